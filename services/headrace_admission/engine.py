@@ -20,7 +20,7 @@ from headrace.wire import ledger
 from headrace.wire import operations as wire
 from headrace.wire.log import Event
 from headrace.wire.operations import OperationState
-from headrace.wire.refusals import NotAllowed
+from headrace.wire.refusals import not_allowed
 from headrace_admission.decisions import (
     blocks,
     configuration,
@@ -31,7 +31,6 @@ from headrace_admission.decisions import (
     updates,
 )
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
-from headrace_admission.decisions.rights import may_scan
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.ephemeral_pools import TreePools
@@ -105,8 +104,9 @@ class AdmissionEngine:
 
     def on_scan_asked(self, _request: wire.ScanQueues, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         """Judges the queues out of turn, for an administrator."""
-        if not may_scan(self.state, user):
-            return Outcome(NotAllowed(who=user, what="have the queues judged anew; administrators may"))
+        person = self.state.configuration.everywhere.person(user)
+        if not person.administrator:
+            return Outcome(not_allowed(person, "have the queues judged anew"))
         before = self.state.waiting
         events = self.on_scan(moment).effects
         waiting = self.state.waiting

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import anyio
 import msgspec
 
 from headrace.bus import Bus, BusError, Entry, KeyValue, WrongRevision
@@ -12,6 +13,7 @@ from headrace.errors import BadInput
 from headrace.ids import node_name
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
+from headrace.runtime.border import Border, Caller
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Moment
 from headrace.wire import subjects
@@ -26,10 +28,21 @@ from headrace.wire.nodes import (
     NodeChange,
     NodeRecord,
 )
-from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, Refusal, WrongState, decode_answer
+from headrace.wire.refusals import (
+    SLOW_BUS,
+    BadRequest,
+    NotFound,
+    NotReady,
+    NotRecorded,
+    Refusal,
+    WrongState,
+    decode_answer,
+    not_allowed,
+)
 from headrace_admission.gone_allocators import Silence, is_gone
 
 _GIVE_UP_S: Final = 2.0
+_CHANGE_NODE_S: Final = 3.0
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
@@ -66,6 +79,37 @@ class GivingUp:
         return decode_answer(answer, GivenUpNode)
 
 
+class NodeRequests:
+    """Answers agents that want to be enrolled, and people who change nodes."""
+
+    def __init__(
+        self, nodes: KeyValue, border: Border, clock: Clock, give_up: GiveUp, person: Callable[[str], Person]
+    ) -> None:
+        self._nodes = nodes
+        self._border = border
+        self._clock = clock
+        self._give_up = give_up
+        self._person = person
+
+    async def on_enrol(self, request: Enrol, caller: Caller) -> Enrolled | Refusal:
+        if request.node != caller.name:
+            self._border.report_forged(caller.name, caller.subject, f"enrols node {request.node}")
+            return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
+        try:
+            return await enrol(self._nodes, request, self._clock.moment(), self._give_up)
+        except BusError as error:
+            return NotReady(f"the bucket of nodes cannot be written: {error}")
+
+    async def on_change(self, request: ChangeNode, caller: Caller) -> ChangedNode | Refusal:
+        try:
+            with anyio.fail_after(_CHANGE_NODE_S):
+                return await change_node(self._nodes, request, self._person(caller.name), self._give_up)
+        except TimeoutError:
+            return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
+        except BusError as error:
+            return NotReady(f"the node could not be changed: {error}")
+
+
 async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
     """Enrols a node, or finds it enrolled. Raises `BusError`.
 
@@ -98,7 +142,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
 async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp) -> ChangedNode | Refusal:
     """Drains, undrains or removes a node for an administrator. One is removed only once its allocator gave it up. Raises `BusError`."""
     if not by.administrator:
-        return NotAllowed(who=by.name, what="change nodes; administrators may")
+        return not_allowed(by, f"change node {request.node}")
     try:
         node_name(request.node)
     except BadInput as error:

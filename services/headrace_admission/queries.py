@@ -244,7 +244,7 @@ def _state_in(operation: Operation, placement: TreePlacement | None) -> Operatio
 def news_of(operation: Operation) -> OperationView:
     """An operation that changed, as people see it: without its command, which never does and may be long."""
     view = view_of(operation)
-    return msgspec.structs.replace(view, spec=_without_command(view.spec))
+    return msgspec.structs.replace(view, spec=without_command(view.spec))
 
 
 def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: bool = False) -> OperationView:
@@ -252,7 +252,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
     counts, spec = operation.ledger.counts, operation.spec.in_tree(operation.spec.tree, operation.spec.pool)
     named = [*spec.pool_trees, *spec.tentative_pool_trees]
     if short:
-        spec = _without_command(spec)
+        spec = without_command(spec)
     return OperationView(
         operation=operation.id,
         user=operation.user,
@@ -277,7 +277,8 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
     )
 
 
-def _without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
+def without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
+    """A spec without arguments, environment and folder of its jobs."""
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
     return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
 

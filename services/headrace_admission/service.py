@@ -24,12 +24,14 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
+from headrace.wire.logs import AskLogReader
 from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
-from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded
-from headrace_admission import queries
+from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
+from headrace.wire.rights import GetRights
+from headrace_admission import disclosure, queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import GivingUp, change_node, enrol
+from headrace_admission.enrolment import GivingUp, NodeRequests
 from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
@@ -46,7 +48,6 @@ from headrace_admission.traced_starts import traced
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
-_CHANGE_NODE_S: Final = 3.0
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
@@ -82,7 +83,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
 class AdmissionService:
     """One term of admission."""
 
-    _nodes: CopiedBucket
+    _of_nodes: NodeRequests
     _event_log: Log
     _recorder: Recorder
     _checkpointing: Checkpointing
@@ -97,16 +98,17 @@ class AdmissionService:
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
         self._news = News(runtime.bus)
-        self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
-        self._nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET, kind=NodeRecord)
+        nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET, kind=NodeRecord)
         pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        for bucket in (self._nodes, pools):
+        give_up, everywhere = GivingUp(bus, clock), self.engine.state.configuration.everywhere
+        self._of_nodes = NodeRequests(nodes, self._runtime.border, clock, give_up, everywhere.person)
+        for bucket in (nodes, pools):
             await bucket.write_lost_again()
             tasks.start_soon(bucket.keep)
         writer = f"admission-{term}"
@@ -148,10 +150,11 @@ class AdmissionService:
     async def _serve(self) -> None:
         border, engine = self._runtime.border, self.engine
         of_users: list[tuple[str, Any, Handler]] = [
-            ("op.get", wire.GetOperation, self._asking(queries.get_operation)),
+            ("op.get", wire.GetOperation, self._asking_as_user(disclosure.get_operation)),
             ("op.list", wire.ListOperations, self._asking(queries.list_operations)),
             ("op.jobs", wire.GetJobs, self._asking(queries.jobs_of)),
-            ("op.explain", wire.ExplainOperation, self._asking(queries.explain_operation)),
+            ("op.explain", wire.ExplainOperation, self._asking_as_user(disclosure.explain_operation)),
+            ("rights", GetRights, self._asking_as_user(disclosure.rights_of)),
             ("op.history", GetOperationHistory, self._on_history),
             ("pool.counts", wire.CountPools, self._asking(queries.count_pools)),
             ("op.abort", wire.AbortOperation, self._deciding_for_user(engine.on_abort)),
@@ -160,7 +163,7 @@ class AdmissionService:
             ("op.resume", wire.ResumeOperation, self._deciding_for_user(engine.on_resume)),
             ("op.scan", wire.ScanQueues, self._deciding_for_user(engine.on_scan_asked)),
             ("op.update", wire.UpdateOperation, self._on_update),
-            ("node.change", ChangeNode, self._on_change_node),
+            ("node.change", ChangeNode, self._of_nodes.on_change),
         ]
         of_services: list[tuple[str, Any, Handler]] = [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
@@ -176,7 +179,9 @@ class AdmissionService:
         draw, start = subjects.ledger("draw"), subjects.user("*", "op.start")
         on_draw = self._deciding(engine.on_draw)
         await border.serve(draw, ledger_wire.DrawBlock, CallerKind.SERVICE, on_draw, concurrency=1_000)
-        await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol)
+        await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._of_nodes.on_enrol)
+        log_reader = self._asking(disclosure.log_reader)
+        await border.serve(subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader)
         await border.serve(
             start,
             wire.StartOperation,
@@ -194,6 +199,14 @@ class AdmissionService:
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
             return question(self.engine.state, request)
+
+        return handle
+
+    def _asking_as_user(self, question: Callable[[State, Any, str], msgspec.Struct]) -> Handler:
+        """The same where the answer depends on who asks."""
+
+        async def handle(request: Any, caller: Caller) -> msgspec.Struct:
+            return question(self.engine.state, request, caller.name)
 
         return handle
 
@@ -277,25 +290,6 @@ class AdmissionService:
             return await history_page(self._event_log, self.engine.state, request)
         except (BusError, BadMessage) as error:
             return NotReady(f"the log cannot be read: {error}")
-
-    async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
-        if request.node != caller.name:
-            self._runtime.border.report_forged(caller.name, caller.subject, f"enrols node {request.node}")
-            return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
-        try:
-            return await enrol(self._nodes, request, self._shell.moment(), self._give_up)
-        except BusError as error:
-            return NotReady(f"the bucket of nodes cannot be written: {error}")
-
-    async def _on_change_node(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
-        person = self.engine.state.configuration.everywhere.person(caller.name)
-        try:
-            with anyio.fail_after(_CHANGE_NODE_S):
-                return await change_node(self._nodes, request, person, self._give_up)
-        except TimeoutError:
-            return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
-        except BusError as error:
-            return NotReady(f"the node could not be changed: {error}")
 
     # --- from a decision to an answer -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from headrace.obs import tracing
 from headrace.pools.rights import Person
 from headrace.runtime.border import Caller
 from headrace.wire.heartbeat import Heartbeat
-from headrace.wire.refusals import NotAllowed, NotReady, WrongState
+from headrace.wire.refusals import NotAllowed, NotReady, WrongState, not_allowed
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
 #: Until the heartbeat was answered or given up.
@@ -31,8 +31,9 @@ class HeartbeatTraces:
         self, request: TraceHeartbeat, caller: Caller
     ) -> HeartbeatTraced | NotAllowed | NotReady | WrongState:
         """Answers when the heartbeat is over."""
-        if not self._person(caller.name).administrator:
-            return NotAllowed(caller.name, f"have heartbeats of node {request.node} traced")
+        person = self._person(caller.name)
+        if not person.administrator:
+            return not_allowed(person, f"have heartbeats of node {request.node} traced")
         if not tracing.is_on():
             return WrongState(
                 "node", request.node, "without tracing", "trace_endpoint or trace_folder among its settings"

@@ -38,7 +38,7 @@ from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
-from headrace_agent.job_logs.requests import JobLogs
+from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
 from headrace_agent.runner.protocol import Ended, Run, ToAgent
 from headrace_agent.settings import AgentSettings
@@ -181,7 +181,8 @@ class Agent:
     async def listen(self) -> None:
         """Listens, all subscriptions in force when it returns."""
         border = self._runtime.border
-        logs = JobLogs(self._settings.logs(), self._known_attempt, self.engine.held.by_job.__contains__)
+        readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
+        logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
         await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
         asked = subjects.user("*", f"debug.heartbeat.{self.node}")
         await border.serve(asked, TraceHeartbeat, CallerKind.USER, self._heartbeat_traces.on_asked)

@@ -23,6 +23,7 @@ from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, Published
+from headrace.wire.logs import AskLogReader
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
@@ -65,6 +66,7 @@ from headrace.wire.refusals import (
     WrongState,
     decode_answer,
 )
+from headrace.wire.rights import GetRights
 from headrace.wire.services import ListServices, ServiceView
 from headrace_admission.decisions import updates
 from headrace_admission.decisions.transaction import Transaction
@@ -464,7 +466,7 @@ async def test_a_node_is_changed_by_an_administrator_and_removed_only_once_its_a
     server: NatsServer,
 ) -> None:
     settings = AdmissionSettings(administrators="anna")
-    refused = NotAllowed(who="bob", what="change nodes; administrators may")
+    refused = NotAllowed(who="bob", what="change node n1", administrators=["anna"])
     asked: list[GiveUpNode] = []
 
     async def change(what: NodeChange, node: str = "n1", user: str = "anna") -> Any:
@@ -586,6 +588,8 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.scan"), "user", ScanQueues),
     (subjects.user("anna", "pool.counts"), "user", CountPools),
     (subjects.user("anna", "node.change"), "user", ChangeNode),
+    (subjects.user("anna", "rights"), "user", GetRights),
+    (subjects.log_reader("n1"), "node", AskLogReader),
     (subjects.enrol("n1"), "node", Enrol),
     (subjects.ledger("attach"), "service", ledger.Attach),
     (subjects.ledger("draw"), "service", ledger.DrawBlock),

@@ -19,7 +19,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.heartbeat import AllocationState, HeartbeatReason, JobResult, NodeState, Nudge
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
-from headrace.wire.refusals import NotFound, Refusal
+from headrace.wire.refusals import NotAllowed, NotFound, Refusal
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.support.agent_world import (
     NODE,
@@ -200,6 +200,15 @@ async def test_logs_of_what_never_ran_here_are_not_found(tmp_path: Path) -> None
 
     assert NotFound(what="job", name="op-unknown-1.3.newest") == strange
     assert not isinstance(path, LogChunk)
+
+
+async def test_logs_are_for_those_of_whom_admission_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path) as (server, fake, _), bus_as(server, "user", "bob") as bob:
+        fake.give(start_of("echo secret"))
+        await fake.ended(OPERATION, 0)
+        refused = await ask(bob, ReadLog(OperationId(OPERATION), 0), "bob")
+
+    assert refused == NotAllowed("bob", "read that")
 
 
 async def test_a_caller_who_wants_the_answer_in_another_inbox_gets_none(tmp_path: Path) -> None:

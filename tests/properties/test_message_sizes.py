@@ -20,7 +20,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
-from headrace.wire.happenings import Missed, OperationHistory, StarvationChanged
+from headrace.wire.happenings import Missed, OperationHistory, Recorded, StarvationChanged
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.history import HistorySample, PoolHistory
 from headrace.wire.integral import Advance, Advanced
@@ -46,6 +46,7 @@ from headrace.wire.preemption import (
     PreemptionRecord,
 )
 from headrace.wire.refusals import BrokenRules, OverLimit, Refusal
+from headrace.wire.rights import Rights
 from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
@@ -61,6 +62,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.operations: {
         LogBatch,
         Published,
+        Recorded,
         wire.StartAnswer,
         wire.OperationView,
         wire.OperationList,
@@ -70,6 +72,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.ends: {ReportAnswer, wire.JobPage, WholeOperations},
     admission.ephemeral_pools: {OverLimit, WholeOperations},
     admission.histories: {OperationHistory},
+    admission.rights: {Rights},
     agent.heartbeats: {Heartbeat},
     allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained},
     allocator.views_of_nodes: {NodeList},

@@ -33,7 +33,10 @@ from headrace.wire.heartbeat import (
     TakeBack,
     TakeBackReason,
 )
+from headrace.wire.logs import AskLogReader, LogReader
 from headrace.wire.nodes import Enrol, Enrolled
+from headrace.wire.refusals import NotAllowed
+from tests.support.guarded import Guarded
 from tests.support.nats_server import NatsServer
 
 __all__ = ["NODE", "AgentProcess", "FakeAllocator", "agent", "allocator", "bus_as", "start_of", "take_back_of"]
@@ -88,10 +91,13 @@ class FakeAllocator:
         #: Answered once, instead of orders.
         self.rubbish = b""
         self.knows_node = True
+        #: Who may read logs. Everybody else is refused.
+        self.readers = {"ann"}
 
     async def serve(self) -> None:
         await self._bus.serve(subjects.heartbeat("*", "*"), self._on_heartbeat)
         await self._bus.serve(subjects.enrol("*"), self._on_enrol)
+        await self._bus.serve(subjects.log_reader("*"), self._on_log_reader)
 
     def give(self, *orders: Start | Extend | TakeBack) -> None:
         """Goes with the answer to the next heartbeat."""
@@ -159,6 +165,10 @@ class FakeAllocator:
             enrolled=self.knows_node,
         )
 
+    async def _on_log_reader(self, message: Message) -> bytes:
+        user = decode(message.data, AskLogReader).user
+        return encode(LogReader() if user in self.readers else NotAllowed(user, "read that"))
+
     async def _on_enrol(self, message: Message) -> bytes | None:
         request = decode(message.data, Enrol)
         self.enrolments.append(request)
@@ -169,7 +179,7 @@ class FakeAllocator:
 class AgentProcess:
     """`python -m headrace_agent` with a state folder that outlives it."""
 
-    def __init__(self, server: NatsServer, state: Path, **settings: str) -> None:
+    def __init__(self, server: NatsServer | Guarded, state: Path, **settings: str) -> None:
         self.state = state
         self._log_path = state.parent / f"{state.name}.log"
         environment = {
@@ -213,7 +223,7 @@ def end_runner(state: Path) -> None:
 
 
 @asynccontextmanager
-async def agent(server: NatsServer, state: Path, **settings: str) -> AsyncIterator[AgentProcess]:
+async def agent(server: NatsServer | Guarded, state: Path, **settings: str) -> AsyncIterator[AgentProcess]:
     """A running agent; at the end it and its runner are killed, if they are still there."""
     process = AgentProcess(server, state, **settings)
     try:

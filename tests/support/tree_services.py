@@ -41,6 +41,7 @@ __all__ = [
     "a_bus",
     "live",
     "running",
+    "running_on",
     "small_world",
     "stand_in_for",
 ]
@@ -61,7 +62,16 @@ async def running(
     server: NatsServer, settings: S, serve: Callable[[Runtime[S]], Awaitable[None]], name: str = "tested"
 ) -> AsyncIterator[Runtime[S]]:
     """A service's real `serve` in this process; asked to stop at the end, and waited for."""
-    async with a_bus(server, "service", name) as bus, anyio.create_task_group() as tasks:
+    async with a_bus(server, "service", name) as bus, running_on(bus, settings, serve, name) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def running_on(
+    bus: Bus, settings: S, serve: Callable[[Runtime[S]], Awaitable[None]], name: str
+) -> AsyncIterator[Runtime[S]]:
+    """The same over a connection that is there."""
+    async with anyio.create_task_group() as tasks:
         runtime = runtime_on(bus, name, settings, tasks, anyio.Event())
         tasks.start_soon(runtime.deposition.watch)
         await runtime.terms.serve(bus)

@@ -6,7 +6,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.wire.log import EphemeralPoolSet
 from headrace.wire.operations import UpdateOperation
 from headrace.wire.placements import TreePlacement
-from headrace.wire.refusals import BadRequest, NotAllowed, OverLimit, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, OverLimit, Refusal, WrongState, not_allowed
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.limits import move_limit, unfit_pool
 from headrace_admission.decisions.placing import place
@@ -42,7 +42,7 @@ def plan_move(
         if refusal is not None:
             return refusal
         if not may_move(state, operation, user):
-            return NotAllowed(who=user, what=f"move operation {operation.id} of {operation.user}")
+            return not_allowed(everywhere.person(user), f"move operation {operation.id} of {operation.user}")
         if target.pool != placement.pool or placement.blocked_by is not None:
             targets[tree] = target
     if targets and not everywhere.pool_change_is_allowed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import Person, Right, may
-from headrace.wire.refusals import NotAllowed
+from headrace.pools import Access, Person, Right
+from headrace.pools.rights import access_lists, allowed
+from headrace.wire.refusals import NotAllowed, not_allowed
 from headrace_admission.decisions.target_pool import Target
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
@@ -14,18 +15,19 @@ from headrace_admission.state.tree_book import TreeBook
 def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
     """The refusal for a person who may not run operations in a pool: the right `use`."""
     pool = target.made.parent if target.made is not None else target.pool
-    if _holds(book, person, Right.USE, pool):
+    if book.rules.configured is None:
         return None
-    return NotAllowed(who=person.name, what=f"run operations in pool {target.pool}: the right `use` is lacking")
+    return _lacking(book, person, Right.USE, pool, f"run operations in pool {target.pool}")
 
 
-def may_change(state: State, operation: Operation, user: str) -> bool:
-    """True if the caller owns the operation, may manage its pool in each of its trees, or is an administrator."""
-    person = state.configuration.everywhere.person(user)
-    return may_move(state, operation, user) or all(
-        _holds(state.books[tree], person, Right.MANAGE, placement.pool)
-        for tree, placement in operation.placements.items()
-    )
+def no_change(state: State, operation: Operation, user: str) -> NotAllowed | None:
+    """The refusal of a change. The owner may change an operation, and whoever may manage its pool in each of its trees."""
+    return _no_manage(state, operation, user, f"change operation {operation.id} of {operation.user}")
+
+
+def no_reading(state: State, operation: Operation, user: str) -> NotAllowed | None:
+    """The refusal of the command, the environment and the output of an operation, by the same right."""
+    return _no_manage(state, operation, user, f"read what operation {operation.id} of {operation.user} keeps to itself")
 
 
 def may_move(state: State, operation: Operation, user: str) -> bool:
@@ -33,14 +35,26 @@ def may_move(state: State, operation: Operation, user: str) -> bool:
     return user == operation.user or state.configuration.everywhere.person(user).administrator
 
 
-def may_scan(state: State, user: str) -> bool:
-    """True if the caller is an administrator, who may have the queues judged out of turn."""
-    return state.configuration.everywhere.person(user).administrator
+def _no_manage(state: State, operation: Operation, user: str, what: str) -> NotAllowed | None:
+    if user == operation.user:
+        return None
+    person = state.configuration.everywhere.person(user)
+    refusals = (
+        _lacking(state.books.get(tree), person, Right.MANAGE, placement.pool, what)
+        for tree, placement in operation.placements.items()
+    )
+    return next(filter(None, refusals), None)
 
 
-def _holds(book: TreeBook, person: Person, right: Right, pool: PoolName) -> bool:
-    """True if the person has the right on the pool, or on the nearest configured one above an ephemeral pool."""
-    if book.rules.configured is None:
-        return True
-    named = next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
-    return may(book.rules.configured, person, right, named)
+def _lacking(book: TreeBook | None, person: Person, right: Right, pool: PoolName, what: str) -> NotAllowed | None:
+    """The refusal for a person without the right on the pool, or on the nearest configured one above an ephemeral pool.
+
+    In a tree that is configured no more only administrators have rights.
+    """
+    lists: list[Access] = []
+    if book is not None and book.rules.configured is not None:
+        pool = next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
+        lists = list(access_lists(book.rules.configured, pool))
+    if person.administrator or allowed(lists, person, right):
+        return None
+    return not_allowed(person, what, right, pool, lists)

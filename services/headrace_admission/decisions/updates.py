@@ -8,11 +8,11 @@ from headrace.ids import OperationId
 from headrace.wire import operations as wire
 from headrace.wire.log import OperationSuspended, ParametersChanged, StateCause
 from headrace.wire.operations import OperationView, PerTree
-from headrace.wire.refusals import NotAllowed, Refusal, WrongState
+from headrace.wire.refusals import Refusal, WrongState
 from headrace_admission import queries
 from headrace_admission.decisions.ends_and_retries import end_operation
 from headrace_admission.decisions.moves import move, plan_move
-from headrace_admission.decisions.rights import may_change
+from headrace_admission.decisions.rights import no_change
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
@@ -81,9 +81,7 @@ def _changeable(state: State, name: OperationId, user: str) -> Operation | Refus
     operation = state.operations.get(name)
     if operation is None:
         return queries.not_found(state, name)
-    if may_change(state, operation, user):
-        return operation
-    return NotAllowed(who=user, what=f"change operation {name} of {operation.user}: `manage` on its pool is lacking")
+    return no_change(state, operation, user) or operation
 
 
 def _record_suspended(

@@ -22,6 +22,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.happenings import recorded
 from headrace.wire.log import Event, Published
 from headrace_admission.log.byte_budget import encode_event
 
@@ -169,8 +170,9 @@ class Recorder:
         self._publish_wanted.set()
 
     async def _send(self, published: Published) -> None:
-        try:
-            await self._bus.publish(subjects.EVENTS, encode(published))
-        except (BusError, MessageTooLarge) as error:
-            # A reader sees by the next position that it misses something, and reads it from the stream.
-            logger().info("events not published", sequence=published.sequence, error=str(error))
+        for subject, told in ((subjects.EVENTS, published), (subjects.HAPPENINGS, recorded(published))):
+            try:
+                await self._bus.publish(subject, encode(told))
+            except (BusError, MessageTooLarge) as error:
+                # A reader sees by the next position that it misses something. A service reads it from the stream.
+                logger().info("events not published", subject=subject, sequence=published.sequence, error=str(error))

@@ -1,19 +1,59 @@
-"""Answers people who read the logs of jobs of this host."""
+"""Answers people who read the logs of jobs of this host, as far as admission says that they may."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import anyio.to_thread
 
+from headrace.bus import Bus, BusError
 from headrace.errors import BadInput, shortened
+from headrace.ids import OperationId
 from headrace.runtime.border import Caller
+from headrace.runtime.clock import Clock
+from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import JobKey
-from headrace.wire.logs import LogChunk, ReadLog
-from headrace.wire.refusals import BadRequest, NotFound, NotReady
+from headrace.wire.logs import AskLogReader, LogChunk, LogReader, ReadLog
+from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, Refusal, decode_answer
 from headrace_agent.job_logs.reader import newest_attempt, read_log
+
+_ADMISSION_S: Final = 2.0
+#: A right that is taken away is gone after so long.
+_HOLDS_S: Final = 10.0
+_MOST_SAID: Final = 10_000
+
+
+class Readers:
+    """Asks admission who may read what. An answer holds for some seconds, since whoever follows a log asks all the time."""
+
+    def __init__(self, bus: Bus, clock: Clock, subject: str) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._subject = subject
+        #: What was said, and until when it holds.
+        self._said: dict[tuple[OperationId, str], tuple[Refusal | None, float]] = {}
+
+    async def refusal_of(self, operation: OperationId, user: str) -> Refusal | None:
+        """The refusal for a user who may not read what jobs of an operation wrote."""
+        now_s = self._clock.steady_s()
+        said = self._said.get((operation, user))
+        if said is not None and now_s < said[1]:
+            return said[0]
+        try:
+            request = encode(AskLogReader(operation, user))
+            data = await self._bus.request(self._subject, request, timeout_s=_ADMISSION_S)
+            answer = decode_answer(data, LogReader)
+        except (BusError, BadMessage, MessageTooLarge) as error:
+            return NotReady(f"admission does not say whether {user} may read it: {error}")
+        refusal = None if isinstance(answer, LogReader) else answer
+        if refusal is None or isinstance(refusal, NotAllowed):
+            if len(self._said) >= _MOST_SAID:
+                self._said.clear()
+            self._said[operation, user] = refusal, now_s + _HOLDS_S
+        return refusal
 
 
 class JobLogs:
@@ -23,13 +63,21 @@ class JobLogs:
     """
 
     def __init__(
-        self, folder: str, known_attempt: Callable[[str, int], int | None], runs: Callable[[JobKey], bool]
+        self,
+        folder: str,
+        readers: Readers,
+        known_attempt: Callable[[str, int], int | None],
+        runs: Callable[[JobKey], bool],
     ) -> None:
         self._folder = folder
+        self._readers = readers
         self._known_attempt = known_attempt
         self._runs = runs
 
-    async def on_read(self, request: ReadLog, _caller: Caller) -> LogChunk | NotFound | BadRequest | NotReady:
+    async def on_read(self, request: ReadLog, caller: Caller) -> LogChunk | Refusal:
+        refusal = await self._readers.refusal_of(request.operation, caller.name)
+        if refusal is not None:
+            return refusal
         known = self._known_attempt(request.operation, request.index)
         try:
             return await anyio.to_thread.run_sync(partial(self._read, request, known))

@@ -92,7 +92,8 @@ def operation_facts(
     if accounts:
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", _age(view, now_ms))
-    facts.add_row("command", Text(" ".join(spec.argv)))
+    withheld = " …  (the rest is for its owner, and those who may manage its pool)" if view.is_withheld else ""
+    facts.add_row("command", Text(" ".join(spec.argv) + withheld))
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
     if places is not None and view.state not in FINAL_STATES:

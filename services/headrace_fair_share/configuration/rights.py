@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import Access, Person, Right
 from headrace.pools.rights import allowed
-from headrace.wire.refusals import NotAllowed
+from headrace.wire.refusals import NotAllowed, not_allowed
 
 
 class Rights:
@@ -44,7 +44,7 @@ class Rights:
 
     def to_set(self, attribute: str, pool: PoolName) -> NotAllowed:
         """The refusal of an administrators' attribute, where `administers` says no."""
-        return NotAllowed(self._person.name, f"set {attribute} on pool {pool}, which is for those who administer it")
+        return self._refusal(Right.ADMINISTER, pool, f"set {attribute} on pool {pool}")
 
     def administers(self, pool: PoolName) -> bool:
         """True if administrators' attributes, unknown attributes and administrators' names may be given there."""
@@ -54,16 +54,17 @@ class Rights:
         return self._person.administrator or allowed(self._lists(pool), self._person, right)
 
     def _without(self, right: Right, pool: PoolName, what: str) -> NotAllowed | None:
-        if self._has(right, pool):
-            return None
-        return NotAllowed(self._person.name, f"{what}: no right `{right}` there")
+        return None if self._has(right, pool) else self._refusal(right, pool, what)
+
+    def _refusal(self, right: Right, pool: PoolName, what: str) -> NotAllowed:
+        return not_allowed(self._person, what, right, pool, self._lists(pool))
 
 
 def to_make_trees(person: Person) -> NotAllowed | None:
     """Making trees is for administrators of the whole."""
-    return None if person.administrator else NotAllowed(person.name, "make trees")
+    return None if person.administrator else not_allowed(person, "make trees")
 
 
 def to_remove_trees(person: Person) -> NotAllowed | None:
     """Removing trees is for administrators of the whole."""
-    return None if person.administrator else NotAllowed(person.name, "remove trees")
+    return None if person.administrator else not_allowed(person, "remove trees")

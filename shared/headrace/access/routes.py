@@ -96,7 +96,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
         *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
-        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "pool.counts", "node.change"),
+        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "pool.counts", "node.change", "rights"),
     ),
     *_of_person(_FAIR_SHARE, "pool.list", "pool.change", "pool.move_to_tree", "pool.history"),
     *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
@@ -109,6 +109,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(_NODE, "job.logs.{node}", "debug.heartbeat.{node}"),
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
+    Route(subjects.log_reader("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.nudge("{node}"), (_ALLOCATOR,), (_NODE,), is_request=False),
     Route(subjects.give_up_node("{tree}"), (_ADMISSION,), (_ALLOCATOR,)),
     Route(subjects.WANTED, (_ALLOCATOR,), (_ALLOCATOR,), is_request=False),
@@ -117,7 +118,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         for verb in ("attach", "draw", "return", "report", "released")
     ),
     Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
-    Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE, _PERSON), is_request=False),
+    # It has commands and environments of everybody's operations.
+    Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE), is_request=False),
+    Route(subjects.HAPPENINGS, (_ADMISSION,), (_PERSON,), is_request=False),
     Route(subjects.operation_view("{user}", "*"), (_ADMISSION,), (_PERSON,), is_request=False),
     Route(subjects.share("{tree}"), (_FAIR_SHARE,), (_ALLOCATOR, _PERSON), is_request=False),
     Route(subjects.share_whole("{tree}"), (_ALLOCATOR,), (_FAIR_SHARE,)),

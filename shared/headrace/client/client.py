@@ -17,6 +17,7 @@ from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine
 from headrace.client.news import newer, news_of
 from headrace.client.operation_id import new_operation_id
+from headrace.client.persons import Persons
 from headrace.client.place import Place, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
@@ -77,6 +78,7 @@ class Client:
         self.pools = Pools(self._asker, place.tree)
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
+        self.persons = Persons(self._asker)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
 

@@ -26,10 +26,9 @@ from headrace.wire.happenings import (
     Missed,
     OperationChanged,
     OperationStep,
+    Recorded,
     StarvationChanged,
-    happenings_of,
 )
-from headrace.wire.log import Published
 from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
@@ -46,7 +45,7 @@ class LogTail:
     def __init__(self) -> None:
         self._last: int | None = None
 
-    def take(self, told: Published, now_ms: int) -> Iterator[Happening]:
+    def take(self, told: Recorded, now_ms: int) -> Iterator[Happening]:
         """Yields what is new of an entry, behind the number of entries before it that did not come."""
         last, self._last = self._last, max(told.sequence, self._last or 0)
         if last is not None and told.sequence <= last:
@@ -56,8 +55,7 @@ class LogTail:
             missed = told.previous - last - (last < told.announced <= told.previous)
             if missed > 0:
                 yield Missed(now_ms, "admission", told.tree, missed)
-        for event in told.events:
-            yield from happenings_of(event)
+        yield from told.happenings
 
 
 class DecisionTail:
@@ -198,7 +196,7 @@ class Follower:
         log, made, starvation = LogTail(), DecisionTail(), StarvationTail(self._tree)
         async with anyio.create_task_group() as tasks:
             takes: dict[str, tuple[Any, Any]] = {
-                subjects.EVENTS: (Published, log.take),
+                subjects.HAPPENINGS: (Recorded, log.take),
                 subjects.decisions(self._tree): (Decisions, made.take),
                 subjects.share(self._tree): (SharePart, starvation.take),
             }

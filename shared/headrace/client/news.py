@@ -27,4 +27,4 @@ def newer(known: OperationView, data: bytes) -> OperationView | None:
     # News leave out the command, which never changes.
     command = ("argv", "environment", "working_directory")
     spec = msgspec.structs.replace(view.spec, **{name: getattr(known.spec, name) for name in command})
-    return msgspec.structs.replace(view, spec=spec)
+    return msgspec.structs.replace(view, spec=spec, is_withheld=known.is_withheld)

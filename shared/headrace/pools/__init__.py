@@ -22,7 +22,7 @@ from headrace.pools.pool_config import (
 )
 from headrace.pools.pool_tree import PoolTree
 from headrace.pools.presets import preset_names, preset_problems, problems_of_preset
-from headrace.pools.rights import EVERYBODY, Person, Right, may, person_of
+from headrace.pools.rights import EVERYBODY, Person, Right, person_of
 from headrace.pools.stored_tree import Pool, Tree, read_tree, write_tree
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
 
@@ -57,7 +57,6 @@ __all__ = [
     "TreeOptions",
     "Who",
     "YarnOptions",
-    "may",
     "person_of",
     "preset_names",
     "preset_problems",

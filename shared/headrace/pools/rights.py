@@ -33,6 +33,8 @@ class Person(msgspec.Struct, frozen=True):
     name: str
     #: May do everything everywhere.
     administrator: bool = False
+    #: Those who may, for refusals of what this person may not.
+    administrators: frozenset[str] = frozenset()
 
 
 def person_of(user: str, administrators: Collection[str]) -> Person:
@@ -40,12 +42,8 @@ def person_of(user: str, administrators: Collection[str]) -> Person:
 
     `EVERYBODY` among them stands for all users.
     """
-    return Person(user, administrator=user in administrators or EVERYBODY in administrators)
-
-
-def may(tree: PoolTree, person: Person, right: Right, pool: PoolName) -> bool:
-    """True if a person has a right on a pool. For a pool that is not configured, ask for its parent."""
-    return person.administrator or allowed(_lists(tree, pool), person, right)
+    is_one = user in administrators or EVERYBODY in administrators
+    return Person(user, administrator=is_one, administrators=frozenset(administrators))
 
 
 def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
@@ -58,7 +56,14 @@ def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
     return any(_names(getattr(access, right.value), person) for access in lists)
 
 
-def _lists(tree: PoolTree, pool: PoolName) -> Iterator[Access]:
+def holders(lists: Iterable[Access], right: Right) -> list[str]:
+    """Names the users who have a right on a pool. `lists` are those of the pool, all above it and the tree."""
+    named = ((*getattr(access, right.value), *access.administer) for access in lists)
+    return sorted({user for users in named for user in users})
+
+
+def access_lists(tree: PoolTree, pool: PoolName) -> Iterator[Access]:
+    """The lists of a pool, of all above it and of the tree."""
     for each in tree.upwards(pool):
         yield tree.options.access if each == ROOT_POOL else tree.settings(each).access
 

@@ -20,6 +20,7 @@ from headrace.wire.log import (
     OperationStateChanged,
     OperationSuspended,
     ParametersChanged,
+    Published,
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
@@ -131,6 +132,17 @@ Happening = (
 )
 
 
+class Recorded(msgspec.Struct, frozen=True):
+    """admission → whoever follows: what happened by an entry of the log. `headrace.wire.log.Published` has its other fields."""
+
+    tree: TreeName
+    term: Term
+    sequence: Counter
+    previous: Counter
+    happenings: list[OperationStep | OperationChanged | JobEnded] = []
+    announced: Counter = 0
+
+
 class Decisions(msgspec.Struct, frozen=True):
     """allocator → whoever follows: its decisions since the message before. With none it is not sent."""
 
@@ -176,6 +188,14 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
             return [_job_ended(event.operation, each) for each in event.ends]
         case _:
             return []
+
+
+def recorded(published: Published) -> Recorded:
+    """Tells an entry as a person follows it."""
+    happenings = [each for event in published.events for each in happenings_of(event)]
+    return Recorded(
+        published.tree, published.term, published.sequence, published.previous, happenings, published.announced
+    )
 
 
 def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:

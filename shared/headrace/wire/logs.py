@@ -39,6 +39,17 @@ class ReadLog(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LOG_BYTES)] = 64 * 1024
 
 
+class AskLogReader(msgspec.Struct, frozen=True):
+    """agent → admission: may a person read what jobs of an operation wrote?"""
+
+    operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
+    user: Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class LogReader(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The person may. Whoever may not is answered by the refusal that they are to get."""
+
+
 class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """Bytes from `next_offset - len(data)` on. Where the wanted ones were rotated away, the oldest that are left."""
 

@@ -133,6 +133,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     erased_trees: list[TreeName] = []
     #: The accounts of nodes as which runs of its jobs that ended were run; empty: that of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
+    #: True if the reader may not see arguments, environment, folder and output of its jobs, and the fields are empty for that.
+    is_withheld: bool = False
 
 
 class GetOperation(msgspec.Struct, frozen=True):

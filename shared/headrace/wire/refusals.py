@@ -6,13 +6,19 @@ of these, told apart by the tag.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from headrace.errors import HeadraceError, said_of
+from headrace.pools.pool_config import Access
+from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Term
+
+#: Of those who have a right, in a refusal.
+_MOST_NAMES: Final = 20
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
@@ -126,9 +132,19 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
     who: str
     what: str
+    #: The right that is lacking, such as `use`; empty: what administrators of the whole may.
+    right: str = ""
+    #: The pool on which it is lacking.
+    pool: str = ""
+    #: Those who have it by name, as far as they are told.
+    holders: list[str] = []
+    #: Those who may do everything, likewise.
+    administrators: list[str] = []
 
     def text(self) -> str:
-        return f"{self.who} may not {self.what}"
+        all_who_may = [*self.holders, *(each for each in self.administrators if each not in self.holders)]
+        needed = f"the right `{self.right}` on pool {self.pool}" if self.right else "an administrator"
+        return f"{self.who} may not {self.what}; it takes {needed}: {', '.join(all_who_may) or 'nobody'}"
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
@@ -223,6 +239,21 @@ class Refused(HeadraceError):
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
         super().__init__(refusal.text())
+
+
+def not_allowed(
+    person: Person, what: str, right: Right | None = None, pool: str = "", lists: Iterable[Access] = ()
+) -> NotAllowed:
+    """Refuses a person something. `lists` are those of the pool, of all above it and of the tree."""
+    named = holders(lists, right) if right is not None else []
+    return NotAllowed(
+        who=person.name,
+        what=what,
+        right=right.value if right is not None else "",
+        pool=pool,
+        holders=named[:_MOST_NAMES],
+        administrators=sorted(person.administrators)[:_MOST_NAMES],
+    )
 
 
 def decode_answer(data: bytes, kind: type[Answer]) -> Answer | Refusal:

@@ -30,8 +30,10 @@ CLOCKS_BUCKET = "headrace_clocks"
 WHO = f"{_V1}.who"
 #: Scatter: every service answers its figures.
 FIGURES = f"{_V1}.figures"
-#: admission tells everybody what the log recorded.
+#: admission tells the other services what the log recorded, commands and environments with it.
 EVENTS = f"{_V1}.events"
+#: admission tells people what happened by the log, and nothing that is for an operation's owner alone.
+HAPPENINGS = f"{_V1}.happenings"
 #: A reader asks admission for all live operations.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
 #: The allocator of a tree tells those of other trees, of which operations in several trees it could run jobs at once.
@@ -110,6 +112,11 @@ def ledger(verb: str) -> str:
 def enrol(node: NodeName | str) -> str:
     """agent → admission, request."""
     return f"{ENROL}.{node}"
+
+
+def log_reader(node: NodeName | str) -> str:
+    """agent → admission, request: may a person read what jobs of an operation wrote?"""
+    return f"{_V1}.log_reader.{node}"
 
 
 def give_up_node(tree: TreeName | str) -> str:

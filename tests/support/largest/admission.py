@@ -14,30 +14,32 @@ from msgspec.structs import replace
 
 from headrace.bus.group_commit import MAX_GROUP_BYTES
 from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName, TreeName
+from headrace.pools import Access, Pool, PoolConfig, Tree
 from headrace.runtime.engine import Outcome
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
 from headrace.wire.codec import runs_of_bytes
-from headrace.wire.happenings import GetOperationHistory, OperationHistory
+from headrace.wire.happenings import GetOperationHistory, OperationHistory, recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
-from headrace_admission import queries
+from headrace.wire.rights import GetRights
+from headrace_admission import disclosure, queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
 from headrace_admission.log.history import history_page
 from headrace_admission.log.recorder import encode_batch
-from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules
+from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules, rules_of
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
 from tests.support.largest.names import FAT, MANY, USER, a_node, a_pool, an_operation
 
-__all__ = ["counts", "ends", "ephemeral_pools", "histories", "operations"]
+__all__ = ["counts", "ends", "ephemeral_pools", "histories", "operations", "rights"]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -90,7 +92,9 @@ def decided(outcome: Outcome[Any, Event]) -> Made:
     for event in outcome.effects:
         assert len(encode_event(event)) == size_bytes(event) <= LARGEST_EVENT_BYTES
         yield LogBatch(2**62, [event], "w" * 100, 2**62)
-        yield Published(TREE, 2**62, 2**62, 2**62, [event])
+        published = Published(TREE, 2**62, 2**62, 2**62, [event])
+        yield published
+        yield recorded(published)
     if outcome.answer is not None:
         yield outcome.answer
 
@@ -148,6 +152,19 @@ def counts() -> Made:
     assert isinstance(counted, wire.PoolCounts)
     assert counted.held_back
     yield counted
+
+
+def rights() -> Made:
+    """A user who is named for most rights on each of a hundred pools in each of 128 trees."""
+    engine = AdmissionEngine(GlobalRules(administrators=frozenset()))
+    settings = PoolConfig(access=Access(use=(USER,), manage=(USER,), write=(USER,)))
+    for tree in TREES:
+        names = (PoolName(f"p-{number:03}".ljust(100, "p")) for number in range(100))
+        pools = [Pool(name, ROOT_POOL, settings) for name in names]
+        engine.on_configuration(tree, rules_of(Tree(tree, pools)), NOW)
+    told = disclosure.rights_of(engine.state, GetRights(), USER)
+    assert told.left_out
+    yield told
 
 
 def ends() -> Made:

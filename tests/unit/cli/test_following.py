@@ -18,7 +18,9 @@ from headrace.wire.happenings import (
     Missed,
     OperationChanged,
     OperationStep,
+    Recorded,
     StarvationChanged,
+    recorded,
 )
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.log import Event, OperationSuspended, Published
@@ -34,12 +36,12 @@ OURS, THEIRS = OperationId("ours-0001"), OperationId("theirs-0001")
 STARVING, FED = StarvationStatus.STARVING, StarvationStatus.NON_STARVING
 
 
-def entry(sequence: int, *, events: int = 1, announced: int = 0) -> Published:
+def entry(sequence: int, *, events: int = 1, announced: int = 0) -> Recorded:
     suspended: list[Event] = [OperationSuspended(OURS, suspended=True, at_ms=sequence)] * events
-    return Published(TREE, 1, sequence, sequence - 1 if events else sequence, suspended, announced)
+    return recorded(Published(TREE, 1, sequence, sequence - 1 if events else sequence, suspended, announced))
 
 
-def of_log(*told: Published) -> list[int | Missed]:
+def of_log(*told: Recorded) -> list[int | Missed]:
     tail = LogTail()
     return [each if isinstance(each, Missed) else each.at_ms for one in told for each in tail.take(one, 7)]  # type: ignore[union-attr]
 

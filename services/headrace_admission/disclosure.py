@@ -1,0 +1,78 @@
+"""Answers that depend on who asks: what of an operation is told to whom, and which rights somebody has.
+
+Command, environment and output of an operation are for its owner, and for those who may manage its pool. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import Person, PoolTree, Right
+from headrace.pools.rights import access_lists, allowed
+from headrace.wire import operations as wire
+from headrace.wire.codec import runs_within
+from headrace.wire.logs import AskLogReader, LogReader
+from headrace.wire.operations import OperationView
+from headrace.wire.refusals import Refusal
+from headrace.wire.rights import GetRights, Rights, RightsOnPool
+from headrace_admission import queries
+from headrace_admission.decisions.rights import no_reading
+from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
+from headrace_admission.state.state import State
+
+
+def get_operation(state: State, request: wire.GetOperation, user: str) -> OperationView | Refusal:
+    """One operation, as far as it is told to this user."""
+    answer = queries.get_operation(state, request)
+    return _told_to(state, answer, user) if isinstance(answer, OperationView) else answer
+
+
+def explain_operation(state: State, request: wire.ExplainOperation, user: str) -> wire.OperationExplanation | Refusal:
+    """The explanation of an operation, as far as it is told to this user."""
+    answer = queries.explain_operation(state, request)
+    if not isinstance(answer, wire.OperationExplanation):
+        return answer
+    return msgspec.structs.replace(answer, view=_told_to(state, answer.view, user))
+
+
+def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
+    """The answer to an agent that was asked for the output of a job."""
+    operation = state.operations.get(request.operation)
+    if operation is None:
+        return queries.not_found(state, request.operation)
+    return no_reading(state, operation, request.user) or LogReader()
+
+
+def rights_of(state: State, _request: GetRights, user: str) -> Rights:
+    """The rights of the user themselves."""
+    person = state.configuration.everywhere.person(user)
+    rules = state.configuration.trees.values()
+    found = [row for each in rules if each.configured is not None for row in _rights_in(each.configured, person)]
+    page = next(runs_within(found, PAGE_OF_OPERATIONS_BYTES), [])
+    return Rights(person.name, person.administrator, page, len(found) - len(page))
+
+
+def _told_to(state: State, view: OperationView, user: str) -> OperationView:
+    if no_reading(state, state.operations[view.operation], user) is None:
+        return view
+    failures = [msgspec.structs.replace(end, stderr_tail="") for end in view.last_failures]
+    spec = queries.without_command(view.spec)
+    return msgspec.structs.replace(view, spec=spec, last_failures=failures, is_withheld=True)
+
+
+def _rights_in(tree: PoolTree, person: Person) -> Iterator[RightsOnPool]:
+    for pool in (ROOT_POOL, *tree.preorder):
+        if pool == ROOT_POOL:
+            yield RightsOnPool(tree.name, pool, _rights_on(tree, pool, person))
+        elif any(getattr(tree.settings(pool).access, right.value) for right in Right):
+            rights = _rights_on(tree, pool, person)
+            if rights != _rights_on(tree, tree.pools[pool].parent, person):
+                yield RightsOnPool(tree.name, pool, rights)
+
+
+def _rights_on(tree: PoolTree, pool: PoolName, person: Person) -> list[str]:
+    lists = list(access_lists(tree, pool))
+    return [right.value for right in Right if person.administrator or allowed(lists, person, right)]
