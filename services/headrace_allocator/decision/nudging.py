@@ -19,7 +19,8 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     if wanted <= 0:
         return nudged
     size = operation.spec.resources
-    for node in with_room(facts, size, operation):
+    # With less room than the tree spares nothing starts on a node: on a full cluster that would be most of all heartbeats.
+    for node in with_room(facts, size.or_more(facts.pools.min_spare), operation):
         wanted -= size.times_that_fit(node.free)
         if not node.nudged:
             nudged.append(node)

@@ -7,7 +7,9 @@ from random import Random
 import msgspec
 
 from headrace.ids import NodeName
+from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
@@ -34,6 +36,17 @@ def test_as_many_nodes_are_asked_as_the_operation_can_use() -> None:
     for name in ("n2", "n3", "n4"):
         desk.node(name).nudged = False
     assert [node.record.node for node in nodes_to_nudge(desk.operation("a"), desk.facts)] == ["n2", "n3", "n4"]
+
+
+def test_nodes_with_less_room_than_the_tree_spares_are_not_asked() -> None:
+    desk = Desk({"n1": cores(1, slots=9), "n2": cores(2, slots=9)})
+    desk.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(cpu=200))
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(an_operation("a", 40, cores(1)))
+
+    assert [each.node for each in desk.share(a=0.5) if isinstance(each, NudgeNode)] == ["n2"]
+    assert [len(desk.beat(node)[0].start) for node in desk.nodes] == [0, 1]
 
 
 def test_only_nodes_that_match_the_filter_are_asked() -> None:
