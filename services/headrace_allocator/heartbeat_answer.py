@@ -134,7 +134,7 @@ class HeartbeatAnswers:
             has_room = node.free.dominates(self._facts.pools.min_spare)
             if not stirring and not due.some_change(has_room=has_room):
                 self.decided = HeartbeatDecision()
-                return self._orders(node, heartbeat, pace_ms)
+                return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
         budget = _Budget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
@@ -162,7 +162,7 @@ class HeartbeatAnswers:
         if decided.observed:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
-        return self._orders(node, heartbeat, pace_ms, starts, extends, take_back, forget)
+        return self._orders(node, heartbeat, moment, pace_ms, starts, extends, take_back, forget)
 
     def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
         """Answers with a message of decisions that were not told yet, to be asked for until there is none."""
@@ -211,6 +211,7 @@ class HeartbeatAnswers:
         self,
         node: Node,
         heartbeat: Heartbeat,
+        moment: Moment,
         pace_ms: int,
         starts: Sequence[Start] = (),
         extends: Sequence[Extend] = (),
@@ -222,7 +223,7 @@ class HeartbeatAnswers:
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self._facts.term,
-            next_heartbeat_ms=self._next_heartbeat_ms(node, pace_ms, starts=bool(starts)),
+            next_heartbeat_ms=self._next_heartbeat_ms(node, moment, pace_ms, starts=bool(starts)),
             start=[*starts],
             extend=[*extends],
             take_back=[*take_back],
@@ -329,11 +330,13 @@ class HeartbeatAnswers:
             starts.append(Start(name, operation.id, allocation.resources, slots, spec, waiting_ms))
         return starts
 
-    def _next_heartbeat_ms(self, node: Node, pace_ms: int, *, starts: bool) -> int:
+    def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, *, starts: bool) -> int:
         """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""
         if self._facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        return max(_CONFIRM_PACE_MS, pace_ms // 10) if starts else pace_ms
+        if starts:
+            return max(_CONFIRM_PACE_MS, pace_ms // 10)
+        return self._pace.next_ms(node.record.node, pace_ms, moment)
 
     def _pace_ms(self) -> int:
         return self._pace.ms(len(self._facts.nodes), self._facts.timing)

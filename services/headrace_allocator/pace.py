@@ -2,14 +2,18 @@
 
 Agents whose heartbeat is not answered in time come back after seconds. Were those that are answered to come back each second all the
 same, few nodes would take all the time there is, and the others would seem to be gone.
+
+Each node has a moment of its own in every pace. Were it only so long from one answer to the next heartbeat, nodes that were answered
+one right after the other would come so for ever, and wait behind one another each time.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 from headrace.ids import NodeName
-from headrace.runtime.engine import Figure, Moment, Outcome, gauge
+from headrace.runtime.engine import NS_PER_MS, Figure, Moment, Outcome, gauge
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
@@ -43,6 +47,15 @@ class Pace:
             return base_ms
         longest_ms = int(timing.node_heartbeat_timeout_s * 1000) // _HEARTBEATS_IN_TIMEOUT
         return max(base_ms, min(int(base_ms * self.stretch), longest_ms))
+
+    def next_ms(self, node: NodeName, pace_ms: int, moment: Moment) -> int:
+        """Milliseconds until the next moment of this node that is at least half a pace away.
+
+        Example: of 1,000 nodes with a pace of 1,000 ms that are answered at once, one comes each millisecond from 500 ms on.
+        """
+        own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
+        soonest_ms = pace_ms // 2
+        return soonest_ms + (own_ms - moment.steady_ns // NS_PER_MS - soonest_ms) % pace_ms
 
     def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:
         """Since the last word heartbeats have waited so long on average before their turn came."""

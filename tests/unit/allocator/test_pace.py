@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from operator import itemgetter
+
+import pytest
+
 from headrace.ids import NodeName
 from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
 from headrace_allocator.pace import Pace
@@ -40,6 +45,22 @@ def test_however_long_the_waits_no_node_counts_as_offline_for_a_few_lost_heartbe
     for second in range(100):
         pace.on_load(1_000.0, at(second))
     assert pace.ms(10_000, TIMING) == 15_000
+
+
+def test_nodes_that_came_at_once_come_evenly_over_the_pace_and_keep_to_their_moments() -> None:
+    desk = Desk({f"n{number}": cores(1) for number in range(200)})
+    for name in desk.nodes:
+        desk.beat(name)
+
+    next_s = {name: desk.now_s + desk.beat(name)[0].next_heartbeat_ms / 1000 for name in desk.nodes}
+    soonest_s = desk.now_s + 0.5
+    tenths = Counter(int(10 * (due_s - soonest_s)) for due_s in next_s.values())
+    assert sorted(tenths) == list(range(10))
+    assert max(tenths.values()) < 40
+
+    for name, due_s in sorted(next_s.items(), key=itemgetter(1))[::20]:
+        desk.now_s = due_s + 0.030
+        assert desk.beat(name)[0].next_heartbeat_ms == pytest.approx(1_000 - 30, abs=1.01)
 
 
 def test_a_node_whose_heartbeats_come_too_late_to_be_answered_does_not_count_as_offline() -> None:
