@@ -15,6 +15,7 @@ import tests.bench.allocator_slices
 import tests.bench.delivered_share
 import tests.bench.fair_share
 import tests.bench.fair_share_service
+import tests.bench.flood
 import tests.bench.heartbeats
 import tests.bench.heartbeats_at_size
 import tests.bench.history

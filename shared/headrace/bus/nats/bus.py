@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 #: How long handlers may take to end while draining.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
+#: Requests of many senders at one subject that are sent and not read: what one of them floods us with stands before all others.
+#: At the largest size of a message they are half of what a server keeps before it cuts us off.
+_MOST_UNREAD_OF_MANY = 128
 
 
 @asynccontextmanager
@@ -158,7 +161,8 @@ class NatsBus:
         self._servings.append(serving)
         serving.closing.callback(self._servings.remove, serving)
         try:
-            listener = await self._link.listen(subject, serving.on_message, queue=queue)
+            most_unread = _MOST_UNREAD_OF_MANY if senders is not None else None
+            listener = await self._link.listen(subject, serving.on_message, queue=queue, most_unread=most_unread)
         except BaseException:
             await serving.close()
             raise

@@ -11,13 +11,14 @@ import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import anyio
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import Calls
+from headrace.bus.nats.fair_listener import FairListener
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing
 from headrace.bus.nats.trouble import CredentialLost, PermissionViolation, understand
@@ -143,7 +144,7 @@ class Link:
         """
         kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
         for listener in kept:
-            await self._nats._send_unsubscribe(listener.sid)
+            await listener.unsubscribe(self._nats)
         with contextlib.suppress(NotConnected, RequestTimeout):
             await self.barrier()
         for listener in kept:
@@ -217,22 +218,33 @@ class Link:
         return f"{self._prefix}.{secrets.token_hex(4)}.in"
 
     async def listen(
-        self, subject: str, on_message: Callable[[Message], None], *, queue: str = "", needed: bool = True
+        self,
+        subject: str,
+        on_message: Callable[[Message], None],
+        *,
+        queue: str = "",
+        most_unread: int | None = None,
+        needed: bool = True,
     ) -> Listener:
         """Listens on a subject, in force at the server when it returns. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`.
 
         Where the server refuses it later, after a change of its permissions, a `needed` one ends the connection for good:
         nats-py would go on with a subscription that looks alive and hears nothing.
+
+        With `most_unread` no more messages of one subject may be sent to us and unread. See `FairListener`.
         """
         self._check_connected()
-        listener = Listener(subject, on_message, self._listeners.discard, self.note_error, needed=needed)
+        handed = (subject, on_message, self._listeners.discard, self.note_error)
+        if most_unread is None:
+            listener = Listener(*handed, queue=queue, needed=needed)
+        else:
+            listener = FairListener(*handed, tasks=self._tasks, most_unread=most_unread, needed=needed)
         try:
-            subscription = await self._nats.subscribe(subject, queue=queue, future=cast("Any", listener))
+            await listener.open(self._nats)
         except BadSubjectError:
             raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
         except ConnectionClosedError:
             raise BusClosed from None
-        listener.attach(subscription)
         self._listeners.add(listener)
         try:
             await self.barrier()

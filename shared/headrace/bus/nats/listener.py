@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.bus.protocol import Message
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsSubscription
 
@@ -27,9 +28,11 @@ class Listener:
         forget: Callable[[Listener], None],
         on_error: Callable[[Exception], None],
         *,
+        queue: str,
         needed: bool,
     ) -> None:
         self.subject = subject
+        self.queue = queue
         #: Whether losing it makes the connection useless.
         self.needed = needed
         #: The server was heard to refuse it.
@@ -41,13 +44,19 @@ class Listener:
         self._on_error = on_error
         self._nats: NatsSubscription | None = None
 
-    def attach(self, subscription: NatsSubscription) -> None:
-        """Remembers the subscription that nats-py made."""
-        self._nats = subscription
+    async def open(self, client: Client) -> None:
+        """Begins. Raises what nats-py raises."""
+        self._nats = await client.subscribe(self.subject, queue=self.queue, future=cast("Any", self))
 
     @property
-    def sid(self) -> int:
-        return -1 if self._nats is None else self._nats._id
+    def sids(self) -> list[int]:
+        """The numbers by which the server knows it."""
+        return [] if self._nats is None else [self._nats._id]
+
+    async def unsubscribe(self, client: Client) -> None:
+        """Has the server send no more. What it has sent is still taken."""
+        for sid in self.sids:
+            await client._send_unsubscribe(sid)
 
     def cancelled(self) -> bool:
         """Always False, for nats-py: it listens until it is closed."""

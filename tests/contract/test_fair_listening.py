@@ -1,0 +1,153 @@
+"""Many senders at one connection: what one floods it with stands before nobody else, and nothing is lost or comes twice."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+
+from headrace.bus import Message, NoResponders, connect
+from headrace.bus.nats import bus as nats_bus
+from headrace.bus.nats import fair_listener
+from headrace.bus.nats.bus import NatsBus
+from headrace.bus.protocol import Senders
+from tests.contract.waiting import eventually
+from tests.support.nats_server import NatsServer, nats_server
+
+MOST = nats_bus._MOST_UNREAD_OF_MANY
+SENDERS = Senders(lambda message: message.subject.split(".")[1], lambda _message, _reason: None)
+
+
+class Raw:
+    """A client that waits for nobody: all is sent while our loop stands."""
+
+    def __init__(self, server: NatsServer) -> None:
+        address = urlsplit(server.url)
+        self._socket = socket.create_connection((address.hostname, address.port))
+        self._socket.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB raw.> 1\r\n')
+
+    def request(self, subject: str, count: int = 1) -> None:
+        """Sends so many, and returns when the server has dealt with them."""
+        self._socket.sendall(f"PUB {subject} raw.{subject} 0\r\n\r\n".encode() * count + b"PING\r\n")
+        self.heard = b""
+        while b"PONG\r\n" not in self.heard:
+            self.heard += self._socket.recv(1 << 20)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def serve_all(bus: NatsBus, word: str) -> list[str]:
+    """Serves `word.SENDER.verb`. Returns the senders in the order in which they are read."""
+    read: list[str] = []
+
+    async def handler(_message: Message) -> bytes:
+        return b"done"
+
+    serving = await bus.serve(f"{word}.*.verb", handler, senders=SENDERS)
+
+    (listener,) = [each for each in bus._link._listeners if each.subject == serving.subject]
+    hand_on = listener._on_message
+
+    def on_message(message: Message) -> None:
+        read.append(message.subject.split(".")[1])
+        hand_on(message)
+
+    listener._on_message = on_message
+    return read
+
+
+async def test_whoever_was_heard_before_is_heard_in_anothers_flood(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        assert await asks.request(f"{word}.anna.verb", b"", timeout_s=10) == b"done"
+        await bus.barrier()
+        raw = Raw(server)
+        raw.request(f"{word}.bob.verb", 20_000)
+        assert raw.heard.count(b"NATS/1.0 503") >= 20_000 - 2 * MOST
+
+        raw.request(f"{word}.anna.verb")
+        assert b"503" not in raw.heard
+        raw.close()
+
+        await eventually(lambda: read.count("anna") == 2)
+        # The pattern and then, once he is known, his own room.
+        assert read.index("anna", 1) <= 2 * MOST
+
+
+async def test_a_newcomer_has_to_ask_again_in_a_flood_and_is_heard_after_it(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        raw = Raw(server)
+        raw.request(f"{word}.bob.verb", 1_000)
+        raw.request(f"{word}.carla.verb")
+        assert b"503" in raw.heard
+        raw.close()
+
+        await eventually(lambda: read.count("bob") == MOST)
+        await bus.barrier()
+        assert await asks.request(f"{word}.carla.verb", b"", timeout_s=10) == b"done"
+
+
+async def test_each_request_of_many_senders_comes_once(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        wanted = Counter({f"s{number}": 7 * MOST + number for number in range(3)})
+
+        async def ask(sender: str, count: int) -> None:
+            for _ in range(count):
+                assert await asks.request(f"{word}.{sender}.verb", b"", timeout_s=10) == b"done"
+
+        async with anyio.create_task_group() as tasks:
+            for sender, count in wanted.items():
+                tasks.start_soon(ask, sender, count)
+        assert Counter(read) == wanted
+
+
+async def test_senders_beyond_those_that_are_kept_are_heard_too(
+    server: NatsServer, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fair_listener, "_MOST_LANES", 3)
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        for number in range(40):
+            assert await asks.request(f"{word}.s{number % 8}.verb", b"", timeout_s=10) == b"done"
+        assert len(read) == 40
+        (listener,) = [each for each in bus._link._listeners if each.subject == f"{word}.*.verb"]
+        await eventually(lambda: len(listener.sids) <= 5)
+
+
+async def test_after_a_lost_connection_all_are_heard_again(word: str) -> None:
+    with nats_server() as server:
+        async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+            read = await serve_all(bus, word)
+            for _ in range(MOST // 2 + 5):
+                await asks.request(f"{word}.anna.verb", b"", timeout_s=10)
+            server.stop()
+            server.start()
+            await eventually(lambda: bus.connected and asks.connected and bus.statistics()["reconnects"] == 1)
+            await bus.barrier()
+            for sender in ("anna", "bob"):
+                for _ in range(3 * MOST):
+                    assert await asks.request(f"{word}.{sender}.verb", b"", timeout_s=10) == b"done"
+            assert len(read) == MOST // 2 + 5 + 6 * MOST
+
+
+async def test_who_stops_serving_takes_what_was_sent_and_asks_for_no_more(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        raw = Raw(server)
+        raw.request(f"{word}.bob.verb", MOST)
+        (listener,) = [each for each in bus._link._listeners if each.subject == f"{word}.*.verb"]
+        await listener.unsubscribe(bus._link._nats)
+        await bus.barrier()
+        raw.request(f"{word}.bob.verb")
+        assert b"503" in raw.heard
+        await bus.stop_serving()
+        assert read == ["bob"] * MOST
+        raw.close()
+        with pytest.raises(NoResponders):
+            await asks.request(f"{word}.anna.verb", b"", timeout_s=10)
