@@ -88,9 +88,11 @@ async def test_what_a_burst_has_no_room_for_is_refused_a_few_a_turn(server: Nats
     async with connect([server.url], name="test") as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(count_turns)
         senders = Senders(lambda message: message.subject, refusal)
-        await bus.serve(word, handler, concurrency=1, pending=20, senders=senders)
-        for _ in range(120):
-            await bus.publish(word, b"")
+        await bus.serve(word, handler, concurrency=1, pending=100, senders=senders)
+        for _ in range(4):
+            for _ in range(50):
+                await bus.publish(word, b"")
+            await bus.barrier()
         await eventually(lambda: len(refused) == 99)
         tasks.cancel_scope.cancel()
 

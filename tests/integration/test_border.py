@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, BusError
+from headrace.bus import Bus, BusError, Subscription
 from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.runtime.border import Border, Caller, CallerKind, UserQuota
 from headrace.runtime.lease import LeaseRecord
@@ -150,11 +150,18 @@ class HeldService:
             self._turns.release()
 
 
-async def flood(bus: Bus, inbox: str, number: int, size_bytes: int) -> None:
+async def flood(bus: Bus, serving: Subscription, inbox: str, number: int, size_bytes: int) -> None:
     """Sends requests of mallory's, whose answers come to `inbox`, without waiting for one."""
     data = encode(WhoRequest("m" * size_bytes))
-    for _ in range(number):
+    for sent in range(1, number + 1):
         await bus._link.send(subjects.user("mallory", "test.ask"), data, reply=inbox)  # type: ignore[attr-defined]
+        if sent % 50 == 0:
+            # What the server has sent and nobody has read has a bound of its own.
+            await eventually(partial(_has_read, serving, sent))
+
+
+def _has_read(serving: Subscription, count: int) -> bool:
+    return serving.statistics()["received"] == count
 
 
 @pytest.mark.parametrize(("number", "size_bytes", "pending"), [(500, 10, 100), (800, 100_000, 10_000)])
@@ -172,7 +179,7 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
             SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1, pending=pending
         )
         answers = await mallory.subscribe(f"{subjects.inbox('user', 'mallory')}.flood")
-        await flood(mallory, f"{subjects.inbox('user', 'mallory')}.flood", number, size_bytes)
+        await flood(mallory, serving, f"{subjects.inbox('user', 'mallory')}.flood", number, size_bytes)
         await eventually(lambda: serving.statistics()["received"] == number)
 
         held = serving.statistics()["pending"] + serving.statistics()["running"]
@@ -208,7 +215,7 @@ async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
         serving = await border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1)
         inbox = f"{subjects.inbox('user', 'mallory')}.flood"
         answers = await mallory.subscribe(inbox)
-        await flood(mallory, inbox, 50, size_bytes)
+        await flood(mallory, serving, inbox, 50, size_bytes)
         await eventually(lambda: serving.statistics()["received"] == 50)
         waiting = serving.statistics()["pending"]
         refusals = [decode((await anext(answers)).data, Busy) for _ in range(50 - 1 - waiting)]
