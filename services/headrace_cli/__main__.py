@@ -42,6 +42,16 @@ COMMANDS: Final = {
         "headrace_cli.cluster.command:app",
         "Make credentials and settings of services that run on their own, in containers or on hosts.",
     ),
+    "user": ("headrace_cli.persons.users:app", "Let people into a cluster, and shut them out."),
+    "login": ("headrace_cli.persons.login:login", "Let later commands go to a cluster, in your name."),
+    "logout": (
+        "headrace_cli.persons.login:logout",
+        "Forget the cluster of a login, and the credential for it on this machine.",
+    ),
+    "whoami": (
+        "headrace_cli.persons.login:whoami",
+        "Show who you are to Headrace, where, and which rights you have.",
+    ),
     "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server, where nobody else makes them."),
     "pause": (
         "headrace_cli.commands.pause:pause",

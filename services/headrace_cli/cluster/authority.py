@@ -19,7 +19,7 @@ from headrace.access import jwt
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, server_users
-from headrace.client.place import CREDENTIAL_FILE
+from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace.wire import subjects
 from headrace_cli.up.state_folder import StateFolder

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from headrace.client.place import AUTHORITY_FILE
+from headrace.client.places.endpoint import AUTHORITY_FILE
 from headrace.errors import BadInput
 from headrace_cli.up.state_folder import StateFolder
 

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from headrace.ids import node_name
 from headrace.server_urls import parse_server_urls
-from headrace_cli.cluster.folder import ClusterFolder
+from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
@@ -52,13 +52,15 @@ def init(
     health: str = "",
     node: Nodes = None,
     beside: Nodes = None,
+    administrators: str = "",
     operator: bool = False,
     tls: Path | None = None,
     servers: str = "nats",
 ) -> int:
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
-    What exists is kept, so it may be called again, to add a node for example. A node whose folder was removed is let in no more.
+    What exists is kept, so it may be called again, to add a node for example.
+    A node or a person whose folder was removed is let in no more.
     The server takes a new configuration at a SIGHUP.
 
     Examples:
@@ -83,10 +85,11 @@ def init(
         A host that may join, with the files in `client/nodes/NAME`; may be repeated.
     beside
         The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
+    administrators
+        Users who may do everything, with commas between them. Else as before, and everybody at first. Services read it when they start.
     operator
-        Let the server believe an operator's word on each credential, in place of passwords in its configuration. It stays so for this
-        folder. The keys are in `authority`, which belongs on no host of the cluster. A key that counts no more is told by
-        `headrace cluster push`.
+        Let the server believe an operator's word on each credential, in place of passwords in its configuration, from now on. The keys
+        are in `authority`, which belongs on no host of the cluster. `headrace cluster push` tells of keys that count no more.
     tls
         Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
         believed by the word of `ca.pem` alone. Copies are kept in this folder.
@@ -95,9 +98,8 @@ def init(
     """
     parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
-    hosts = [node_name(name) for name in servers.split(",")]
-    known = ClusterFolder(folder.absolute()).write(
-        url, listen, nodes, inside, health=health, has_operator=operator, tls=tls, servers=hosts
-    )
+    cluster, hosts = ClusterFolder(folder.absolute()), [*map(node_name, servers.split(","))]
+    options = ClusterOptions(url, listen, health, hosts, administrators or cluster.administrators())
+    known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
     Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
     return Exit.DONE

@@ -1,8 +1,8 @@
 """The folder of a cluster: in it each party has a folder of its own, with its credential and settings.
 
 `nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`, `settings.toml`),
-`nodes/<node>/credential` of agents beside the services, and `client/` for people (`credential`, `endpoint.json`), with
-`client/nodes/<node>/` to be taken to hosts.
+`nodes/<node>/credential` of agents beside the services, and `client/` for whoever administers (`credential`, `endpoint.json`), with
+`client/nodes/<node>/` to be taken to hosts, `client/people/<person>/` to be handed to people, and the options in `client/cluster.json`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.client.place import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, PERSON_LOGIN, Endpoint
 from headrace.errors import BadInput
-from headrace.ids import NodeName, TreeName, node_name
+from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
 from headrace.runtime.clock import SystemClock
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.cluster.certificates import SERVER_FILES
@@ -29,6 +29,19 @@ from headrace_cli.up.state_folder import StateFolder
 _TREE: Final = TreeName("default")
 _SETTINGS: Final = "settings.toml"
 _ROUTES_PORT: Final = 6222
+_OPTIONS: Final = "client/cluster.json"
+
+
+class ClusterOptions(msgspec.Struct, frozen=True):
+    """The options of `headrace cluster init`, as they were given last."""
+
+    url: str
+    listen: str
+    #: Where the server answers `/healthz`; empty: nowhere.
+    health: str = ""
+    servers: Sequence[str] = ("nats",)
+    #: Of the services, with commas between them.
+    administrators: str = "*"
 
 
 class ClusterFolder:
@@ -41,22 +54,40 @@ class ClusterFolder:
         self.authority = path / "authority"
         self._proofs: Proofs = Passwords(self._files)
 
+    def options(self) -> ClusterOptions | None:
+        """The options that it was made with. None where it was not. Raises `BadInput`."""
+        file = self._path / _OPTIONS
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=ClusterOptions)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise BadInput(str(file), str(error), "the options of `headrace cluster init`, as it wrote them") from None
+
+    def administrators(self) -> str:
+        """The administrators as they were named last. Everybody at first. Raises `BadInput`."""
+        known = self.options()
+        return known.administrators if known is not None else "*"
+
+    def person(self, name: UserName) -> Path:
+        """The folder that is for a person."""
+        return self._path / "client" / "people" / name
+
     def write(
         self,
-        url: str,
-        listen: str,
-        nodes: list[NodeName],
-        beside: list[NodeName],
+        options: ClusterOptions,
+        nodes: Sequence[NodeName] = (),
+        beside: Sequence[NodeName] = (),
+        people: Sequence[UserName] = (),
         *,
-        health: str = "",
         has_operator: bool = False,
         tls: Path | None = None,
-        servers: Sequence[str] = ("nats",),
     ) -> list[NodeName]:
         """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
 
         Raises `BadInput` for a node that is in both places, and OSError.
         """
+        url, servers = options.url, options.servers
         if has_operator or self.authority.exists():
             self._proofs = Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
         server = self._folder(self._path / servers[0])
@@ -64,13 +95,12 @@ class ClusterFolder:
         if len(servers) > 1 and (authority or self.authority.exists() or has_operator):
             raise BadInput("--servers", ",".join(servers), "one server, where there is --tls or --operator")
         client = self._folder(self._path / "client")
-        self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
-        self._write_authority(client, authority)
-        endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE)).decode()
-        self._write(client / ENDPOINT_FILE, endpoint + "\n")
+        self._admit_person(client, "", url, authority)
+        for path in self._known_or_new(self._folder(client / "people"), people):
+            self._admit_person(self._folder(path), user_name(path.name), url, authority)
         provisioner = PartyKind.PROVISIONER
         self._let_in(Party(kind=provisioner), self._folder(self._path / provisioner.value), provisioner.value)
-        common = {"nats_url": url, "tree": _TREE, "administrators": "*"}
+        common = {"nats_url": url, "tree": _TREE, "administrators": options.administrators}
         for kind in (kind for kind in PartyKind if kind.is_service):
             folder = self._folder(self._path / kind.value)
             tree = "*" if kind is PartyKind.ADMISSION else _TREE
@@ -78,9 +108,9 @@ class ClusterFolder:
             own = {kind.value: {"credential_file": str(credential), **self._write_authority(folder, authority)}}
             self._write(folder / _SETTINGS, service_settings(common, own))
         handed_out, inside = self._folder(client / "nodes"), self._folder(self._path / "nodes")
-        known = [*self._nodes(handed_out, nodes), *self._nodes(inside, beside)]
+        known = [*self._known_or_new(handed_out, nodes), *self._known_or_new(inside, beside)]
         names = [NodeName(folder.name) for folder in known]
-        for name in names:
+        for name in map(node_name, names):
             if names.count(name) > 1:
                 raise BadInput("node", name, f"a name that stands in one of {handed_out} and {inside}")
         for folder in known:
@@ -93,12 +123,15 @@ class ClusterFolder:
                 relative = {name: Path(path).name for name, path in ca_file.items()}
                 agent = {"node": folder.name, "credential_file": credential.name, **relative}
                 self._write(folder / _SETTINGS, to_toml({"common": {"nats_url": url, "tree": _TREE}, "agent": agent}))
-        more = tls_part + (f"http: {json.dumps(health)}\n" if health else "")
+        more = tls_part + (f"http: {json.dumps(options.health)}\n" if options.health else "")
         more += self._routes(servers) if len(servers) > 1 else ""
         for host in servers:
             server = self._folder(self._path / host)
             admitted = self._proofs.server_part(server)
-            self._write(server / "nats.conf", nats_configuration(server / "store", listen, admitted, more, name=host))
+            self._write(
+                server / "nats.conf", nats_configuration(server / "store", options.listen, admitted, more, name=host)
+            )
+        self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
 
     def _take_certificates(self, server: Path, url: str, tls: Path | None) -> tuple[str, str]:
@@ -136,9 +169,19 @@ class ClusterFolder:
 }}
 """
 
-    def _nodes(self, folder: Path, wanted: list[NodeName]) -> Iterator[Path]:
+    def _known_or_new(self, folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
         there = [path.name for path in folder.iterdir() if path.is_dir()]
-        return (folder / node_name(name) for name in sorted({*there, *wanted}))
+        return (folder / name for name in sorted({*there, *wanted}))
+
+    def _admit_person(self, folder: Path, user: str, url: str, authority: str) -> None:
+        """Writes all that a person needs. Without a name they may call themselves as they like."""
+        if user:
+            self._let_in(Party(kind=PartyKind.PERSON, name=user), folder, f"{PERSON_LOGIN}{user}")
+        else:
+            self._let_in(Party(kind=PartyKind.PERSON), folder, "headrace")
+        self._write_authority(folder, authority)
+        endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE, user=user)).decode()
+        self._write(folder / ENDPOINT_FILE, endpoint + "\n")
 
     def _let_in(self, party: Party, folder: Path, user: str) -> Path:
         file = folder / CREDENTIAL_FILE

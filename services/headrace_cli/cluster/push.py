@@ -9,7 +9,8 @@ import msgspec
 
 from headrace.client import ClientError
 from headrace.client.connecting import open_bus
-from headrace.client.place import CREDENTIAL_FILE, find_place
+from headrace.client.place import find_place
+from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace_cli.cluster.authority import ACCOUNT_WORD, CLAIMS_UPDATE, OPERATOR_INBOX
 from headrace_cli.cluster.folder import ClusterFolder

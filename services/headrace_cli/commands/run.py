@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from headrace.client import Client, Operation, login_user
+from headrace.client import Client, Operation
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_name
@@ -151,7 +151,7 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your login name unless given.
+        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your name unless given.
     title
         Words by which you know it again.
     existing_pool
@@ -163,14 +163,13 @@ def run(
     abort_on_interrupt
         With `--wait`: Ctrl-C aborts the operation.
     """
-    named = _spec(
-        command, pool_name(pool or login_user()), job_options or JobOptions(), share_options or ShareOptions()
-    )
+    own_pool = pool_name(pool) if pool else PoolName("")
+    named = _spec(command, own_pool, job_options or JobOptions(), share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
-        in_own_tree = msgspec.structs.replace(spec, tree=client.trees.own)
+        in_own_tree = msgspec.structs.replace(spec, tree=client.trees.own, pool=spec.pool or PoolName(client.user))
         operation = await client.start(in_own_tree, operation=id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not wait)
         return await follow(screen, operation, abort_on_interrupt=abort_on_interrupt) if wait else None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.client.place import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.client.places.endpoint import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import HeadraceError
 from headrace_cli.up.engine import DISK_FULL_BYTES
 

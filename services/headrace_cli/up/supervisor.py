@@ -13,7 +13,8 @@ import anyio
 import anyio.abc
 
 from headrace.child_process import until_ended
-from headrace.client.place import Endpoint, Place
+from headrace.client.place import Place
+from headrace.client.places.endpoint import Endpoint
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment

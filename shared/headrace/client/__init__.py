@@ -14,7 +14,8 @@ from headrace.client.connecting import connect
 from headrace.client.errors import ClientError, NotAdmitted, NotRunning, Unanswered
 from headrace.client.logs import LogLine
 from headrace.client.operation_id import new_operation_id
-from headrace.client.place import Endpoint, Place, find_place, login_user, state_folder
+from headrace.client.place import Place, find_place, login_user, state_folder
+from headrace.client.places.endpoint import Endpoint
 from headrace.client.pools import Pools
 from headrace.client.trees import Trees
 from headrace.wire.refusals import Refused

@@ -39,11 +39,12 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
 
-    `user` is the login name unless given. `tree` is asked where a question names none. `timeout_s` is how long requests are tried.
+    `user` is that of the place, else the login name, unless given. `tree` is asked where a question names none.
+    `timeout_s` is how long requests are tried.
     `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
-    name = user_name(user) if user else login_user()
+    name = user_name(user or place.user) if user or place.user else login_user()
     inbox = subjects.inbox("user", name)
     async with open_bus(place, f"headrace client of {name}", inbox, timeout_s=timeout_s) as bus:
         try:

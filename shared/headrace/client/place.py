@@ -1,8 +1,4 @@
-"""The place where a client finds Headrace: the state folder of `headrace up`, or an address and a credential.
-
-`up` writes `endpoint.json` (where the server listens) and `credential` (one line, user:password), both readable by their owner
-only, and removes the first when it stops.
-"""
+"""The place where a client finds Headrace: a folder like that of `headrace up`, or an address and a credential."""
 
 from __future__ import annotations
 
@@ -15,26 +11,12 @@ from pathlib import Path
 import msgspec
 
 from headrace.client.errors import NotRunning
+from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.client.places.kept import KeptPlaces
 from headrace.errors import BadInput
 from headrace.ids import TreeName, UserName, tree_name, user_name
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
-
-ENDPOINT_FILE = "endpoint.json"
-CREDENTIAL_FILE = "credential"
-#: The authority by whose word the server is believed, where it is none of the system's.
-AUTHORITY_FILE = "ca.pem"
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    """The content of `endpoint.json`."""
-
-    #: Such as `nats://127.0.0.1:4270`.
-    url: str
-    tree: TreeName = TreeName("default")
-    #: Process id of the `headrace up` that wrote it.
-    pid: int = 0
-    traces: Traces = Traces()
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -50,6 +32,8 @@ class Place(msgspec.Struct, frozen=True):
     #: In words: the folder or the address, for errors.
     where: str
     traces: Traces = Traces()
+    #: The user by whose name the credential lets in; empty: any, and the login name is taken.
+    user: str = ""
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -80,7 +64,7 @@ def find_place(
     tree: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Place:
-    """Finds the server. An explicit `url` wins over `state`, both over `$HEADRACE_NATS_URL` and the state folder.
+    """Finds the server: by `url`, else `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the usual state folder.
 
     The tree is the given one, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
     Raises `NotRunning` where the state folder has no endpoint, and `BadInput`.
@@ -94,6 +78,9 @@ def find_place(
     if url:
         tree, traces = wanted or TreeName("default"), _traces_in(environment)
         return Place(url, str(credential_file or ""), str(ca_file or ""), tree, where=url, traces=traces)
+    if state is None and not environment.get("HEADRACE_STATE"):
+        kept = KeptPlaces(environment)
+        state = kept.folder(name) if (name := kept.current()) else None
     folder = Path(state) if state is not None else state_folder(environment)
     try:
         endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
@@ -109,6 +96,7 @@ def find_place(
         tree=wanted or endpoint.tree,
         where=str(folder),
         traces=endpoint.traces,
+        user=endpoint.user,
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.client import Refused, Unanswered
-from headrace.client.place import ENDPOINT_FILE, Endpoint
+from headrace.client.places.endpoint import ENDPOINT_FILE, Endpoint
 from headrace.wire.refusals import NotFound, NotRecorded
 from headrace_cli import session
 from headrace_cli.session import Common, say_if_full, talk

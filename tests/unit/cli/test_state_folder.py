@@ -9,7 +9,8 @@ import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
-from headrace.client.place import Endpoint, find_place
+from headrace.client.place import find_place
+from headrace.client.places.endpoint import Endpoint
 from headrace.obs.trace_sinks import Traces
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail

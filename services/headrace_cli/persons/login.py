@@ -1,0 +1,160 @@
+"""`headrace login`, `logout` and `whoami`: which cluster a person's commands go to, and as whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from rich.table import Table
+
+from headrace.access import jwt
+from headrace.access.key_credential import KeyCredential
+from headrace.bus import Credential
+from headrace.client import Client, connect, find_place
+from headrace.client.places.endpoint import PERSON_LOGIN, Endpoint
+from headrace.client.places.kept import KeptPlaces
+from headrace.errors import BadInput
+from headrace.ids import user_name
+from headrace.near import hint
+from headrace.runtime.service import read_credential
+from headrace.server_urls import parse_server_urls
+from headrace.wire.rights import Rights
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.session import Common, talk
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import facts_table, table
+
+
+def login(
+    url: str,
+    /,
+    *,
+    credential_file: Path,
+    ca_file: Path | None = None,
+    name: str = "",
+    user: str = "",
+    tree: str = "",
+) -> int:
+    """Let later commands go to a cluster, in your name.
+
+    It asks the cluster who you are first, and keeps nothing if that fails. It keeps copies, for you alone, below
+    `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. Of several the last one is used, or that of `$HEADRACE_PLACE`.
+
+    Examples:
+
+        headrace login tls://10.0.0.1:4222 --credential-file credential --ca-file ca.pem
+
+        headrace login nats://10.0.0.2:4222 --credential-file other/credential --name test
+
+    Parameters
+    ----------
+    url
+        Where its server listens. Of several servers, with commas between them.
+    credential_file
+        The credential that you were given, readable by you alone.
+    ca_file
+        The authority by whose word the server is believed, where it is none of the system's.
+    name
+        Name of the cluster on this machine. Else the host in the address.
+    user
+        Your name, where the credential lets in any.
+    tree
+        The tree that commands mean where they name none. Else default.
+    """
+    places = KeptPlaces()
+    urls = parse_server_urls(url, place="address")
+    for each in urls:
+        if urlsplit(each).password is not None or urlsplit(each).username is not None:
+            raise BadInput("address", "(with a password)", "an address without one, and --credential-file")
+    chosen = name or (urlsplit(urls[0]).hostname or "").lower()
+    places.folder(chosen)
+    person = _person_in(read_credential(str(credential_file))) or user
+    if user and user != person:
+        raise BadInput("--user", user, f"{person}, whom the credential lets in")
+    place = find_place(url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
+
+    async def rights() -> Rights:
+        asking = connect(url=url, credential_file=credential_file, ca_file=ca_file, user=person, tree=tree)
+        async with asking as client:
+            return await client.persons.rights()
+
+    known = anyio.run(rights)
+    endpoint = Endpoint(url=url, tree=place.tree, user=known.user)
+    kept = places.keep(chosen, endpoint, place.credential_file, place.ca_file)
+    Screen().say(f"{known.user} at {url}, kept as {chosen} in {kept}", whole=True)
+    return Exit.DONE
+
+
+def logout(name: str = "", /) -> int:
+    """Forget the cluster of a login, and the credential for it on this machine.
+
+    The credential itself stays good: `headrace user remove` revokes it.
+
+    Examples:
+
+        headrace logout
+
+        headrace logout test
+
+    Parameters
+    ----------
+    name
+        Its name. Else the one that is used now.
+    """
+    places = KeptPlaces()
+    chosen = name or places.current()
+    if not chosen:
+        raise BadInput("name", "", hint("", places.names()) if places.names() else "a login, of which there is none")
+    places.forget(chosen)
+    left = ", ".join(places.names())
+    Screen().say(f"{chosen} is forgotten" + (f"; there are {left}" if left else ""))
+    return Exit.DONE
+
+
+def whoami(*, common: Common | None = None) -> int:
+    """Show who you are to Headrace, where, and which rights you have.
+
+    A right on a pool holds for all below it. A pool that is not told of itself has the rights of the one above.
+
+    Examples:
+
+        headrace whoami
+
+        headrace whoami --json
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        place = find_place(state=(common or Common()).state)
+        rights = await client.persons.rights()
+        told = {"user": rights.user, "place": place.where, "url": place.url, "administrator": rights.administrator}
+        if screen.json:
+            screen.print_line({**told, "pools": rights.pools, "left_out": rights.left_out})
+            return
+        screen.print(_facts(told), "", _rights_table(rights))
+        if rights.left_out:
+            screen.say(f"and {rights.left_out} pools more")
+
+    return talk(common, work)
+
+
+def _person_in(credential: Credential | KeyCredential | None) -> str:
+    """The person whom a credential lets in, empty where it is any. Raises `BadInput`."""
+    if credential is None:
+        return ""
+    holder = credential.user if isinstance(credential, Credential) else str(jwt.claims_of(credential.jwt).get("name"))
+    return user_name(holder.removeprefix(PERSON_LOGIN)) if holder.startswith(PERSON_LOGIN) else ""
+
+
+def _facts(told: dict[str, object]) -> Table:
+    facts = facts_table()
+    for name, value in told.items():
+        facts.add_row(name, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
+    return facts
+
+
+def _rights_table(rights: Rights) -> Table:
+    made = table("tree", "pool", "you may")
+    for row in rights.pools:
+        made.add_row(row.tree, row.pool, ", ".join(row.rights) or "nothing")
+    return made
