@@ -97,6 +97,8 @@ docs: setup ## The pages with all their pictures, into docs/build
 docs-reference: setup ## Write the pages of docs/reference/ that come from tables
 	$(BIN)/python -m docs.generate.pools_page > docs/reference/pools.md
 	$(BIN)/python -m docs.generate.fields_page > docs/reference/fields.md
+	$(BIN)/python -m docs.generate.settings_page > docs/reference/settings.md
+	$(BIN)/python -m docs.generate.subjects_page > docs/reference/subjects.md
 	$(BIN)/python -m docs.generate.metrics_page > docs/reference/metrics.md
 
 lock: ## Renew requirements.lock, then see that wheels exist

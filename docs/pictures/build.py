@@ -25,6 +25,8 @@ from typing import Final
 ROOT_FOLDER: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER / "services")]
 
+from docs.generate.links import broken_links  # noqa: E402
+from docs.generate.messages_page import messages_page  # noqa: E402
 from docs.pictures import fair_share, integral_guarantees, preemption  # noqa: E402
 
 __all__ = ["BUILD", "COMMITTED", "DOCS", "built", "committed_pictures", "main", "pictures_of"]
@@ -60,6 +62,21 @@ def _small(svg: str) -> str:
     return re.sub(r"> (?=<)", ">", svg).replace("<g id=", "\n<g id=") + "\n"
 
 
+def kept_pages() -> list[Path]:
+    """All pages that are not built."""
+    return sorted(set(DOCS.rglob("*.md")) - set(BUILD.rglob("*.md")))
+
+
+def _write_pages(folder: Path) -> None:
+    """Writes all pages, the one of messages too, which changes with every message and is not kept with the others."""
+    for page in kept_pages():
+        to = folder / page.relative_to(DOCS)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_text(built(page.read_text()))
+    (folder / "reference" / "messages.md").write_text(messages_page())
+    shutil.copytree(DOCS / "examples", folder / "examples", dirs_exist_ok=True)
+
+
 def main() -> None:
     """Builds the pages."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
@@ -71,16 +88,14 @@ def main() -> None:
             path.write_text(_small(path.read_text()))
         return
     shutil.rmtree(BUILD, ignore_errors=True)
-    for page in sorted(DOCS.rglob("*.md")):
-        to = BUILD / page.relative_to(DOCS)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        to.write_text(built(page.read_text()))
-    shutil.copytree(DOCS / "examples", BUILD / "examples", dirs_exist_ok=True)
+    _write_pages(BUILD)
     for pictures in (fair_share, integral_guarantees, preemption):
         folder = BUILD / pictures.FOLDER.relative_to(DOCS)
         folder.mkdir(parents=True)
         for name in pictures.PICTURES:
             pictures.draw(name, folder / f"{name}.svg")
+    if broken := broken_links(BUILD.rglob("*.md")):
+        sys.exit("links that lead nowhere:\n" + "\n".join(broken))
     print(f"the pages with their pictures are in {BUILD.relative_to(ROOT_FOLDER)}, to begin with why/fair-share.md")
 
 
