@@ -17,8 +17,13 @@ from headrace.bus.protocol import Senders
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
-MOST = nats_bus._MOST_UNREAD_OF_MANY
+MOST = 128
 SENDERS = Senders(lambda message: message.subject.split(".")[1], lambda _message, _reason: None)
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_bus, "_MOST_UNREAD_OF_MANY", MOST)
 
 
 class Raw:

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
 #: Requests of many senders at one subject that are sent and not read: what one of them floods us with stands before all others.
-#: At the largest size of a message they are half of what a server keeps before it cuts us off.
-_MOST_UNREAD_OF_MANY = 128
+#: In a cluster what is beyond them goes unanswered, where one server says at once that nobody listens. So they are more than a
+#: service that pauses for a moment is asked by all together.
+_MOST_UNREAD_OF_MANY = 1_024
 
 
 @asynccontextmanager
