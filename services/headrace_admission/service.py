@@ -25,13 +25,11 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.logs import AskLogReader
-from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
 from headrace.wire.rights import GetRights
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
-from headrace_admission.enrolment import GivingUp, NodeRequests
 from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
@@ -39,6 +37,7 @@ from headrace_admission.log.history import history_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogReader, highest_recorded_term
 from headrace_admission.news import News
+from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
@@ -53,6 +52,8 @@ _LOOK_AT_ALLOCATORS_S: Final = 5.0
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
     """Follows the log while another process leads. Leads until the process is asked to stop, then writes a checkpoint."""
     settings = runtime.settings
+    # A mistake in it is told at once, not when somebody joins.
+    read_authority(settings)
     everywhere = GlobalRules(
         settings.max_operation_count,
         settings.require_specified_pools_existence,
@@ -83,7 +84,6 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
 class AdmissionService:
     """One term of admission."""
 
-    _of_nodes: NodeRequests
     _event_log: Log
     _recorder: Recorder
     _checkpointing: Checkpointing
@@ -98,19 +98,17 @@ class AdmissionService:
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
         self._news = News(runtime.bus)
+        self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
-        nodes = await CopiedBucket.open(bus, subjects.NODES_BUCKET, kind=NodeRecord)
+        await self._nodes.open()
         pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        give_up, everywhere = GivingUp(bus, clock), self.engine.state.configuration.everywhere
-        self._of_nodes = NodeRequests(nodes, self._runtime.border, clock, give_up, everywhere.person)
-        for bucket in (nodes, pools):
-            await bucket.write_lost_again()
-            tasks.start_soon(bucket.keep)
+        await pools.write_lost_again()
+        tasks.start_soon(pools.keep)
         writer = f"admission-{term}"
         last = await self._reader.finish(log, store, term=term, writer=writer)
         self._tell_terms()
@@ -163,7 +161,6 @@ class AdmissionService:
             ("op.resume", wire.ResumeOperation, self._deciding_for_user(engine.on_resume)),
             ("op.scan", wire.ScanQueues, self._deciding_for_user(engine.on_scan_asked)),
             ("op.update", wire.UpdateOperation, self._on_update),
-            ("node.change", ChangeNode, self._of_nodes.on_change),
         ]
         of_services: list[tuple[str, Any, Handler]] = [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
@@ -179,7 +176,7 @@ class AdmissionService:
         draw, start = subjects.ledger("draw"), subjects.user("*", "op.start")
         on_draw = self._deciding(engine.on_draw)
         await border.serve(draw, ledger_wire.DrawBlock, CallerKind.SERVICE, on_draw, concurrency=1_000)
-        await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._of_nodes.on_enrol)
+        await self._nodes.serve()
         log_reader = self._asking(disclosure.log_reader)
         await border.serve(subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader)
         await border.serve(

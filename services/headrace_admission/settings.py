@@ -44,6 +44,13 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: How often everybody who waits at a pool is judged anew.
     pending_by_pool_operation_scan_period_ms: int = 60_000
 
+    #: File with the keys by which hosts join, readable by its owner only; empty: no host joins by a token.
+    authority_file: str = ""
+    #: How long the token of a host can be used.
+    token_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 600_000
+    #: How long the credential of a node that joined lasts. Its agent renews it from half of that on.
+    node_credential_ms: Annotated[int, msgspec.Meta(ge=2_000)] = 30 * 86_400_000
+
     @property
     def most_operations_of_a_user(self) -> int:
         """The limit for each user."""

@@ -27,6 +27,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobResult, Nudge, Orders
+from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol as EnrolRequest
 from headrace.wire.nodes import Enrolled, StopMode
@@ -36,6 +37,7 @@ from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, Lo
 from headrace_agent.engine import AgentEngine
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
+from headrace_agent.host.credential_renewal import CredentialRenewal
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
@@ -108,6 +110,7 @@ class Agent:
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
         self._runtime = runtime
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
+        self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
         #: Set when there is something new for the task that waits for it.
@@ -135,7 +138,10 @@ class Agent:
 
     async def _speak(self, tasks: TaskGroup) -> None:
         """Sends nothing before it hears what may come back."""
+        # A subject that this release listens on may be a right that the credential does not have yet.
+        await self._renewal.renew()
         await self.listen()
+        tasks.start_soon(self._renewal.keep)
         tasks.start_soon(self._send_heartbeats)
         tasks.start_soon(self._send_enrolments)
         tasks.start_soon(self._shell.watch, self._runtime)
@@ -283,6 +289,13 @@ class Agent:
             else:
                 await anyio.sleep(pause_s * (0.5 + self._random.random()))
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
+
+    async def _ask_for_word(self) -> str | None:
+        timeout_ms = self._settings.enrol_timeout_ms
+        answer = await self._request(
+            subjects.renew(self.node), Renew(self.node), Renewed, timeout_ms, unanswered="warning"
+        )
+        return answer.jwt if answer is not None else None
 
     async def enrol_once(self) -> bool:
         request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._tags, machine=self._machine)

@@ -82,6 +82,8 @@ def _view(node: Node, moment: Moment) -> NodeView:
         heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, moment),
         isolation=node.isolation,
         trouble=node.trouble,
+        cut=node.offered - node.reported,
+        cut_tags=node.record.cut_tags,
     )
 
 

@@ -25,6 +25,8 @@ PARTIES = {
     "west": Party(kind=PartyKind.ALLOCATOR, tree="west"),
     "n1": Party(kind=PartyKind.NODE, name="n1", tree="east"),
     "n2": Party(kind=PartyKind.NODE, name="n2", tree="east"),
+    "h1": Party(kind=PartyKind.HOST, name="h1"),
+    "h2": Party(kind=PartyKind.HOST, name="h2"),
     "anna": Party(kind=PartyKind.PERSON, name="anna"),
     "ben": Party(kind=PartyKind.PERSON, name="ben"),
     "provisioner": Party(kind=PartyKind.PROVISIONER),
@@ -51,7 +53,7 @@ async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, Bus]]:
 def subject_of(route: Route) -> str:
     """The subject as it is between the first of each: anna, n1 and the services of the tree `east`."""
     subject = route.subject.replace("*", "some-operation")
-    for place, name in {"user": "anna", "node": "n1", "tree": "east"}.items():
+    for place, name in {"user": "anna", "node": "n1", "host": "h1", "tree": "east"}.items():
         subject = subject.replace(f"{{{place}}}", name)
     return subject
 
@@ -59,7 +61,7 @@ def subject_of(route: Route) -> str:
 def may(name: str, kinds: tuple[PartyKind, ...], route: Route) -> bool:
     """True if a party stands on this side of the route, and the names in the subject are its own."""
     party = PARTIES[name]
-    is_named = name in ("n2", "ben") and f"{{{party.kind.value}}}" in route.subject
+    is_named = name in ("n2", "h2", "ben") and f"{{{party.kind.value}}}" in route.subject
     is_elsewhere = party.tree == "west" and "{tree}" in route.subject
     return party.kind in kinds and not is_named and not is_elsewhere
 
@@ -141,7 +143,7 @@ async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() ->
 )
 async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: Guarded, subject: str) -> None:
     async with everybody(server) as buses:
-        for name in ("n2", "ben"):
+        for name in ("n2", "h2", "ben"):
             assert await is_refused(buses[name].request(subject, b"", timeout_s=5)), name
             assert await is_refused(buses[name].subscribe(subject)), name
             for wide in (">", "headrace.>", "_INBOX.>", "headrace.v1.user.>", "headrace.v1.cmd.*.*", "$SYS.>"):

@@ -32,6 +32,8 @@ PARTIES = {
     "allocator_west": Party(kind=PartyKind.ALLOCATOR, tree="west"),
     "n1": Party(kind=PartyKind.NODE, name="n1", tree="east"),
     "n2": Party(kind=PartyKind.NODE, name="n2", tree="east"),
+    "h1": Party(kind=PartyKind.HOST, name="h1"),
+    "h2": Party(kind=PartyKind.HOST, name="h2"),
     "anna": Party(kind=PartyKind.PERSON, name="anna"),
     "provisioner": Party(kind=PartyKind.PROVISIONER),
 }

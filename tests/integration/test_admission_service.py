@@ -71,8 +71,8 @@ from headrace.wire.services import ListServices, ServiceView
 from headrace_admission.decisions import updates
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.enrolment import GivingUp, enrol
 from headrace_admission.log.restoring import LogReader
+from headrace_admission.nodes.enrolment import GivingUp, enrol
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings

@@ -51,6 +51,7 @@ from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
+from headrace_admission.nodes.keys import Token
 from headrace_fair_share.configuration.store import LARGEST_TREE_BYTES
 from tests.support.largest import admission, agent, allocator, fair_share
 from tests.support.largest.bounds import most_bytes
@@ -112,6 +113,7 @@ A_FEW_FIGURES: Final = 1_000
 BUCKETS: Final[dict[str, Builder | type | int]] = {
     "CHECKPOINT_BUCKET": LARGEST_MESSAGE_BYTES,
     "CLOCKS_BUCKET": fair_share.clocks,
+    "KEYS_BUCKET": Token,
     "LEASES_BUCKET": A_FEW_FIGURES,
     "NODES_BUCKET": NodeRecord,
     "NODE_LEASES_BUCKET": A_FEW_FIGURES,
@@ -166,7 +168,7 @@ def test_no_message_outgrows_the_wire(builder: Builder) -> None:
 def test_every_bucket_has_values_that_fit_a_message() -> None:
     assert {name for name in vars(subjects) if name.endswith("_BUCKET")} == BUCKETS.keys()
     assert max(bound for bound in BUCKETS.values() if isinstance(bound, int)) <= LARGEST_MESSAGE_BYTES
-    assert most_bytes(NodeRecord) <= LARGEST_MESSAGE_BYTES
+    assert max(most_bytes(kind) for kind in (NodeRecord, Token)) <= LARGEST_MESSAGE_BYTES
 
 
 def test_a_person_whose_request_is_too_large_is_told_so() -> None:

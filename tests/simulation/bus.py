@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
+from headrace.access.key_credential import KeyCredential
 from headrace.bus import (
     MAX_MESSAGE_BYTES,
     AppendRefused,
@@ -353,6 +354,9 @@ class SimulatedBus:
 
     async def barrier(self) -> None:
         await self.at_server(lambda: None)
+
+    async def renew(self, credential: KeyCredential) -> None:
+        """Nobody here has a credential."""
 
     async def stop_serving(self) -> None:
         for interest in self._interests:

@@ -143,9 +143,11 @@ class Facts:
         self.last_heard.note(node, moment)
         changed = False
         is_settled = node.online and not (self.unfiltered or node.record.drained or node.drained_empty)
-        if not is_settled or node.reported != heartbeat.total:
+        terms = node.record.terms
+        reported = heartbeat.total if terms is None else terms.cut(heartbeat.total)
+        if not is_settled or node.reported != reported:
             empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
-            changed = self._set_room(node, online=True, reported=heartbeat.total, empty=empty)
+            changed = self._set_room(node, online=True, reported=reported, empty=empty)
         if accepted == node.accepts_jobs:
             return changed
         self._note_shape(node)

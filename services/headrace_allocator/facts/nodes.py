@@ -85,7 +85,7 @@ class Node:
 
     # Each heartbeat is of another node: the less memory one takes, the sooner it is at hand.
     __slots__ = (
-        "allocations", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "isolation", "machine", "nudged",
+        "allocations", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "isolation", "machine", "nudged", "offered",
         "online", "outside", "overcommitted_since_s", "preemptive_stages_s", "record", "recorded", "reported",
         "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
@@ -103,7 +103,8 @@ class Node:
         self.machine = ""
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
-        #: All that it offers, as it said last; and all of it that the tree may use.
+        #: All that its agent offers, as it said last; as much of it as the node may offer; and all of that which the tree may use.
+        self.offered = ZERO
         self.reported = ZERO
         self.total = ZERO
         #: True if the tree's node filter leaves it out: it gets nothing new.
@@ -202,6 +203,7 @@ class Node:
         self.incarnation = heartbeat.incarnation
         self.seq = heartbeat.seq
         self.machine = heartbeat.machine
+        self.offered = heartbeat.total
         self.nudged = False
         self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 

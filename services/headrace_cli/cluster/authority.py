@@ -3,6 +3,7 @@
 With an operator the server's configuration names no user. The folder `authority` has the keys, and no service reads any of it:
 `operator.seed`, `account.seed` and `system.seed`. Besides, `account.jwt` is the word about the account.
 `issued.json` has the public key of each credential. `headrace cluster push` enters by `credential`.
+Signing keys, `operator-signing.seed` and `account-signing.seed`, are handed to admission, which lets hosts join by them.
 """
 
 from __future__ import annotations
@@ -16,20 +17,16 @@ from typing import Final, Protocol
 import msgspec
 
 from headrace.access import jwt
+from headrace.access.account_authority import OPERATOR_INBOX, AccountAuthority, next_word, word_lookup, word_update
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, server_users
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
-from headrace.wire import subjects
 from headrace_cli.up.state_folder import StateFolder
 
-#: The server takes the new word about an account here, in its own account.
-CLAIMS_UPDATE: Final = "$SYS.REQ.CLAIMS.UPDATE"
-#: The prefix of the inboxes of whoever tells it.
-OPERATOR_INBOX: Final = subjects.inbox("service", "operator")
 _ISSUED: Final = "issued.json"
-ACCOUNT_WORD: Final = "account.jwt"
+_ACCOUNT_WORD: Final = "account.jwt"
 #: No key is used again once it is revoked, whatever clocks said when its word was signed: a second of the year 2242.
 _FOREVER_S: Final = 2**33
 
@@ -43,6 +40,10 @@ class Proofs(Protocol):
 
     def server_part(self, server: Path) -> str:
         """The part of the server's configuration, once everybody was let in. `server` is its folder. Raises OSError."""
+        ...
+
+    def account_authority(self) -> AccountAuthority | None:
+        """The keys by which admission lets hosts join, None where it cannot. Raises OSError."""
         ...
 
 
@@ -59,6 +60,9 @@ class Passwords:
     def server_part(self, server: Path) -> str:
         return server_users(self._users)
 
+    def account_authority(self) -> None:
+        return None
+
 
 class Operator:
     """A key each, with a word of the account about it. Keys of those who are let in no more are revoked."""
@@ -72,23 +76,19 @@ class Operator:
         self._operator = self._key(folder / "operator.seed", KeyKind.OPERATOR)
         self._account = self._key(folder / "account.seed", KeyKind.ACCOUNT)
         self._system = self._key(folder / "system.seed", KeyKind.ACCOUNT)
+        self._operator_signing = self._key(folder / "operator-signing.seed", KeyKind.OPERATOR)
+        self._account_signing = self._key(folder / "account-signing.seed", KeyKind.ACCOUNT)
         self._issued: dict[str, str] = {}
 
     def let_in(self, party: Party, file: Path, user: str) -> None:
-        key = self._issue(file, self._account, lambda key: jwt.user_claims(key, user, party))
+        key, _ = self._issue(file, self._account, lambda key: jwt.user_claims(key.public, user, party))
         self._issued[user] = key.public
 
     def server_part(self, server: Path) -> str:
-        claims = jwt.system_claims
-        self._issue(
-            self._folder / CREDENTIAL_FILE,
-            self._system,
-            lambda key: claims(key, "operator", CLAIMS_UPDATE, OPERATOR_INBOX),
-        )
+        self._issue_system(CREDENTIAL_FILE, "operator")
         accounts = {self._account.public: self._word_of_account(), self._system.public: self._word_of_system()}
-        operator = self._word(
-            self._folder / "operator.jwt", self._operator, jwt.operator_claims(self._operator, self._system.public)
-        )
+        claims = jwt.operator_claims(self._operator, self._system.public, [self._operator_signing.public])
+        operator = self._word(self._folder / "operator.jwt", self._operator, claims)
         preload = "\n".join(f"  {public}: {word}" for public, word in accounts.items())
         return (
             "# The rights of a service stand in the first line that it sends.\nmax_control_line: 32KB\n"
@@ -97,15 +97,50 @@ class Operator:
             f"resolver_preload {{\n{preload}\n}}\n"
         )
 
+    def account_authority(self) -> AccountAuthority:
+        return AccountAuthority(
+            account=self._account.public,
+            account_seed=self._account_signing.seed,
+            operator_seed=self._operator_signing.seed,
+            system=self._issue_system("admission", "admission"),
+        )
+
+    @property
+    def account(self) -> str:
+        """The public key of the account."""
+        return self._account.public
+
+    def word_after(self, known: str) -> str | None:
+        """The word about the account that follows the server's: ours, and what it revokes. None if the server has it."""
+        own, there = jwt.claims_of(self._account_word()), jwt.claims_of(known)
+        claims = jwt.with_revoked(own, jwt.revoked_by(there))
+        return None if claims["nats"] == there["nats"] else next_word(self._operator, known, claims, self._now_s())
+
+    def _account_word(self) -> str:
+        file = self._folder / _ACCOUNT_WORD
+        try:
+            return file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            raise BadInput(
+                str(file), "(nothing)", "the word about the account, as `headrace cluster init` wrote it"
+            ) from None
+
+    def _issue_system(self, file: str, name: str) -> KeyCredential:
+        """The credential of a user of the server's own account, who hands over the word about the account."""
+        rights = (word_update(self._account.public), word_lookup(self._account.public))
+        return self._issue(
+            self._folder / file, self._system, lambda key: jwt.system_claims(key.public, name, rights, OPERATOR_INBOX)
+        )[1]
+
     def _word_of_account(self) -> str:
-        file = self._folder / ACCOUNT_WORD
+        file = self._folder / _ACCOUNT_WORD
         revoked = _revoked_in(file)
         for user, public in self._read_issued().items():
             if self._issued.get(user) != public:
                 revoked[public] = _FOREVER_S
-        word = self._word(
-            file, self._operator, jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True)
-        )
+        signing = [self._account_signing.public]
+        claims = jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True, signing_keys=signing)
+        word = self._word(file, self._operator, claims)
         # Only after the word: a crash between the two must not lose a revocation.
         self._files.write(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
         return word
@@ -125,15 +160,15 @@ class Operator:
 
     def _issue(
         self, file: Path, issuer: SigningKey, claims: Callable[[SigningKey], Mapping[str, object]]
-    ) -> SigningKey:
+    ) -> tuple[SigningKey, KeyCredential]:
         """Keeps the key of a credential, and signs anew where its rights changed."""
         known = read_key_credential(file.read_text(encoding="utf-8")) if file.exists() else None
         key = SigningKey.from_seed(known.seed) if known else _new_key(KeyKind.USER)
         wanted = claims(key)
         if known is None or not jwt.says(known.jwt, wanted, issuer):
-            word = jwt.signed(issuer, wanted, self._now_s())
-            self._files.write(file, KeyCredential(jwt=word, seed=key.seed).text())
-        return key
+            known = KeyCredential(jwt=jwt.signed(issuer, wanted, self._now_s()), seed=key.seed)
+            self._files.write(file, known.text())
+        return key, known
 
     def _key(self, file: Path, kind: KeyKind) -> SigningKey:
         if not file.exists():
@@ -158,7 +193,7 @@ class Operator:
 
 def _revoked_in(file: Path) -> dict[str, int]:
     known = jwt.claims_of(file.read_text(encoding="utf-8").strip()) if file.exists() else {}
-    return dict(known.get("nats", {}).get("revocations", {}))
+    return dict(jwt.revoked_by(known)) if known else {}
 
 
 def _new_key(kind: KeyKind) -> SigningKey:

@@ -1,6 +1,7 @@
 """The folder of a cluster: in it each party has a folder of its own, with its credential and settings.
 
 `nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`, `settings.toml`),
+`admission/authority.json` with the keys by which hosts join, where there is an operator,
 `nodes/<node>/credential` of agents beside the services, and `client/` for whoever administers (`credential`, `endpoint.json`), with
 `client/nodes/<node>/` to be taken to hosts, `client/people/<person>/` to be handed to people, and the options in `client/cluster.json`.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +24,12 @@ from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
 from headrace.runtime.clock import SystemClock
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.cluster.certificates import SERVER_FILES
-from headrace_cli.up.configuration import nats_configuration, service_settings, to_toml
+from headrace_cli.up.configuration import Table, nats_configuration, service_settings, to_toml
 from headrace_cli.up.state_folder import StateFolder
 
 _TREE: Final = TreeName("default")
 _SETTINGS: Final = "settings.toml"
+_ACCOUNT_AUTHORITY: Final = "authority.json"
 _ROUTES_PORT: Final = 6222
 _OPTIONS: Final = "client/cluster.json"
 
@@ -89,7 +91,7 @@ class ClusterFolder:
         """
         url, servers = options.url, options.servers
         if has_operator or self.authority.exists():
-            self._proofs = Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
+            self._proofs = self.operator()
         server = self._folder(self._path / servers[0])
         authority, tls_part = self._take_certificates(server, url, tls)
         if len(servers) > 1 and (authority or self.authority.exists() or has_operator):
@@ -105,7 +107,8 @@ class ClusterFolder:
             folder = self._folder(self._path / kind.value)
             tree = "*" if kind is PartyKind.ADMISSION else _TREE
             credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
-            own = {kind.value: {"credential_file": str(credential), **self._write_authority(folder, authority)}}
+            trust = {**self._write_authority(folder, authority), **self._hand_over_keys(kind, folder)}
+            own = {kind.value: {"credential_file": str(credential), **trust}}
             self._write(folder / _SETTINGS, service_settings(common, own))
         handed_out, inside = self._folder(client / "nodes"), self._folder(self._path / "nodes")
         known = [*self._known_or_new(handed_out, nodes), *self._known_or_new(inside, beside)]
@@ -114,15 +117,8 @@ class ClusterFolder:
             if names.count(name) > 1:
                 raise BadInput("node", name, f"a name that stands in one of {handed_out} and {inside}")
         for folder in known:
-            credential = self._let_in(
-                Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE), self._folder(folder), f"agent-{folder.name}"
-            )
-            ca_file = self._write_authority(folder, authority)
-            if folder.parent == handed_out:
-                # Wherever the folder is taken, the agent starts in it.
-                relative = {name: Path(path).name for name, path in ca_file.items()}
-                agent = {"node": folder.name, "credential_file": credential.name, **relative}
-                self._write(folder / _SETTINGS, to_toml({"common": {"nats_url": url, "tree": _TREE}, "agent": agent}))
+            settings = {"common": {"nats_url": url, "tree": _TREE}}
+            self._write_node(folder, authority, settings if folder.parent == handed_out else None)
         more = tls_part + (f"http: {json.dumps(options.health)}\n" if options.health else "")
         more += self._routes(servers) if len(servers) > 1 else ""
         for host in servers:
@@ -134,6 +130,20 @@ class ClusterFolder:
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
 
+    def _write_node(self, folder: Path, authority: str, common: Mapping[str, Table] | None) -> None:
+        """Lets a node in. Where there are `common` settings, the agent starts in its folder wherever that is taken."""
+        party = Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE)
+        credential = self._let_in(party, self._folder(folder), f"agent-{folder.name}")
+        ca_file = self._write_authority(folder, authority)
+        if common is not None:
+            relative = {name: Path(path).name for name, path in ca_file.items()}
+            agent = {"node": folder.name, "credential_file": credential.name, **relative}
+            self._write(folder / _SETTINGS, to_toml({**common, "agent": agent}))
+
+    def operator(self) -> Operator:
+        """The operator's keys, made where they are missing. Raises OSError, `BadInput`."""
+        return Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
+
     def _take_certificates(self, server: Path, url: str, tls: Path | None) -> tuple[str, str]:
         """Returns the authority in PEM and the server's configuration, both empty without TLS."""
         if tls is None and not (server / AUTHORITY_FILE).exists():
@@ -143,10 +153,14 @@ class ClusterFolder:
         for name in (*SERVER_FILES, AUTHORITY_FILE):
             if tls is not None:
                 self._write(server / name, (tls / name).read_text(encoding="ascii"))
+        # It shows its authority, which hosts that join know by its SHA-256 alone.
+        authority, shown = ((server / name).read_text(encoding="ascii") for name in (AUTHORITY_FILE, SERVER_FILES[0]))
+        if authority.strip() not in shown:
+            self._write(server / SERVER_FILES[0], shown.rstrip() + "\n" + authority)
         certificate, key = (json.dumps(str(server / name)) for name in SERVER_FILES)
         # Else a client that was told to speak TLS would begin in the clear.
         files = f"cert_file: {certificate}, key_file: {key}, handshake_first: true"
-        return (server / AUTHORITY_FILE).read_text(encoding="ascii"), f"tls {{ {files} }}\n"
+        return authority, f"tls {{ {files} }}\n"
 
     def _write_authority(self, folder: Path, authority: str) -> dict[str, str]:
         """Writes the authority where there is one, and returns the setting that names it."""
@@ -154,6 +168,14 @@ class ClusterFolder:
             return {}
         self._write(folder / AUTHORITY_FILE, authority)
         return {"ca_file": str(folder / AUTHORITY_FILE)}
+
+    def _hand_over_keys(self, kind: PartyKind, folder: Path) -> dict[str, str]:
+        """Writes the keys by which admission lets hosts join, and returns the setting that names them."""
+        keys = self._proofs.account_authority() if kind is PartyKind.ADMISSION else None
+        if keys is None:
+            return {}
+        self._write(folder / _ACCOUNT_AUTHORITY, msgspec.json.encode(keys).decode() + "\n")
+        return {"authority_file": str(folder / _ACCOUNT_AUTHORITY)}
 
     def _routes(self, servers: Sequence[str]) -> str:
         """How the servers of a cluster find each other, and know that it is one of them."""

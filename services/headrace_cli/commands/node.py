@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from pathlib import Path
+from typing import Annotated
 
+from cyclopts import App, Parameter
+
+from headrace.access.key_credential import KeyCredential
 from headrace.client import Client
-from headrace.wire.nodes import NodeChange
+from headrace.client.place import find_place
+from headrace.ids import node_name, tree_name
+from headrace.near import near
+from headrace.resources import parse_amount
+from headrace.wire.joining import MakeToken
+from headrace.wire.nodes import NodeChange, NodeTerms
+from headrace.wire.refusals import NotFound, Refused
+from headrace_cli.agent.pinning import sha256_of
+from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.session import Common, talk
-from headrace_cli.show.nodes import node_table
+from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
 
-app = App(name="node", help="List nodes, drain them, and take them out.")
+app = App(name="node", help="List nodes, let hosts join, drain nodes, and take them out.")
 
 
 @app.command(name="list")
@@ -36,6 +48,91 @@ def list_(*, tree: str = "", common: Common | None = None) -> int:
         screen.show(answer, node_table(answer.nodes))
         if answer.recovering and not screen.json:
             screen.say(f"recovering: {answer.recovering} nodes have reported since the allocator started")
+
+    return talk(common, work)
+
+
+@app.command
+def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
+    """Show one node: what it has and does, and what its agent says beyond what its token gives.
+
+    Examples:
+
+        headrace node get host-17
+
+    Parameters
+    ----------
+    node
+        The node.
+    tree
+        Its tree; `default` unless given.
+    """
+    name = node_name(node)
+
+    async def work(client: Client, screen: Screen) -> None:
+        nodes = {view.node: view for view in (await client.nodes(tree)).nodes}
+        if name not in nodes:
+            raise Refused(NotFound("node", name, near=near(name, nodes)))
+        screen.show(nodes[name], node_facts(nodes[name]))
+
+    return talk(common, work)
+
+
+@app.command
+def token(
+    node: str,
+    /,
+    *,
+    tree: str = "default",
+    tag: Annotated[list[str] | None, Parameter(negative=())] = None,
+    cpu: str = "",
+    memory: str = "",
+    url: str = "",
+    common: Common | None = None,
+) -> int:
+    """Print a token by which one host joins as this node, within ten minutes. For administrators.
+
+    Whoever has it can be the node. Hand it on as you would a password.
+
+    Examples:
+
+        headrace node token host-17 > token
+
+        headrace node token host-17 --tag gpu --cpu 8 --memory 64GiB
+
+    Parameters
+    ----------
+    node
+        The name of the node. A node of that name that there is already changes its key: its agent of before is shut out.
+    tree
+        Its tree.
+    tag
+        A tag that it has; may be repeated. Whatever else its agent claims counts for nothing.
+    cpu
+        The most cores that it may offer.
+    memory
+        The most memory that it may offer.
+    url
+        Where the host reaches the server; else as this command does.
+    """
+    name = node_name(node)
+    terms = NodeTerms(
+        tags=sorted({*(tag or ())}),
+        cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
+        memory=parse_amount("memory", memory, place="--memory") if memory else None,
+    )
+    place = find_place(state=(common or Common()).state)
+    authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""
+    key = new_user_key()
+
+    async def work(client: Client, screen: Screen) -> None:
+        made = await client.hosts.make_token(MakeToken(name, key.public, tree_name(tree), terms))
+        credential = KeyCredential(jwt=made.jwt, seed=key.seed)
+        text = JoinToken(name, url or place.url, authority, credential).text()
+        if screen.json:
+            screen.print_line({"node": name, "token": text, "expires_at_ms": made.expires_at_ms})
+        else:
+            screen.print_raw(text)
 
     return talk(common, work)
 
@@ -75,7 +172,10 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
     It must have been silent for a minute, or be drained with nothing on it.
 
     What a silent node ran counts as lost and runs elsewhere at once. So be certain that its host is off: where it is only cut off, its
-    jobs go on there until its lease ends. A node whose agent lives enrols itself again.
+    jobs go on there until its lease ends.
+
+    The key of a node that joined by a token counts no more: its connection ends, and it comes back by a new token alone.
+    Any other node whose agent lives enrols itself again.
 
     Examples:
 

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.ids import TreeName
-from headrace.resources import format_amount
+from headrace.resources import ZERO, format_amount
 from headrace.wire.figures import FiguresAnswer, Histogram
 from headrace.wire.nodes import NodeView
 from headrace.wire.services import ServiceView
-from headrace_cli.show.amounts import short_name
-from headrace_cli.show.tables import table, widest
+from headrace_cli.show.amounts import amounts, short_name
+from headrace_cli.show.tables import facts_table, table, widest
 
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
@@ -64,9 +64,34 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
         if node.trouble:
             state.append(f": {node.trouble}", style="red")
         use = [_use(node, name) for name in resources]
-        age = "never" if node.heartbeat_age_ms is None else f"{format_duration(node.heartbeat_age_ms)} ago"
-        made.add_row(node.node, state, *use, str(node.running_jobs), age)
+        made.add_row(node.node, state, *use, str(node.running_jobs), _heartbeat(node))
     return made
+
+
+def node_facts(node: NodeView) -> Table:
+    """All about one node. What its agent says beyond what its token gives stands there as cut."""
+    facts = facts_table()
+    facts.add_row("node", node.node)
+    facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
+    if node.trouble:
+        facts.add_row("trouble", Text(node.trouble, style="red"))
+    facts.add_row("heartbeat", _heartbeat(node))
+    facts.add_row("tags", ", ".join(node.tags) or "–")
+    facts.add_row("has", amounts(node.total))
+    facts.add_row("in use", amounts(node.usage))
+    facts.add_row("jobs", str(node.running_jobs))
+    facts.add_row("isolation", node.isolation or "–")
+    cut = [
+        *([amounts(node.cut)] if node.cut != ZERO else []),
+        *([f"tags {', '.join(node.cut_tags)}"] if node.cut_tags else []),
+    ]
+    if cut:
+        facts.add_row("cut", Text(f"{'; '.join(cut)}: its agent says so, and its token does not", style="yellow"))
+    return facts
+
+
+def _heartbeat(node: NodeView) -> str:
+    return "never" if node.heartbeat_age_ms is None else f"{format_duration(node.heartbeat_age_ms)} ago"
 
 
 def _use(node: NodeView, name: str) -> str:

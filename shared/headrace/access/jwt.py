@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.access.nkeys import SigningKey
@@ -27,31 +27,51 @@ _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer"
 Claims = Mapping[str, Any]
 
 
-def operator_claims(operator: SigningKey, system_account: str) -> Claims:
-    """The claims of the operator, who names the account in which the server itself speaks."""
-    return _claims(operator.public, "headrace", {"type": "operator", "system_account": system_account})
+def operator_claims(operator: SigningKey, system_account: str, signing_keys: Sequence[str] = ()) -> Claims:
+    """The claims of the operator, who names the server's own account, and keys that sign in the operator's place."""
+    said = {"type": "operator", "system_account": system_account, "signing_keys": list(signing_keys)}
+    return _claims(operator.public, "headrace", said)
 
 
-def account_claims(account: SigningKey, name: str, revoked: Mapping[str, int], *, has_jetstream: bool) -> Claims:
-    """The claims of an account. What was signed for a key of `revoked` by its second counts no more."""
+def account_claims(
+    account: SigningKey,
+    name: str,
+    revoked: Mapping[str, int],
+    *,
+    has_jetstream: bool,
+    signing_keys: Sequence[str] = (),
+) -> Claims:
+    """The claims of an account, with keys that sign in its place.
+
+    What was signed for a key of `revoked` by its second counts no more.
+    """
     limits: dict[str, Any] = dict.fromkeys(_LIMITS + (_JETSTREAM_LIMITS if has_jetstream else ()), _NO_LIMIT)
-    return _claims(
-        account.public,
-        name,
-        {"type": "account", "limits": {**limits, "wildcards": True}, "revocations": dict(sorted(revoked.items()))},
-    )
+    said = {"type": "account", "limits": {**limits, "wildcards": True}, "signing_keys": list(signing_keys)}
+    return with_revoked(_claims(account.public, name, said), revoked)
 
 
-def user_claims(user: SigningKey, name: str, party: Party) -> Claims:
-    """The claims of a party's credential, with its rights by the table of subjects."""
+def with_revoked(account: Claims, revoked: Mapping[str, int]) -> Claims:
+    """The claims of an account that revoke these keys beside those which they revoke already."""
+    nats = account["nats"]
+    return {**account, "nats": {**nats, "revocations": dict(sorted({**revoked_by(account), **revoked}.items()))}}
+
+
+def revoked_by(account: Claims) -> Mapping[str, int]:
+    """The keys that the claims of an account revoke, each with the second up to which."""
+    revoked: Mapping[str, int] = account["nats"].get("revocations", {})
+    return revoked
+
+
+def user_claims(public: str, name: str, party: Party) -> Claims:
+    """The claims of the credential of a party with this key, with its rights by the table of subjects."""
     own = permissions_of(party)
     answers = {"resp": {"max": 1, "ttl": _ANSWER_NS}} if own.may_answer else {}
-    return _user_claims(user.public, name, own.publish, own.subscribe, answers)
+    return _user_claims(public, name, own.publish, own.subscribe, answers)
 
 
-def system_claims(user: SigningKey, name: str, publish: str, inbox: str) -> Claims:
-    """The claims of a user of the server's own account, who may publish on one subject and hear the answer."""
-    return _user_claims(user.public, name, (publish,), (f"{inbox}.>",), {})
+def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> Claims:
+    """The claims of a user of the server's own account, who may publish on these subjects and hear the answers."""
+    return _user_claims(public, name, publish, (f"{inbox}.>",), {})
 
 
 def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:

@@ -17,6 +17,7 @@ from headrace.errors import BadInput
 _SEED: Final = 18 << 3
 #: Of a secret that a key is made from.
 SECRET_BYTES: Final = 32
+_PUBLIC_BYTES: Final = 32
 _CHECKSUM_BYTES: Final = 2
 
 
@@ -41,6 +42,8 @@ class SigningKey:
     def from_seed(cls, seed: str) -> Self:
         """Reads a written seed. Raises `BadInput`, which does not show it."""
         data = _unwritten(seed)
+        if data is None:
+            raise _no_seed()
         kinds = {kind.value: kind for kind in KeyKind}
         # Two prefixes share the first two bytes: five bits each, and three that are the lower ones of the kind.
         kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
@@ -67,20 +70,29 @@ class SigningKey:
         return f"SigningKey({self.public})"
 
 
+def user_key(text: str) -> str:
+    """Checks the written public key of a user. Raises `BadInput`."""
+    data = _unwritten(text)
+    if data is None or len(data) != 1 + _PUBLIC_BYTES or data[0] != KeyKind.USER.value:
+        raise BadInput("key", text[:80], "the public key of a user of NATS, with its checksum")
+    return text
+
+
 def _written(data: bytes) -> str:
     checksum = binascii.crc_hqx(data, 0).to_bytes(_CHECKSUM_BYTES, "little")
     return base64.b32encode(data + checksum).decode().rstrip("=")
 
 
-def _unwritten(text: str) -> bytes:
+def _unwritten(text: str) -> bytes | None:
+    """The bytes that are written there, None where the checksum is not theirs."""
     try:
         data = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:
-        raise _no_seed() from None
+        return None
     body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-    if len(body) < 2 or binascii.crc_hqx(body, 0).to_bytes(_CHECKSUM_BYTES, "little") != checksum:
-        raise _no_seed()
-    return body
+    return (
+        body if len(body) >= 2 and binascii.crc_hqx(body, 0).to_bytes(_CHECKSUM_BYTES, "little") == checksum else None
+    )
 
 
 def _no_seed() -> BadInput:

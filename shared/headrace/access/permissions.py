@@ -20,7 +20,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     """One holder of a credential."""
 
     kind: PartyKind
-    #: Of a node or a person; `*` is any.
+    #: Of a node, a host or a person; `*` is any.
     name: str = "*"
     #: The tree that a service or a node belongs to; `*` is any.
     tree: TreeName | str = "*"
@@ -123,7 +123,7 @@ def _of(party: Party, subject: str) -> str:
 
 
 def _of_anybody(subject: str) -> str:
-    return _filled(subject, user="*", node="*", tree="*").replace(".*.>", ".>")
+    return _filled(subject, user="*", node="*", host="*", tree="*").replace(".*.>", ".>")
 
 
 def _filled(subject: str, **names: str) -> str:

@@ -1,7 +1,7 @@
 """The tables of all subjects with their two sides, and of all buckets and streams with their writers and readers.
 
 `headrace.access.permissions` makes the rights of each credential from it, and the server refuses everything else.
-`{node}`, `{user}` and `{tree}` stand for a name: that of the node, the person or the tree itself, and any name for the other side.
+`{node}`, `{host}`, `{user}` and `{tree}` stand for a name: the party's own, or its tree, and any name for the other side.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ class PartyKind(enum.Enum):
     INTEGRAL = "integral"
     ALLOCATOR = "allocator"
     NODE = "node"
+    #: The holder of a token, by whose public key it is named.
+    HOST = "host"
     PERSON = "user"
     PROVISIONER = "provisioner"
 
     @property
     def is_service(self) -> bool:
         """True if it is one of the four services, which lead or stand by for a role."""
-        return self not in (PartyKind.NODE, PartyKind.PERSON, PartyKind.PROVISIONER)
+        return self not in (PartyKind.NODE, PartyKind.HOST, PartyKind.PERSON, PartyKind.PROVISIONER)
 
     @property
     def inbox(self) -> str:
-        """The prefix of the inboxes of this kind, with `{}` for the name of a node or a person."""
+        """The prefix of the inboxes of this kind, with its name in braces where each has its own."""
         if self.is_service or self is PartyKind.PROVISIONER:
             return subjects.inbox("service", self.value.replace("_", "-"))
         return subjects.inbox(self.value, f"{{{self.value}}}")
@@ -96,7 +98,17 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
         *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
-        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "pool.counts", "node.change", "rights"),
+        *(
+            "op.get",
+            "op.list",
+            "op.jobs",
+            "op.explain",
+            "op.history",
+            "pool.counts",
+            "node.change",
+            "node.token",
+            "rights",
+        ),
     ),
     *_of_person(_FAIR_SHARE, "pool.list", "pool.change", "pool.move_to_tree", "pool.history"),
     *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
@@ -110,6 +122,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.log_reader("{node}"), (_NODE,), (_ADMISSION,)),
+    Route(subjects.join("{host}"), (PartyKind.HOST,), (_ADMISSION,)),
+    Route(subjects.renew("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.nudge("{node}"), (_ALLOCATOR,), (_NODE,), is_request=False),
     Route(subjects.give_up_node("{tree}"), (_ADMISSION,), (_ALLOCATOR,)),
     Route(subjects.WANTED, (_ALLOCATOR,), (_ALLOCATOR,), is_request=False),
@@ -172,6 +186,7 @@ STORES: Final[tuple[Store, ...]] = (
             ),
             (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,)),
             (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,)),
+            (subjects.KEYS_BUCKET, 1, ((_ADMISSION, "*"),), ()),
         )
         for store in (
             _bucket(name, *writers, readers=readers, history=history),

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from headrace.access.key_credential import KeyCredential
 from headrace.errors import HeadraceError
 
 #: Payload and headers of one message together. Half of the server's default limit, which closes the client for good when passed.
@@ -365,6 +366,10 @@ class Bus(Protocol):
 
     async def barrier(self) -> None:
         """Returns when the server has processed everything that was sent before."""
+        ...
+
+    async def renew(self, credential: KeyCredential) -> None:
+        """Goes on with another credential of the same rights, over a new connection. What is under way on the old one is lost."""
         ...
 
     async def stop_serving(self) -> None:

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, PermissionRefused
+from headrace.client.admission import Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
@@ -17,7 +18,6 @@ from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine
 from headrace.client.news import newer, news_of
 from headrace.client.operation_id import new_operation_id
-from headrace.client.persons import Persons
 from headrace.client.place import Place, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
@@ -79,6 +79,7 @@ class Client:
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
         self.persons = Persons(self._asker)
+        self.hosts = Hosts(self._asker)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
 

@@ -38,6 +38,7 @@ class CallerKind(enum.StrEnum):
 
     USER = "user"
     NODE = "node"
+    HOST = "host"
     SERVICE = "service"
 
 

@@ -149,13 +149,7 @@ def read_credential(path: str) -> Credential | KeyCredential | None:
     """
     if not path:
         return None
-    try:
-        status = os.stat(path)
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise BadInput("credential_file", path, f"a readable file ({error.strerror})") from None
-    if status.st_mode & 0o077:
-        raise BadInput("credential_file", path, "a file that only its owner can read (chmod 600)")
+    text = read_secret("credential_file", path)
     with_key = read_key_credential(text)
     if with_key is not None:
         return with_key
@@ -163,6 +157,18 @@ def read_credential(path: str) -> Credential | KeyCredential | None:
     if not (user and colon and password) or "\n" in text:
         raise BadInput("credential_file", path, "one line, user:password, or a credential of NATS with its key")
     return Credential(user=user, password=password)
+
+
+def read_secret(setting: str, path: str) -> str:
+    """Reads the file that a setting names. Raises `BadInput` when it is missing or readable by others."""
+    try:
+        status = os.stat(path)
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise BadInput(setting, path, f"a readable file ({error.strerror})") from None
+    if status.st_mode & 0o077:
+        raise BadInput(setting, path, "a file that only its owner can read (chmod 600)")
+    return text
 
 
 def run_service(

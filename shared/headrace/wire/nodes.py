@@ -24,6 +24,24 @@ Tags = Annotated[
 #: The machine on which an agent runs, and its state folder behind a comma. Empty: of an agent that does not say.
 Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
+#: The public key of a user of NATS, as it is written.
+PublicKey = Annotated[str, msgspec.Meta(max_length=80)]
+
+
+class NodeTerms(msgspec.Struct, frozen=True):
+    """All that an administrator lets a node be. What its agent says beyond that is cut."""
+
+    tags: Tags = []
+    #: The most that it may offer, in hundredths of cores and in bytes; None: whatever it has.
+    cpu: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    memory: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def cut(self, offered: Resources) -> Resources:
+        """As much of an offer as the node may make."""
+        cpu = offered.cpu if self.cpu is None else min(self.cpu, offered.cpu)
+        memory = offered.memory if self.memory is None else min(self.memory, offered.memory)
+        return msgspec.structs.replace(offered, cpu=cpu, memory=memory)
+
 
 class NodeRecord(msgspec.Struct, frozen=True):
     """An enrolled node, as JSON in the bucket of nodes, keyed by its name."""
@@ -36,6 +54,11 @@ class NodeRecord(msgspec.Struct, frozen=True):
     enrolled_at_ms: Counter = 0
     #: No other one may speak for the node, as long as anything may run here.
     machine: Machine = ""
+    #: The public key with which it joined, and what its token says of it; nothing of a node that joined by no token.
+    key: PublicKey = ""
+    terms: NodeTerms | None = None
+    #: Tags that its agent claims and the token does not give.
+    cut_tags: Tags = []
 
     def is_of(self, machine: str) -> bool:
         """True if an agent on this machine may speak for the node.
@@ -132,6 +155,9 @@ class NodeView(msgspec.Struct, frozen=True):
     heartbeat_age_ms: Counter | None = None
     isolation: str = ""
     trouble: str = ""
+    #: All that its agent offers and claims beyond what the node's token gives. It counts for nothing.
+    cut: Resources = ZERO
+    cut_tags: list[str] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -1,7 +1,7 @@
 """All subjects of the bus, in one place. The caller stands in the subject, where the server's permissions fix it.
 
 Inboxes carry their owner too, so that an answer goes only to the party that the subject names: `_INBOX.user.<user>.`,
-`_INBOX.node.<node>.`, `_INBOX.service.<service>.`.
+`_INBOX.node.<node>.`, `_INBOX.service.<service>.`, and `_INBOX.host.<token>.` of a host that is about to join.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ POOLS_BUCKET = "headrace_pools"
 #: Values of each tree that are kept in it.
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
+#: The public keys of tokens, and of nodes that were removed.
+KEYS_BUCKET = "headrace_keys"
 #: The longest lease that nodes of each tree may have been told.
 NODE_LEASES_BUCKET = "headrace_node_leases"
 TERMS_BUCKET = "headrace_terms"
@@ -42,6 +44,10 @@ WANTED = f"{_V1}.wanted"
 LEDGER = f"{_V1}.ledger"
 #: An agent asks admission to be enrolled; the node follows.
 ENROL = f"{_V1}.enrol"
+#: A host asks admission to join; the public key of its token follows.
+JOIN = f"{_V1}.join"
+#: An agent asks admission for a credential that lasts longer; the node follows.
+RENEW = f"{_V1}.renew"
 
 
 def copies_of(bucket: str) -> str:
@@ -119,6 +125,16 @@ def log_reader(node: NodeName | str) -> str:
     return f"{_V1}.log_reader.{node}"
 
 
+def join(token: str) -> str:
+    """host → admission, request, with the public key of its token."""
+    return f"{JOIN}.{token}"
+
+
+def renew(node: NodeName | str) -> str:
+    """agent → admission, request."""
+    return f"{RENEW}.{node}"
+
+
 def give_up_node(tree: TreeName | str) -> str:
     """admission → allocator, request: a node is to be removed."""
     return f"{_V1}.{tree}.node.give_up"
@@ -140,7 +156,7 @@ def of_tree(verb: str, tree: TreeName | str) -> str:
 
 
 def inbox(kind: str, name: str) -> str:
-    """The inbox prefix of a party. `kind` is `user`, `node` or `service`."""
+    """The inbox prefix of a party. `kind` is `user`, `node`, `host` or `service`."""
     return f"_INBOX.{kind}.{name}"
 
 

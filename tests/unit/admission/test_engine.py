@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
@@ -14,7 +15,7 @@ from headrace.wire import ledger
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, JobsEnded, OperationStarted, OperationStateChanged
-from headrace.wire.nodes import Enrol, NodeRecord
+from headrace.wire.nodes import Enrol, NodeRecord, NodeTerms
 from headrace.wire.operations import (
     AbortOperation,
     ListOperations,
@@ -27,8 +28,8 @@ from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.enrolment import node_record
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES
+from headrace_admission.nodes.enrolment import node_record
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
 from headrace_admission.state.tree_book import TreeBook
@@ -347,6 +348,17 @@ def test_a_node_stays_in_its_tree_and_keeps_its_drain() -> None:
     elsewhere = node_record(Enrol(NodeName("n1"), TreeName("other")), known, at(0, 9))
 
     assert again == NodeRecord(NodeName("n1"), TREE, tags=["gpu"], drained=True, enrolled_at_ms=5)
+    assert isinstance(elsewhere, WrongState)
+
+
+def test_a_node_that_joined_by_a_token_is_what_that_says_whatever_its_agent_claims() -> None:
+    terms = NodeTerms(tags=["gpu"])
+    known = NodeRecord(NodeName("n1"), TREE, tags=["gpu"], key="U", terms=terms)
+
+    claimed = node_record(Enrol(NodeName("n1"), TREE, ["fast", "gpu"], "m"), known, at(0, 9))
+    elsewhere = node_record(Enrol(NodeName("n1"), TreeName("other"), machine="m"), known, at(0, 9))
+
+    assert claimed == msgspec.structs.replace(known, cut_tags=["fast"], machine="m")
     assert isinstance(elsewhere, WrongState)
 
 

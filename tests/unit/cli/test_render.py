@@ -18,7 +18,7 @@ from headrace.wire.operations import OperationSpec, OperationState, OperationVie
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
-from headrace_cli.show.nodes import node_table
+from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.operations import failure_lines, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.trees import pool_table
@@ -139,6 +139,15 @@ def test_a_node_that_is_in_trouble_says_so() -> None:
 
     assert "online: no log folder" in line
     assert "0 of 2" in line
+
+
+def test_what_an_agent_says_beyond_its_token_is_shown_as_cut() -> None:
+    node = NodeView(NodeName("alpha"), "online", ["gpu"], total=Resources(cpu=200))
+    facts = shown(node_facts(node), 120)
+    assert not any(line.startswith("cut") for line in facts)
+
+    more = msgspec.structs.replace(node, cut=Resources(cpu=150), cut_tags=["fast"])
+    assert shown(node_facts(more), 120)[-1].startswith("cut        cpu 1.5; tags fast: its agent says so")
 
 
 def test_json_has_cores_bytes_and_names() -> None:

@@ -13,7 +13,7 @@ import anyio
 from headrace.access.key_credential import KeyCredential
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox
-from headrace.bus.nats.connecting import Credential, open_client
+from headrace.bus.nats.connecting import Credential, Hooks, open_client
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
@@ -90,7 +90,7 @@ async def connect(
         link = Link(client, tasks, inbox_prefix=inbox_prefix)
         hooks.link = link
         jetstream = JetStream(link, replicas=replicas, timeout_s=api_timeout_s, makes_stores=makes_stores)
-        bus = NatsBus(link, tasks, jetstream, read_all_s=read_all_s)
+        bus = NatsBus(link, tasks, jetstream, hooks, read_all_s=read_all_s)
         try:
             await bus.start()
             if service is not None:
@@ -110,8 +110,9 @@ async def connect(
 class NatsBus:
     """Implements `headrace.bus.protocol.Bus`. Made by `connect`."""
 
-    def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, *, read_all_s: float) -> None:
+    def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, hooks: Hooks, *, read_all_s: float) -> None:
         self._link = link
+        self._hooks = hooks
         self._tasks = tasks
         self.jetstream = jetstream
         self._read_all_s = read_all_s
@@ -195,6 +196,10 @@ class NatsBus:
 
     async def barrier(self) -> None:
         await self._link.barrier()
+
+    async def renew(self, credential: KeyCredential) -> None:
+        self._hooks.jwt = credential.jwt
+        await self._link.reconnect()
 
     async def stop_serving(self) -> None:
         if self._link.closed:

@@ -42,7 +42,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credential(user={self.user!r}, ...)"
 
 
-class _Hooks:
+class Hooks:
     """The functions that nats-py calls back, before and after there is a link. None of them may raise or wait."""
 
     def __init__(self) -> None:
@@ -50,6 +50,8 @@ class _Hooks:
         self.attempt: anyio.CancelScope | None = None
         self.refusal = ""
         self.trouble = ""
+        #: The word by which the next connection is made.
+        self.jwt = ""
 
     async def error(self, error: Exception) -> None:
         with suppress(Exception):
@@ -92,10 +94,10 @@ async def open_client(
     ping_interval_s: float,
     longest_reconnect_delay_s: float,
     ca_file: str,
-) -> tuple[Client, _Hooks]:
+) -> tuple[Client, Hooks]:
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`, `BadInput`."""
     client = Client()
-    hooks = _Hooks()
+    hooks = Hooks()
     with anyio.move_on_after(connect_timeout_s) as hooks.attempt:
         await client.connect(
             list(urls),
@@ -115,7 +117,7 @@ async def open_client(
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
             **_tls(urls, ca_file),
-            **_proof(credential),
+            **_proof(credential, hooks),
         )
     if not client.is_connected or hooks.refusal:
         await discard(client)
@@ -146,14 +148,18 @@ async def discard(client: Client) -> None:
             client._transport.close()  # type: ignore[no-untyped-call]
 
 
-def _proof(credential: Credential | KeyCredential | None) -> dict[str, Any]:
+def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[str, Any]:
     if not isinstance(credential, KeyCredential):
         return msgspec.structs.asdict(credential) if credential else {}
     # It takes a while to import, and few need it.
     from headrace.access.nkeys import SigningKey
 
-    key, jwt = SigningKey.from_seed(credential.seed), credential.jwt.encode()
-    return {"user_jwt_cb": lambda: jwt, "signature_cb": lambda nonce: base64.b64encode(key.sign(nonce.encode()))}
+    key = SigningKey.from_seed(credential.seed)
+    hooks.jwt = credential.jwt
+    return {
+        "user_jwt_cb": lambda: hooks.jwt.encode(),
+        "signature_cb": lambda nonce: base64.b64encode(key.sign(nonce.encode())),
+    }
 
 
 def _tls(urls: Sequence[str], ca_file: str) -> dict[str, Any]:

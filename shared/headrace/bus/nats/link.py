@@ -45,6 +45,7 @@ _BARRIER_TIMEOUT_S = 10.0
 _INSPECT_EVERY_S = 5.0
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
+_RECONNECT_TIMEOUT_S = 10.0
 
 
 class Link:
@@ -135,6 +136,19 @@ class Link:
         if self._nats._transport is not None:
             self._nats._transport.close()  # type: ignore[no-untyped-call]
         self.closed = True
+
+    async def reconnect(self) -> None:
+        """Makes a new connection in place of this one, and returns when it is in use. Raises `RequestTimeout`."""
+        again = anyio.Event()
+        self.on_reconnect.add(again.set)
+        try:
+            await self._nats.force_reconnect()
+            with anyio.move_on_after(_RECONNECT_TIMEOUT_S):
+                await again.wait()
+        finally:
+            self.on_reconnect.discard(again.set)
+        if not again.is_set():
+            raise RequestTimeout(f"no new connection within {_RECONNECT_TIMEOUT_S:g} s")
 
     async def unsubscribe_all(self) -> None:
         """Takes no new messages, but keeps what the server has sent already.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import anyio
 import msgspec
 
 from headrace.bus import Bus, BusError, Entry, KeyValue, WrongRevision
@@ -13,7 +12,6 @@ from headrace.errors import BadInput
 from headrace.ids import node_name
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
-from headrace.runtime.border import Border, Caller
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Moment
 from headrace.wire import subjects
@@ -29,11 +27,9 @@ from headrace.wire.nodes import (
     NodeRecord,
 )
 from headrace.wire.refusals import (
-    SLOW_BUS,
     BadRequest,
     NotFound,
     NotReady,
-    NotRecorded,
     Refusal,
     WrongState,
     decode_answer,
@@ -42,12 +38,19 @@ from headrace.wire.refusals import (
 from headrace_admission.gone_allocators import Silence, is_gone
 
 _GIVE_UP_S: Final = 2.0
-_CHANGE_NODE_S: Final = 3.0
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
-    """The record to keep of a node, which keeps its drain. Of an agent that names no machine it stays in its tree."""
+    """The record to keep of a node, which keeps its drain. Of an agent that names no machine it stays in its tree.
+
+    A node that joined by a token is what that says.
+    """
     tags = sorted(set(request.tags))
+    if known is not None and known.terms is not None:
+        if known.tree != request.tree:
+            return WrongState("node", request.node, f"in tree {known.tree} by its token", f"a token for {request.tree}")
+        cut = [tag for tag in tags if tag not in known.terms.tags]
+        return msgspec.structs.replace(known, cut_tags=cut, machine=request.machine or known.machine)
     if known is None:
         return NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms, machine=request.machine)
     if known.tree != request.tree and not request.machine:
@@ -56,6 +59,7 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
 
 
 GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
+ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
 
 
 class GivingUp:
@@ -79,37 +83,6 @@ class GivingUp:
         return decode_answer(answer, GivenUpNode)
 
 
-class NodeRequests:
-    """Answers agents that want to be enrolled, and people who change nodes."""
-
-    def __init__(
-        self, nodes: KeyValue, border: Border, clock: Clock, give_up: GiveUp, person: Callable[[str], Person]
-    ) -> None:
-        self._nodes = nodes
-        self._border = border
-        self._clock = clock
-        self._give_up = give_up
-        self._person = person
-
-    async def on_enrol(self, request: Enrol, caller: Caller) -> Enrolled | Refusal:
-        if request.node != caller.name:
-            self._border.report_forged(caller.name, caller.subject, f"enrols node {request.node}")
-            return BadRequest("node", request.node, f"the node of the subject, {caller.name}")
-        try:
-            return await enrol(self._nodes, request, self._clock.moment(), self._give_up)
-        except BusError as error:
-            return NotReady(f"the bucket of nodes cannot be written: {error}")
-
-    async def on_change(self, request: ChangeNode, caller: Caller) -> ChangedNode | Refusal:
-        try:
-            with anyio.fail_after(_CHANGE_NODE_S):
-                return await change_node(self._nodes, request, self._person(caller.name), self._give_up)
-        except TimeoutError:
-            return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
-        except BusError as error:
-            return NotReady(f"the node could not be changed: {error}")
-
-
 async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
     """Enrols a node, or finds it enrolled. Raises `BusError`.
 
@@ -117,7 +90,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
     """
     while True:
         entry = await nodes.get(request.node)
-        known = _record_in(entry)
+        known = record_in(entry)
         record = node_record(request, known, moment)
         if not isinstance(record, NodeRecord):
             return record
@@ -139,8 +112,13 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
         return Enrolled(node=record.node, tree=record.tree, revision=revision)
 
 
-async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp) -> ChangedNode | Refusal:
-    """Drains, undrains or removes a node for an administrator. One is removed only once its allocator gave it up. Raises `BusError`."""
+async def change_node(
+    nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp, shut_out: ShutOut
+) -> ChangedNode | Refusal:
+    """Drains, undrains or removes a node for an administrator. Raises `BusError`.
+
+    One is removed only once its allocator gave it up, and after its key was revoked: else it would enrol itself again.
+    """
     if not by.administrator:
         return not_allowed(by, f"change node {request.node}")
     try:
@@ -149,13 +127,16 @@ async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up:
         return BadRequest(error.place, request.node, error.expected)
     while True:
         entry = await nodes.get(request.node)
-        record = _record_in(entry)
+        record = record_in(entry)
         if entry is None or record is None:
             return NotFound("node", request.node)
         if request.change is NodeChange.REMOVE:
             given_up = await give_up(record, "")
             if isinstance(given_up, Refusal):
                 return given_up
+            refusal = await shut_out(record)
+            if refusal is not None:
+                return refusal
             await nodes.delete(request.node)
             logger().info("node removed", node=record.node, tree=record.tree, lost_jobs=given_up.lost_jobs)
             return ChangedNode(record.node)
@@ -170,7 +151,7 @@ async def change_node(nodes: KeyValue, request: ChangeNode, by: Person, give_up:
         return ChangedNode(record.node)
 
 
-def _record_in(entry: Entry | None) -> NodeRecord | None:
+def record_in(entry: Entry | None) -> NodeRecord | None:
     """The record of a node, None where there is none that can be read: the node's agent enrols it anew."""
     if entry is None:
         return None

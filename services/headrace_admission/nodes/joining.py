@@ -1,0 +1,114 @@
+"""Hosts that join: tokens of administrators, the key of each node, and the words that the account signs for both."""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from headrace.access.account_authority import AccountAuthority
+from headrace.access.nkeys import user_key
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
+from headrace.bus import KeyValue, WrongRevision
+from headrace.errors import BadInput
+from headrace.ids import node_name, tree_name
+from headrace.obs.logging import logger
+from headrace.pools.rights import Person
+from headrace.runtime.engine import Moment
+from headrace.wire.joining import Join, Joined, MakeToken, Renew, Renewed, TokenMade
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.refusals import BadRequest, NotFound, Refusal, WrongState, not_allowed
+from headrace_admission.nodes.enrolment import record_in
+from headrace_admission.nodes.keys import Keys, Token
+from headrace_admission.nodes.revocation import Revocations
+from headrace_admission.settings import AdmissionSettings
+
+
+class Joining:
+    """Admission's part in it, where it holds the account's keys. All methods raise `BusError`."""
+
+    def __init__(
+        self,
+        nodes: KeyValue,
+        keys: Keys,
+        revocations: Revocations,
+        authority: AccountAuthority,
+        settings: AdmissionSettings,
+    ) -> None:
+        self._nodes = nodes
+        self._keys = keys
+        self._revocations = revocations
+        self._authority = authority
+        self._settings = settings
+        #: Of two keys that would be one node's, the second finds the first.
+        self._binding = anyio.Lock()
+
+    async def make_token(self, request: MakeToken, by: Person, moment: Moment) -> TokenMade | Refusal:
+        """Makes a token of an administrator's key."""
+        if not by.administrator:
+            return not_allowed(by, f"let a host join as node {request.node}")
+        try:
+            node, tree, key = node_name(request.node), tree_name(request.tree), user_key(request.key)
+        except BadInput as error:
+            return BadRequest(error.place, str(error.value), error.expected)
+        known = record_in(await self._nodes.get(node))
+        if known is not None and known.tree != tree:
+            return _in_other_tree(known, tree)
+        await self._keys.forget_expired(moment.wall_ms)
+        wanted = Token(node, tree, request.terms, moment.wall_ms + self._settings.token_ms)
+        token = await self._keys.add(key, wanted)
+        if not isinstance(token, Token):
+            return token
+        party = Party(kind=PartyKind.HOST, name=key)
+        word = self._sign(key, f"token-{node}", party, moment, self._settings.token_ms)
+        logger().info("token made", node=node, tree=tree, by=by.name, key=key)
+        return TokenMade(word, token.expires_at_ms)
+
+    async def join(self, token_key: str, request: Join, moment: Moment) -> Joined | Refusal:
+        """Makes a key the node's that the token names. The key that it had before counts no more."""
+        try:
+            key = user_key(request.key)
+        except BadInput as error:
+            return BadRequest(error.place, str(error.value), error.expected)
+        async with self._binding:
+            token = await self._keys.use(token_key, key, moment.wall_ms)
+            if not isinstance(token, Token):
+                return token
+            while True:
+                entry = await self._nodes.get(token.node)
+                known = record_in(entry)
+                if known is not None and known.tree != token.tree:
+                    return _in_other_tree(known, token.tree)
+                if known is not None and known.key not in ("", key):
+                    await self._revocations.revoke(known.node, known.key)
+                fresh = NodeRecord(token.node, token.tree, enrolled_at_ms=moment.wall_ms)
+                record = msgspec.structs.replace(known or fresh, key=key, terms=token.terms, tags=token.terms.tags)
+                try:
+                    await self._nodes.update(record.node, msgspec.json.encode(record), entry.revision if entry else 0)
+                except WrongRevision:
+                    continue
+                logger().info("node joined", node=record.node, tree=record.tree, key=key)
+                return Joined(record.node, record.tree, self._node_word(record, moment))
+
+    async def renew(self, request: Renew, moment: Moment) -> Renewed | Refusal:
+        """Signs the word about a node anew, for the key that it joined with."""
+        record = record_in(await self._nodes.get(request.node))
+        if record is None or not record.key:
+            return NotFound("node that joined by a token", request.node)
+        return Renewed(self._node_word(record, moment))
+
+    async def shut_out(self, record: NodeRecord) -> None:
+        """Lets the node's key in no more."""
+        async with self._binding:
+            await self._revocations.revoke(record.node, record.key)
+
+    def _node_word(self, record: NodeRecord, moment: Moment) -> str:
+        party = Party(kind=PartyKind.NODE, name=record.node, tree=record.tree)
+        return self._sign(record.key, f"agent-{record.node}", party, moment, self._settings.node_credential_ms)
+
+    def _sign(self, key: str, name: str, party: Party, moment: Moment, lifetime_ms: int) -> str:
+        return self._authority.user_word(key, name, party, now_s=moment.wall_ms // 1000, lifetime_s=lifetime_ms // 1000)
+
+
+def _in_other_tree(known: NodeRecord, wanted: str) -> WrongState:
+    return WrongState("node", known.node, f"in tree {known.tree}", f"a node of tree {wanted}, or one that was removed")

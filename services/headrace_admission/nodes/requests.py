@@ -1,0 +1,129 @@
+"""The requests about nodes: of agents, of hosts that join, and of administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.access.account_authority import AccountAuthority, read_account_authority
+from headrace.bus import BusError
+from headrace.pools.rights import Person
+from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.copied_bucket import CopiedBucket
+from headrace.runtime.service import Runtime, read_secret
+from headrace.wire import subjects
+from headrace.wire.joining import Join, MakeToken, Renew
+from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
+from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState
+from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
+from headrace_admission.nodes.joining import Joining
+from headrace_admission.nodes.keys import Keys
+from headrace_admission.nodes.revocation import Revocations
+from headrace_admission.settings import AdmissionSettings
+
+_CHANGE_NODE_S: Final = 3.0
+_NO_AUTHORITY: Final = WrongState(
+    "admission's",
+    "authority_file",
+    "empty",
+    "the file that `headrace cluster init --operator` writes, for hosts to join",
+)
+
+
+def read_authority(settings: AdmissionSettings) -> AccountAuthority | None:
+    """The keys by which hosts join, None where there are none. Raises `BadInput`."""
+    file = settings.authority_file
+    return read_account_authority(read_secret("authority_file", file), file) if file else None
+
+
+class NodeRequests:
+    """Handlers of these requests, for one term of admission."""
+
+    _nodes: CopiedBucket
+    _joining: Joining | None = None
+
+    def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Person]) -> None:
+        self._runtime = runtime
+        self._person = person
+        self._moment = runtime.clock.moment
+        self._give_up = GivingUp(runtime.bus, runtime.clock)
+
+    async def open(self) -> None:
+        """Opens the buckets, and tells the server which keys count no more. Raises `BusError`, `BadInput`."""
+        runtime = self._runtime
+        self._nodes = await self._kept(subjects.NODES_BUCKET, NodeRecord)
+        authority = read_authority(runtime.settings)
+        if authority is None:
+            return
+        keys = Keys(await self._kept(subjects.KEYS_BUCKET))
+        revocations = Revocations(runtime.bus, keys, runtime.settings, runtime.clock, authority)
+        self._joining = Joining(self._nodes, keys, revocations, authority, runtime.settings)
+        runtime.presence.watches(lambda: revocations.trouble)
+        runtime.tasks.start_soon(revocations.keep)
+
+    async def serve(self) -> None:
+        """Serves them. Raises `BusError`."""
+        border = self._runtime.border
+        await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol)
+        await border.serve(subjects.renew("*"), Renew, CallerKind.NODE, self._on_renew)
+        await border.serve(subjects.join("*"), Join, CallerKind.HOST, self._on_join)
+        await border.serve(subjects.user("*", "node.change"), ChangeNode, CallerKind.USER, self._on_change)
+        await border.serve(subjects.user("*", "node.token"), MakeToken, CallerKind.USER, self._on_make_token)
+
+    async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
+        bucket = await CopiedBucket.open(self._runtime.bus, name, kind=kind)
+        await bucket.write_lost_again()
+        self._runtime.tasks.start_soon(bucket.keep)
+        return bucket
+
+    async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
+        if request.node != caller.name:
+            return self._forged(request.node, caller)
+        return await self._answered(enrol(self._nodes, request, self._moment(), self._give_up))
+
+    async def _on_renew(self, request: Renew, caller: Caller) -> msgspec.Struct:
+        if request.node != caller.name:
+            return self._forged(request.node, caller)
+        joining = self._joining
+        return _NO_AUTHORITY if joining is None else await self._answered(joining.renew(request, self._moment()))
+
+    async def _on_join(self, request: Join, caller: Caller) -> msgspec.Struct:
+        joining = self._joining
+        if joining is None:
+            return _NO_AUTHORITY
+        return await self._answered(joining.join(caller.name, request, self._moment()))
+
+    async def _on_make_token(self, request: MakeToken, caller: Caller) -> msgspec.Struct:
+        joining, by = self._joining, self._person(caller.name)
+        if joining is None:
+            return _NO_AUTHORITY
+        return await self._answered(joining.make_token(request, by, self._moment()))
+
+    async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
+        by = self._person(caller.name)
+        try:
+            with anyio.fail_after(_CHANGE_NODE_S):
+                return await self._answered(change_node(self._nodes, request, by, self._give_up, self._shut_out))
+        except TimeoutError:
+            return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
+
+    async def _shut_out(self, record: NodeRecord) -> Refusal | None:
+        if not record.key:
+            return None
+        if self._joining is None:
+            return _NO_AUTHORITY
+        await self._joining.shut_out(record)
+        return None
+
+    async def _answered(self, answer: Awaitable[msgspec.Struct]) -> msgspec.Struct:
+        try:
+            return await answer
+        except BusError as error:
+            return NotReady(f"the bucket of nodes cannot be written, or the server not told of a key: {error}")
+
+    def _forged(self, node: str, caller: Caller) -> BadRequest:
+        self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {node}")
+        return BadRequest("node", node, f"the node of the subject, {caller.name}")

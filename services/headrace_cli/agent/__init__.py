@@ -1,0 +1,1 @@
+"""`headrace agent`: this host as a node."""

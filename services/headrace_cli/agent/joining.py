@@ -1,0 +1,110 @@
+"""Joining of this host: its key is made here, admission binds it, and the agent's files are written.
+
+The node's folder then has `credential`, `ca.pem` and `settings.toml`.
+A try that broke off left `joining.seed`, which the next goes on with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.access.jwt import claims_of
+from headrace.access.key_credential import KeyCredential
+from headrace.access.nkeys import SigningKey
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
+from headrace.bus import BusError, CredentialRefused, connect
+from headrace.client.asking import Asker
+from headrace.client.errors import NotAdmitted, NotRunning
+from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
+from headrace.durations import format_duration
+from headrace.errors import BadInput
+from headrace.runtime.clock import SystemClock
+from headrace.server_urls import parse_server_urls
+from headrace.wire import subjects
+from headrace.wire.joining import Join, Joined
+from headrace_cli.agent.pinning import shown_authority
+from headrace_cli.agent.token import JoinToken, new_user_key
+from headrace_cli.up.configuration import to_toml
+from headrace_cli.up.state_folder import StateFolder
+
+_SETTINGS_FILE: Final = "settings.toml"
+_PENDING_SEED_FILE: Final = "joining.seed"
+_CONNECT_S: Final = 10.0
+_ANSWER_S: Final = 30.0
+
+
+class JoinedHost(msgspec.Struct, frozen=True):
+    """The node that this host is now."""
+
+    node: str
+    tree: str
+    settings: str
+
+
+def join_host(token: JoinToken, url: str, folder: Path) -> JoinedHost:
+    """Joins, and writes what the agent needs. Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError."""
+    clock, files = SystemClock(), StateFolder(folder)
+    urls = parse_server_urls(url, place="URL")
+    if token.authority_sha256 and not all(each.startswith("tls://") for each in urls):
+        raise BadInput("URL", url, "an address with tls://, since the token names the authority of the server")
+    ago_ms = clock.wall_ms() - claims_of(token.credential.jwt)["exp"] * 1000
+    if ago_ms >= 0:
+        raise NotAdmitted(url, f"the token expired {format_duration(ago_ms)} ago; `headrace node token` makes another")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ca_file = ""
+    if token.authority_sha256:
+        ca_file = str(folder / AUTHORITY_FILE)
+        files.write(folder / AUTHORITY_FILE, shown_authority(url, token.authority_sha256))
+    key = _pending_key(files)
+    joined = anyio.run(_ask, token, urls, ca_file, key, clock)
+    files.write(folder / CREDENTIAL_FILE, KeyCredential(jwt=joined.jwt, seed=key.seed).text())
+    agent = {"node": joined.node, "state_folder": str(folder), "credential_file": str(folder / CREDENTIAL_FILE)}
+    trust = {"ca_file": ca_file} if ca_file else {}
+    tables = {"common": {"nats_url": url, "tree": joined.tree}, "agent": {**agent, **trust}}
+    files.write(folder / _SETTINGS_FILE, to_toml(tables))
+    (folder / _PENDING_SEED_FILE).unlink(missing_ok=True)
+    return JoinedHost(joined.node, joined.tree, str(folder / _SETTINGS_FILE))
+
+
+async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey, clock: SystemClock) -> Joined:
+    host = SigningKey.from_seed(token.credential.seed).public
+    connection = connect(
+        urls,
+        name=f"headrace agent join of {token.node}",
+        credential=token.credential,
+        inbox_prefix=Party(kind=PartyKind.HOST, name=host).inbox,
+        connect_timeout_s=_CONNECT_S,
+        ca_file=ca_file,
+    )
+    with _told(", ".join(urls)):
+        async with connection as bus:
+            asker = Asker(bus, clock, lambda _: subjects.join(host), _ANSWER_S)
+            return await asker.ask("join", Join(key.public), Joined)
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Says what kept us from asking."""
+    try:
+        yield
+    except CredentialRefused as error:
+        raise NotAdmitted(where, f"{error}; `headrace node token` makes another token") from error
+    except BusError as error:
+        raise NotRunning(where, str(error)) from error
+
+
+def _pending_key(files: StateFolder) -> SigningKey:
+    """The key of a try that broke off, for which the token was used perhaps, or a new one."""
+    file = files.path / _PENDING_SEED_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return SigningKey.from_seed(file.read_text(encoding="ascii").strip())
+    key = new_user_key()
+    files.write(file, key.seed + "\n")
+    return key

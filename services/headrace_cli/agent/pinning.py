@@ -1,0 +1,62 @@
+"""The authority that vouches for a server: the one whose certificate has a SHA-256 that was told."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import ssl
+import urllib.parse
+from typing import Any, Final
+
+from headrace.client.errors import NotAdmitted, NotRunning
+from headrace.server_urls import parse_server_urls
+
+_ANSWER_S: Final = 10.0
+_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def sha256_of(certificates: str) -> str:
+    """The SHA-256 of the first certificate in PEM, empty where there is none."""
+    first = _CERTIFICATE.search(certificates)
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0])).hexdigest() if first else ""
+
+
+def shown_authority(urls: str, sha256: str) -> str:
+    """The certificate in PEM with this SHA-256, which a server shows when it is called. Nothing else is said to it.
+
+    Raises `NotRunning`, `NotAdmitted` where it shows no such one, `BadInput`.
+    """
+    trouble: Exception | None = None
+    for url in parse_server_urls(urls, place="URL"):
+        try:
+            shown = _shown_by(url)
+        except OSError as error:
+            trouble = error
+            continue
+        for certificate in shown:
+            if sha256_of(certificate) == sha256:
+                return certificate
+        found = ", ".join(sha256_of(certificate)[:16] + "…" for certificate in shown)
+        raise NotAdmitted(
+            url,
+            f"it shows no authority with SHA-256 {sha256}, but {found}: it may be somebody else's, or its "
+            "`server.pem` lacks the authority at its end",
+        )
+    raise NotRunning(urls, str(trouble))
+
+
+def _shown_by(url: str) -> list[str]:
+    address = urllib.parse.urlsplit(url)
+    # Nobody is believed yet. What is shown is compared.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    where = (address.hostname or "127.0.0.1", address.port or 4222)
+    with (
+        socket.create_connection(where, timeout=_ANSWER_S) as plain,
+        context.wrap_socket(plain, server_hostname=address.hostname) as secure,
+    ):
+        # Public from Python 3.13 on, and then in another form.
+        inner: Any = secure._sslobj  # type: ignore[attr-defined]
+        return [certificate.public_bytes() for certificate in inner.get_unverified_chain() or ()]

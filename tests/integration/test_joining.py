@@ -1,0 +1,326 @@
+"""Hosts that join by a token, on a real server with an operator and TLS, with admission as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+import pytest
+
+from headrace.access.jwt import claims_of
+from headrace.access.key_credential import KeyCredential, read_key_credential
+from headrace.access.permissions import Party
+from headrace.access.routes import PartyKind
+from headrace.bus import Bus, CredentialRefused, Message, PermissionRefused, connect
+from headrace.bus.provisioning import provision
+from headrace.client import Client, NotAdmitted, Refused
+from headrace.client import connect as connect_client
+from headrace.errors import BadInput
+from headrace.ids import NodeName, TreeName
+from headrace.runtime.service import read_credential
+from headrace.wire import subjects
+from headrace.wire.codec import encode
+from headrace.wire.joining import MakeToken, Renew
+from headrace.wire.nodes import GivenUpNode, NodeChange, NodeTerms
+from headrace_cli.agent.joining import JoinedHost, join_host
+from headrace_cli.agent.pinning import sha256_of
+from headrace_cli.agent.token import JoinToken, new_user_key, read_token
+from headrace_cli.cluster.command import init, push
+from headrace_cli.cluster.tls import init as init_tls
+from tests.integration.test_cluster_folder import Server
+from tests.support.nats_server import free_port
+
+PATIENCE_S = 30
+
+
+class Cluster:
+    """The folder of a cluster, its server, and the processes that a test starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path / "cluster"
+        port = free_port()
+        self.url, self._listen = f"tls://127.0.0.1:{port}", f"127.0.0.1:{port}"
+        init_tls(path / "tls", "127.0.0.1")
+        self._authority = sha256_of((path / "tls" / "ca.pem").read_text())
+        self.init(tls=path / "tls", operator=True, node=["old"])
+
+    @property
+    def ca_file(self) -> str:
+        return str(self.folder / "client" / "ca.pem")
+
+    def init(self, **options: object) -> None:
+        init(self.folder, url=self.url, listen=self._listen, **options)  # type: ignore[arg-type]
+
+    def bus(self, party: Party, credential: KeyCredential | None = None) -> object:
+        known = credential or read_credential(str(self.folder / party.kind.value / "credential"))
+        return connect(
+            [self.url],
+            name="test",
+            credential=known,
+            inbox_prefix=party.inbox,
+            ca_file=self.ca_file,
+            connect_timeout_s=PATIENCE_S,
+        )
+
+    async def provision(self) -> None:
+        async with self.bus(Party(kind=PartyKind.PROVISIONER)) as bus:  # type: ignore[attr-defined]
+            await provision(bus, [TreeName("default")])
+
+    @contextmanager
+    def process(
+        self, service: str, config: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A service that runs, and ends with the block. Its log goes to a file of its name."""
+        config = config or self.folder / service / "settings.toml"
+        own = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+        with (self.path / f"{service}.log").open("a") as log:
+            command = [sys.executable, "-m", f"headrace_{service}", "--config", str(config)]
+            process = subprocess.Popen(command, env={**own, **(environment or {})}, stderr=log, text=True)
+            try:
+                yield process
+            finally:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+                process.wait(PATIENCE_S)
+
+    def log(self, service: str) -> str:
+        return (self.path / f"{service}.log").read_text()
+
+    async def token(self, client: Client, node: str = "n1", terms: NodeTerms | None = None) -> JoinToken:
+        """A token as `headrace node token` makes it."""
+        key = new_user_key()
+        made = await client.hosts.make_token(
+            MakeToken(NodeName(node), key.public, TreeName("default"), terms or NodeTerms())
+        )
+        return JoinToken(node, self.url, self._authority, KeyCredential(jwt=made.jwt, seed=key.seed))
+
+    async def join(self, token: JoinToken, folder: str = "host") -> JoinedHost:
+        return await anyio.to_thread.run_sync(join_host, token, self.url, self.path / folder)
+
+    def credential(self, folder: str = "host") -> KeyCredential:
+        known = read_key_credential((self.path / folder / "credential").read_text())
+        assert known is not None
+        return known
+
+    @asynccontextmanager
+    async def node(self, folder: str = "host", name: str = "n1") -> AsyncIterator[Bus]:
+        party = Party(kind=PartyKind.NODE, name=name, tree="default")
+        async with self.bus(party, self.credential(folder)) as bus:  # type: ignore[attr-defined]
+            yield bus
+
+
+@asynccontextmanager
+async def running(path: Path, **settings: str) -> AsyncIterator[tuple[Cluster, Client]]:
+    """A cluster with admission, and a client once it answers."""
+    cluster = Cluster(path)
+    with Server(cluster.folder):
+        await cluster.provision()
+        with cluster.process("admission", environment=settings):
+            async with connect_client(state=cluster.folder / "client", user="anna", timeout_s=PATIENCE_S) as client:
+                await client.list()
+                yield cluster, client
+
+
+@asynccontextmanager
+async def giving_up(cluster: Cluster) -> AsyncIterator[None]:
+    """An allocator that counts on no node any more."""
+
+    async def give_up(message: Message) -> bytes:
+        return encode(GivenUpNode(NodeName("n1"), 0))
+
+    async with cluster.bus(Party(kind=PartyKind.ALLOCATOR, tree="default")) as bus:  # type: ignore[attr-defined]
+        await bus.serve(subjects.give_up_node("default"), give_up)
+        yield
+
+
+async def until(what: Callable[[], Awaitable[bool]], *, value: bool = True) -> None:
+    """Looks again and again at what happens in another process."""
+    with anyio.fail_after(PATIENCE_S):
+        while await what() is not value:  # noqa: ASYNC110
+            await anyio.sleep(0.1)
+
+
+def freeze(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
+async def is_let_in(cluster: Cluster, folder: str = "host") -> bool:
+    try:
+        async with cluster.node(folder):
+            return True
+    except CredentialRefused:
+        return False
+
+
+async def test_a_token_lets_one_host_join_and_nothing_else(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        token = await cluster.token(client, terms=NodeTerms(tags=["gpu"]))
+        joined = await cluster.join(token)
+
+        assert (joined.node, joined.tree) == ("n1", "default")
+        folder = tmp_path / "host"
+        assert {path.name for path in folder.iterdir()} == {"ca.pem", "credential", "settings.toml"}
+        assert {path.stat().st_mode & 0o077 for path in (folder, *folder.iterdir())} == {0}
+        async with cluster.node() as bus:
+            with pytest.raises(PermissionRefused):
+                await bus.request(subjects.heartbeat("default", "n2"), b"", timeout_s=5)
+        with pytest.raises(Refused, match="token for n1 is used already"):
+            await cluster.join(token, "another")
+        host = Party(kind=PartyKind.HOST, name=claims_of(token.credential.jwt)["sub"])
+        async with cluster.bus(host, token.credential) as bus:  # type: ignore[attr-defined]
+            for subject in (
+                subjects.join("U" * 56),
+                subjects.enrol("n1"),
+                subjects.renew("n1"),
+                "$SYS.REQ.SERVER.PING",
+            ):
+                with pytest.raises(PermissionRefused):
+                    await bus.request(subject, b"", timeout_s=5)
+        told = cluster.log("admission")
+    for secret in (token.credential.seed, token.credential.jwt, cluster.credential().seed, cluster.credential().jwt):
+        assert secret not in told
+
+
+async def test_a_host_whose_answer_was_lost_joins_with_the_key_that_it_had_made(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        token = await cluster.token(client)
+        seed = new_user_key().seed
+        (tmp_path / "host").mkdir(mode=0o700)
+        (tmp_path / "host" / "joining.seed").write_text(seed)
+        await cluster.join(token)
+        (tmp_path / "host" / "joining.seed").write_text(seed)
+        await cluster.join(token)
+
+        assert cluster.credential().seed == seed
+        assert await is_let_in(cluster)
+
+
+async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
+    async with running(tmp_path, HEADRACE_ADMISSION_TOKEN_MS="1000") as (cluster, client):
+        token = await cluster.token(client)
+        party = Party(kind=PartyKind.HOST, name=claims_of(token.credential.jwt)["sub"])
+        async with cluster.bus(party, token.credential) as bus:  # type: ignore[attr-defined]
+            # The server itself ends it.
+            with anyio.fail_after(PATIENCE_S):
+                await bus.wait_closed()
+        with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
+            await cluster.join(token)
+    assert not (tmp_path / "host").exists()
+
+
+async def test_a_server_that_another_authority_vouches_for_is_told_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        token = await cluster.token(client)
+        init_tls(tmp_path / "others", "127.0.0.1")
+        other = sha256_of((tmp_path / "others" / "ca.pem").read_text())
+        with pytest.raises(NotAdmitted, match=f"no authority with SHA-256 {other}"):
+            await cluster.join(msgspec.structs.replace(token, authority_sha256=other))
+        with pytest.raises(BadInput, match="tls://"):
+            await anyio.to_thread.run_sync(join_host, token, cluster.url.replace("tls", "nats"), tmp_path / "host")
+        await cluster.join(token)  # it is not used up
+
+
+async def test_only_an_administrator_makes_tokens_and_only_where_hosts_can_join(tmp_path: Path) -> None:
+    async with running(tmp_path, HEADRACE_ADMINISTRATORS="ben") as (cluster, client):
+        with pytest.raises(Refused, match="anna may not let a host join as node n1"):
+            await cluster.token(client)
+        async with connect_client(state=cluster.folder / "client", user="ben") as ben:
+            with pytest.raises(Refused, match="node name"):
+                await ben.hosts.make_token(MakeToken(NodeName("n.1"), new_user_key().public))
+            with pytest.raises(Refused, match="public key of a user"):
+                await ben.hosts.make_token(MakeToken(NodeName("n1"), "UNKNOWN"))
+            await cluster.token(ben)
+    without = tmp_path / "without"
+    without.mkdir()
+    async with running(without, HEADRACE_ADMISSION_AUTHORITY_FILE="") as (cluster, client):
+        with pytest.raises(Refused, match="authority_file"):
+            await cluster.token(client)
+
+
+async def test_a_new_token_gives_the_name_to_another_host_and_shuts_the_one_before_out(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, client):
+        token = await cluster.token(client)
+        await cluster.join(token, "before")
+        async with cluster.node("before") as before:
+            await cluster.join(await cluster.token(client), "after")
+            with anyio.fail_after(PATIENCE_S):
+                await before.wait_closed()
+        assert not await is_let_in(cluster, "before")
+        # Its token is good for some minutes yet, and for that key alone.
+        (tmp_path / "before" / "joining.seed").write_text(cluster.credential("before").seed)
+        with pytest.raises(Refused, match="no new one"):
+            await cluster.join(token, "before")
+        assert await is_let_in(cluster, "after")
+
+
+async def test_a_removed_node_is_cut_off_and_stays_out_whatever_is_started_anew(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    with cluster.process("admission") as admission:
+        with Server(cluster.folder):
+            await cluster.provision()
+            async with connect_client(state=cluster.folder / "client", timeout_s=PATIENCE_S) as client:
+                await cluster.join(await cluster.token(client))
+                async with cluster.node() as live, giving_up(cluster), anyio.create_task_group() as tasks:
+                    freeze(admission)
+                    tasks.start_soon(client.change_node, "n1", NodeChange.REMOVE)
+                    await anyio.wait_all_tasks_blocked()
+                    admission.send_signal(signal.SIGCONT)
+                    with anyio.fail_after(PATIENCE_S):
+                        await live.wait_closed()
+            assert not await is_let_in(cluster)
+            # Who administers the cluster revokes another, and undoes nothing.
+            (cluster.folder / "client" / "nodes" / "old").rename(tmp_path / "old")
+            cluster.init()
+            await anyio.to_thread.run_sync(push, cluster.folder)
+            assert not await is_let_in(cluster)
+        # The server forgets what it was told, and finds the word of the first day in its configuration.
+        shutil.rmtree(cluster.folder / "nats" / "accounts")
+        with Server(cluster.folder):
+            await until(lambda: is_let_in(cluster), value=False)
+
+
+async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_over(tmp_path: Path) -> None:
+    async with running(tmp_path, HEADRACE_ADMISSION_NODE_CREDENTIAL_MS="4000") as (cluster, client):
+        joined = await cluster.join(await cluster.token(client))
+        first = claims_of(cluster.credential().jwt)
+        with cluster.process("agent", Path(joined.settings)) as agent:
+
+            async def has_outlived_two() -> bool:
+                return bool(claims_of(cluster.credential().jwt)["iat"] >= first["exp"] + 4)
+
+            await until(has_outlived_two)
+            assert agent.poll() is None
+            assert await is_let_in(cluster)
+    told = cluster.log("agent")
+    assert "bus closed for good" not in told
+    assert told.count("credential renewed") >= 3
+    assert cluster.credential().seed not in told
+    assert cluster.credential().jwt not in told
+
+
+async def test_a_node_that_joined_by_no_token_gets_no_new_word(tmp_path: Path) -> None:
+    async with running(tmp_path) as (cluster, _):
+        party = Party(kind=PartyKind.NODE, name="old", tree="default")
+        known = read_credential(str(cluster.folder / "client" / "nodes" / "old" / "credential"))
+        assert isinstance(known, KeyCredential)
+        async with cluster.bus(party, known) as bus:  # type: ignore[attr-defined]
+            answer = await bus.request(subjects.renew("old"), encode(Renew(NodeName("old"))), timeout_s=5)
+            assert b"not_found" in answer
+
+
+@pytest.mark.parametrize("text", ["", "headrace-join-", "headrace-join-AAAA", "Sesame", "headrace-join-\u00e9"])
+def test_what_is_no_token_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(BadInput, match="headrace node token") as refused:
+        read_token(text)
+    assert not text or text not in str(refused.value)
