@@ -28,9 +28,9 @@ The provisioner alone makes them, by `headrace bus provision`. Nodes and persons
 _RIGHTS = """
 ## The rights of each credential
 
-For a node `n1`, a person `anna` and services of the tree `default`. Nobody has any other right.
+For a node `n1`, a host with the token `UA7N`, a person `anna` and services of the tree `default`. Nobody has any other right.
 """
-_NAMES: Final = {PartyKind.NODE: "n1", PartyKind.PERSON: "anna"}
+_NAMES: Final = {PartyKind.NODE: "n1", PartyKind.HOST: "UA7N", PartyKind.PERSON: "anna"}
 
 
 def subjects_page() -> str:
