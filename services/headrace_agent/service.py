@@ -104,8 +104,8 @@ class Agent:
             machine=self._machine,
             accounts=settings.accounts(),
         )
-        if settings.users and not facts.is_root():
-            self._log.warning("jobs run as the agent", why="only an agent that is root starts them as other accounts")
+        if warning := settings.warning_of_accounts():
+            self._log.warning("accounts of jobs", users=settings.users, why=warning)
         self.engine = AgentEngine(identity)
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
         self._runtime = runtime

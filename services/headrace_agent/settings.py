@@ -12,7 +12,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import Accounts, parse_accounts
+from headrace_agent.host.accounts import AGENT, Accounts, parse_accounts
 from headrace_agent.host.state_folder import mark_of
 
 
@@ -48,8 +48,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     logs_folder: str = ""
     #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
     path: str = ""
-    #: Accounts as which jobs run where the agent is root: `same` for that of the person's name, or a table such as
-    #: `{alice = "research"}`; empty, and for whoever is not named: the agent's own.
+    #: Accounts as which jobs run where the agent is root: `same` for that of the person's name, a table such as
+    #: `{alice = "research"}`, or `agent` for its own. No job starts for whoever has none. Else all run as the agent.
     users: dict[str, str] | str = ""
     #: An unanswered heartbeat is given up after this.
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
@@ -76,6 +76,15 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """The accounts of persons, none unless the agent is root. Raises `BadInput`."""
         accounts = parse_accounts(self.users)
         return accounts if facts.is_root() else Accounts()
+
+    def warning_of_accounts(self) -> str:
+        """The words on a setting `users` that does not do what it says, or gives the host away. Empty for any other."""
+        if not facts.is_root():
+            has_names = self.users and self.users != AGENT
+            return "jobs run as the agent, since only root starts them as other accounts" if has_names else ""
+        if self.users == AGENT:
+            return "all jobs run as root, whoever starts them"
+        return "" if self.users else f"no job starts: the agent is root, and neither accounts nor `{AGENT}` are set"
 
     def machine_name(self) -> str:
         """The machine and its state folder, by which this agent is told from another that was given the same name.

@@ -107,6 +107,7 @@ class Cluster:
 
     def _keep(self, name: str) -> None:
         settings = {"HEADRACE_AGENT_NODE": "alpha", "HEADRACE_AGENT_CPU": "2", "HEADRACE_AGENT_MEMORY": "1G"}
+        settings["HEADRACE_AGENT_USERS"] = "agent"
         settings["HEADRACE_AGENT_STATE_FOLDER"] = str(self._folder / "state")
         environment = self.environment(name, **(settings if name == "agent" else {}))
         while not self._ends:

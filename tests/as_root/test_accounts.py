@@ -99,6 +99,7 @@ def test_a_folder_that_the_account_may_not_enter_is_named(up: Up, account: pwd.s
     [
         ("{person}=no-such-account", "this host has no account no-such-account"),
         ("{person}=root", "account root is the superuser's"),
+        ("somebody-else=nobody", "names no account for this person"),
     ],
 )
 def test_an_account_that_cannot_be_is_named(users: str, said: str) -> None:
@@ -110,10 +111,8 @@ def test_an_account_that_cannot_be_is_named(users: str, said: str) -> None:
     assert said in done.stderr
 
 
-def test_without_a_mapping_jobs_run_as_the_agent_and_that_is_said() -> None:
-    running = Up()
-    running.environment["HEADRACE_AGENT_USERS"] = "somebody-else=nobody"
-    with running as up:
+def test_on_one_machine_jobs_run_as_the_agent_though_it_is_root_and_that_is_said() -> None:
+    with Up() as up:
         done = up.run("run", "--wait", "--", "id", "-u")
         operation = done.stderr.split()[1]
 

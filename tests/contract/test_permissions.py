@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
 
 import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import ROUTES, PartyKind, Route
-from headrace.bus import Bus, BusError, Credential, Message, PermissionRefused, ServiceInfo, connect
+from headrace.bus import Credential, Message, ServiceInfo, connect
 from headrace.wire import subjects
-from tests.support.guarded import WAYS, Guarded, guarded_server
+from tests.support.guarded import WAYS, Guarded, everybody, guarded_server, is_refused
 from tests.support.nats_server import nats_server
 
 #: One of each service, and two of everything that has a name.
@@ -39,17 +37,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield running
 
 
-@contextlib.asynccontextmanager
-async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, Bus]]:
-    async with AsyncExitStack() as stack:
-        buses = {}
-        for name, party in PARTIES.items():
-            credential = server.credential(name)
-            connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
-            buses[name] = await stack.enter_async_context(connecting)
-        yield buses
-
-
 def subject_of(route: Route) -> str:
     """The subject as it is between the first of each: anna, n1 and the services of the tree `east`."""
     subject = route.subject.replace("*", "some-operation")
@@ -71,7 +58,7 @@ async def echo(message: Message) -> bytes:
 
 
 async def test_what_may_be_said_is_heard_and_answered(server: Guarded) -> None:
-    async with everybody(server) as buses:
+    async with everybody(server, PARTIES) as buses:
         for route in ROUTES:
             subject = subject_of(route)
             speakers = [name for name in buses if may(name, route.senders, route)]
@@ -85,12 +72,13 @@ async def test_what_may_be_said_is_heard_and_answered(server: Guarded) -> None:
                     else:
                         await buses[speaker].publish(subject, b"told")
                         assert (await anext(inbox)).data == b"told", subject
-                for receiver in filter(None, (serving, inbox)):
-                    await receiver.close()
+                for receiver in (serving, inbox):
+                    if receiver is not None:
+                        await receiver.close()
 
 
 async def test_nobody_else_may_say_or_hear_it(server: Guarded) -> None:
-    async with everybody(server) as buses:
+    async with everybody(server, PARTIES) as buses:
         for route in ROUTES:
             subject = subject_of(route)
             for name, bus in buses.items():
@@ -98,16 +86,6 @@ async def test_nobody_else_may_say_or_hear_it(server: Guarded) -> None:
                     assert await is_refused(bus.request(subject, b"", timeout_s=5)), f"{name} speaks on {subject}"
                 if not may(name, route.receivers, route):
                     assert await is_refused(bus.subscribe(subject)), f"{name} hears {subject}"
-
-
-async def is_refused(what: Awaitable[object]) -> bool:
-    try:
-        await what
-    except PermissionRefused:
-        return True
-    except BusError:
-        return False
-    return False
 
 
 async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() -> None:
@@ -142,7 +120,7 @@ async def test_a_node_answers_discovery_on_the_one_subject_that_it_may_hear() ->
     ],
 )
 async def test_nodes_and_persons_reach_nothing_beside_their_own_subjects(server: Guarded, subject: str) -> None:
-    async with everybody(server) as buses:
+    async with everybody(server, PARTIES) as buses:
         for name in ("n2", "h2", "ben"):
             assert await is_refused(buses[name].request(subject, b"", timeout_s=5)), name
             assert await is_refused(buses[name].subscribe(subject)), name

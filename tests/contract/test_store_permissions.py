@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import msgspec
 import pytest
 
 from headrace.access.permissions import Party
 from headrace.access.routes import STORES, PartyKind, Store, StoreKind
-from headrace.bus import BusError, PermissionRefused, connect
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
 from headrace.ids import TreeName
@@ -20,7 +18,7 @@ from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.support.clocks import HandClock
-from tests.support.guarded import WAYS, Guarded, guarded_server
+from tests.support.guarded import WAYS, Guarded, everybody, guarded_server, is_refused
 
 #: Each service of one tree, two of another, and those who reach no store.
 PARTIES = {
@@ -48,26 +46,11 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @contextlib.asynccontextmanager
-async def everybody(server: Guarded) -> AsyncIterator[Mapping[str, NatsBus]]:
+async def with_stores(server: Guarded) -> AsyncIterator[Mapping[str, NatsBus]]:
     """All parties, once the stores of both trees are there."""
-    async with AsyncExitStack() as stack:
-        buses = {}
-        for name, party in PARTIES.items():
-            credential = server.credential(name)
-            connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
-            buses[name] = await stack.enter_async_context(connecting)
+    async with everybody(server, PARTIES) as buses:
         await provision(buses["provisioner"], [TreeName("east"), TreeName("west")])
         yield buses
-
-
-async def is_refused(what: Awaitable[object]) -> bool:
-    try:
-        await what
-    except PermissionRefused:
-        return True
-    except BusError:
-        return False
-    return False
 
 
 def pattern_of(key: str, party: Party) -> str:
@@ -103,7 +86,7 @@ def may_write(party: Party, store: Store, key: str) -> bool:
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
 async def test_each_service_writes_its_keys_and_nobody_else_does(server: Guarded, store: Store) -> None:
-    async with everybody(server) as buses:
+    async with with_stores(server) as buses:
         for key in keys_of(store):
             for name, party in PARTIES.items():
                 writing = buses[name].request(subject_of(store, key), b"", timeout_s=5)
@@ -115,7 +98,7 @@ async def test_each_service_writes_its_keys_and_nobody_else_does(server: Guarded
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
 async def test_whoever_uses_a_store_reads_and_follows_the_whole_of_it(server: Guarded, store: Store) -> None:
-    async with everybody(server) as buses:
+    async with with_stores(server) as buses:
         for name in (name for name, party in PARTIES.items() if store.is_used_by(party.kind)):
             if store.kind is not StoreKind.BUCKET:
                 subject = pattern_of(store.writers[0][1], PARTIES[name])
@@ -160,7 +143,7 @@ VERBS = {
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
 async def test_nobody_reaches_more_of_a_stream_than_they_need(server: Guarded, store: Store) -> None:
-    async with everybody(server) as buses:
+    async with with_stores(server) as buses:
         for stream in streams_of(store):
             for verb, more in VERBS.items():
                 for name, party in PARTIES.items():
@@ -179,7 +162,7 @@ async def test_nobody_reaches_more_of_a_stream_than_they_need(server: Guarded, s
     ],
 )
 async def test_nobody_reaches_the_account_or_the_system(server: Guarded, subject: str) -> None:
-    async with everybody(server) as buses:
+    async with with_stores(server) as buses:
         for name, bus in buses.items():
             # The provisioner may ask about each store already.
             may_ask = name == "provisioner" and subject == "$JS.API.STREAM.NAMES"
@@ -200,7 +183,7 @@ async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(s
     async def answer(request: WhoRequest, _caller: Caller) -> WhoAnswer:
         return WhoAnswer(role=request.role, term=1)
 
-    async with everybody(server) as buses:
+    async with with_stores(server) as buses:
         allocator, n1 = buses["allocator"], buses["n1"]
         border = Border(allocator, HandClock(), Deposition())
         heartbeat = subjects.heartbeat("east", "n1")

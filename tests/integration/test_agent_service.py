@@ -87,6 +87,20 @@ async def test_the_jobs_of_an_allocation_run_one_after_another_and_their_ends_ar
     assert last.trouble == ""
 
 
+async def test_an_agent_whose_folder_is_in_use_says_by_whom_and_ends(tmp_path: Path) -> None:
+    async with running(tmp_path) as (server, fake, first):
+        await fake.heard(lambda heartbeat: heartbeat.applied > 0)
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "state").symlink_to(first.state)
+        async with agent(server, tmp_path / "other" / "state") as second:
+            status = await second.wait()
+            words = second.log()
+
+    assert status == 1
+    assert f"another agent (pid {first.process.pid}) uses {tmp_path}/other/state; nothing was changed" in words
+    assert "Traceback" not in words
+
+
 async def test_a_node_enrols_before_its_first_heartbeat_and_again_when_it_is_not_known(tmp_path: Path) -> None:
     async with running(tmp_path, tags="fast, gpu") as (_, fake, _):
         await fake.heard(lambda heartbeat: heartbeat.applied > 0)

@@ -26,6 +26,7 @@ from headrace.wire.version import WhoAnswer, WhoRequest
 from tests.contract.waiting import eventually
 from tests.support.clocks import HandClock
 from tests.support.nats_server import NatsServer, nats_server
+from tests.support.spans import tracing_on
 from tests.support.tree_services import a_bus
 
 SUBJECT = subjects.user("*", "test.ask")
@@ -59,6 +60,25 @@ async def a_service(server: NatsServer) -> AsyncIterator[Service]:
         service = Service(Border(bus, clock, Deposition()), clock)
         await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
         yield service
+
+
+@pytest.mark.parametrize(("kind", "most"), [(CallerKind.USER, 0), (CallerKind.NODE, 20), (CallerKind.SERVICE, 100)])
+async def test_a_header_of_a_person_makes_no_span_and_those_of_a_node_few(
+    server: NatsServer, kind: CallerKind, most: int
+) -> None:
+    """Whoever may ask may put any trace into any number of requests."""
+    subject = {CallerKind.USER: SUBJECT, CallerKind.NODE: subjects.enrol("*")}.get(kind, subjects.WHO)
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    async with a_bus(server, "service", "tested") as bus, a_bus(server, kind.value, "anna") as anna:
+        service = Service(Border(bus, HandClock(), Deposition()), HandClock())
+        await service.border.serve(subject, WhoRequest, kind, service.on_ask)
+        with tracing_on(wall_ns=lambda: 1_000_000_000) as spans:
+            for _ in range(100):
+                asked = subject.replace("*", "anna")
+                await anna.request(asked, encode(WhoRequest("x")), timeout_s=5, headers=headers)
+
+    assert len(service.asked) == 100
+    assert len(spans) == most
 
 
 async def ask(server: NatsServer, data: bytes, user: str = "anna", inbox: str = "anna") -> Any:

@@ -193,6 +193,7 @@ class World:
             heartbeat_timeout_ms=1_000,
             tree=tree,
             tags=list(tags),
+            users="agent",
         )
 
         async def program(process: str) -> None:

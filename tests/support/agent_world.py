@@ -188,6 +188,7 @@ class AgentProcess:
             "HEADRACE_AGENT_NODE": NODE,
             "HEADRACE_AGENT_STATE_FOLDER": str(state),
             "HEADRACE_AGENT_HEARTBEAT_TIMEOUT_MS": "2000",
+            "HEADRACE_AGENT_USERS": "agent",
             "HEADRACE_LOG_LEVEL": "debug",
             "HEADRACE_SECRET": "not for jobs",
             **{f"HEADRACE_AGENT_{name.upper()}": value for name, value in settings.items()},

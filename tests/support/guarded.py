@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,8 @@ import msgspec
 
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
-from headrace.bus import Credential
+from headrace.bus import BusError, Credential, PermissionRefused, connect
+from headrace.bus.nats.bus import NatsBus
 from headrace.runtime.service import read_credential
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.up.state_folder import StateFolder
@@ -39,3 +40,26 @@ def guarded_server(way: str, parties: Mapping[str, Party], folder: Path) -> Iter
         proofs.let_in(party, folder / name, name)
     with nats_server(proofs.server_part(folder)) as running:
         yield Guarded(running.url, folder)
+
+
+@asynccontextmanager
+async def everybody(server: Guarded, parties: Mapping[str, Party]) -> AsyncIterator[Mapping[str, NatsBus]]:
+    """A connection of each party."""
+    async with AsyncExitStack() as stack:
+        buses = {}
+        for name, party in parties.items():
+            credential = server.credential(name)
+            connecting = connect([server.url], name=name, credential=credential, inbox_prefix=party.inbox)
+            buses[name] = await stack.enter_async_context(connecting)
+        yield buses
+
+
+async def is_refused(what: Awaitable[object]) -> bool:
+    """True if the server refuses it by permission."""
+    try:
+        await what
+    except PermissionRefused:
+        return True
+    except BusError:
+        return False
+    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.obs import tracing
@@ -21,10 +21,12 @@ class Spans(list[Span]):
 
 
 @contextmanager
-def tracing_on(service: str = "test", sample_ratio: float = 1.0) -> Iterator[Spans]:
+def tracing_on(
+    service: str = "test", sample_ratio: float = 1.0, wall_ns: Callable[[], int] = tracing.SYSTEM_NS
+) -> Iterator[Spans]:
     """Tracing is on inside."""
     kept = Spans()
-    tracing.begin(service, kept, sample_ratio)
+    tracing.begin(service, kept, sample_ratio, wall_ns)
     try:
         yield kept
     finally:

@@ -109,12 +109,19 @@ def test_of_many_operations_the_sampled_part_is_traced_and_every_process_chooses
     assert 400 < len(chosen[0]) < 600
 
 
-def test_of_a_flood_in_one_second_few_traces_are_begun(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "now_ns", lambda: 1_000_000_000)
-    for number in range(1_000):
-        with tracing.start_of_operation("start", f"op-{number}", ""):
-            pass
+@pytest.mark.parametrize("brought", ["", HEADER])
+def test_of_a_flood_in_one_second_few_traces_are_begun_or_continued(brought: str) -> None:
+    with tracing_on(wall_ns=lambda: 1_000_000_000) as spans:
+        for number in range(1_000):
+            with tracing.start_of_operation("start", f"op-{number}", brought) as trace:
+                assert bool(trace) == (number < 20)
     assert len(spans) == 20
+
+
+def test_a_trace_that_the_caller_brought_is_not_continued_where_the_operation_is_not_sampled() -> None:
+    with tracing_on(sample_ratio=0.0) as spans, tracing.start_of_operation("start", "one", HEADER) as trace:
+        assert trace == ""
+    assert spans == []
 
 
 def test_a_file_of_spans_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:

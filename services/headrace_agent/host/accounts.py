@@ -8,27 +8,37 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import LONGEST_ACCOUNT
+from headrace_agent.runner.protocol import NO_ACCOUNT
 
 #: The setting by which each person's jobs run as the account of the same name.
 SAME = "same"
+#: The setting by which all jobs run as the agent's own account, though that is root.
+AGENT = "agent"
 
 
 class Accounts(msgspec.Struct, frozen=True):
-    """The mapping from persons to accounts. Whoever has none gets the agent's own account."""
+    """The mapping from persons to accounts."""
 
     by_person: Mapping[str, str] = {}
     #: True if a person who is not named there has the account of the same name.
     is_same: bool = False
+    #: The account of everybody else: empty for the agent's own, `NO_ACCOUNT` for none, as which no job starts.
+    of_others: str = ""
 
     def account_of(self, person: str) -> str:
         """The account of a person, empty for the agent's own."""
-        return self.by_person.get(person, person if self.is_same else "")[:LONGEST_ACCOUNT]
+        return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
 
 def parse_accounts(users: Mapping[str, str] | str) -> Accounts:
-    """Reads the setting `users`: `same`, a table, or `PERSON=ACCOUNT,…`. Raises `BadInput`."""
+    """Reads the setting `users` of an agent that is root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`. Raises `BadInput`.
+
+    Whoever is not named has no account: the agent's own would give the host away.
+    """
     if users == SAME:
         return Accounts(is_same=True)
+    if users == AGENT:
+        return Accounts()
     pairs = users.items() if not isinstance(users, str) else map(_pair, filter(None, users.split(",")))
     found = dict(pairs)
     for person, account in found.items():
@@ -36,11 +46,11 @@ def parse_accounts(users: Mapping[str, str] | str) -> Accounts:
             raise BadInput(
                 f"users: {person!r}", account, f"the name of an account, of at most {LONGEST_ACCOUNT} letters"
             )
-    return Accounts(found)
+    return Accounts(found, of_others=NO_ACCOUNT)
 
 
 def _pair(text: str) -> tuple[str, str]:
     person, equals, account = text.partition("=")
     if not equals:
-        raise BadInput("users", text, f"`{SAME}`, or PERSON=ACCOUNT with commas between them")
+        raise BadInput("users", text, f"`{SAME}`, `{AGENT}`, or PERSON=ACCOUNT with commas between them")
     return person.strip(), account.strip()

@@ -21,7 +21,8 @@ from headrace.wire.preemption import InterruptSignal
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
 #: Of one frame to the agent. A picture is always one frame: half of one would look as if jobs were gone.
 LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
-
+#: In place of an account, where the person has none on this host: no account has such a name.
+NO_ACCOUNT = "(none)"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 

@@ -78,6 +78,8 @@ def agent_settings(
         # Nobody else has this server's credentials, and what is put back from a copy may lack the folders of agents.
         "machine": "*",
         "credential_file": str(credential),
+        # Whoever holds the credential of this machine has its account: root, in a container for example.
+        "users": "agent",
     }
     agent.update(node.amounts)
     if node.tags:

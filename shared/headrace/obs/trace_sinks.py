@@ -24,7 +24,7 @@ class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
     endpoint: str = ""
     #: Of the file of spans.
     folder: str = ""
-    #: The part of operations whose trace is begun where nobody began it before.
+    #: The part of operations that are traced, whoever began their trace.
     sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
 
 

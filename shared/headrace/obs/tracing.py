@@ -8,8 +8,7 @@ hold secrets, and are never among them.
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -17,12 +16,16 @@ from typing import Final, Protocol
 
 import msgspec
 
+from headrace.runtime.clock import SystemClock
 from headrace.wire.trace import SpanContext, read_trace
 
 #: Lower-case, as the bus has all names of headers.
 HEADER: Final = "traceparent"
-#: Operations of which one process begins the trace in a second: a flood of them would cost more than it tells.
+#: Operations of which one process begins or continues the trace in a second: a flood of them would cost more than it tells.
 _MOST_BEGUN_A_SECOND: Final = 20
+
+#: Unix time, which processes and hosts have in common.
+SYSTEM_NS: Final = SystemClock().wall_ns
 
 Attributes = Mapping[str, str | int | float | bool]
 _NO_ATTRIBUTES: Final[Attributes] = {}
@@ -62,6 +65,7 @@ class _Tracing(msgspec.Struct):
     sink: Sink
     service: str
     sample_ratio: float
+    wall_ns: Callable[[], int]
     second: int = 0
     begun: int = 0
 
@@ -70,10 +74,10 @@ _tracing: _Tracing | None = None
 _current: ContextVar[SpanContext | None] = ContextVar("span", default=None)
 
 
-def begin(service: str, sink: Sink, sample_ratio: float) -> None:
-    """Turns tracing on. `sample_ratio` is the part of operations whose trace is begun here if nobody began it before."""
+def begin(service: str, sink: Sink, sample_ratio: float, wall_ns: Callable[[], int] = SYSTEM_NS) -> None:
+    """Turns tracing on. `sample_ratio` is the part of operations that are traced, whoever began their trace."""
     global _tracing
-    _tracing = _Tracing(sink, service, sample_ratio)
+    _tracing = _Tracing(sink, service, sample_ratio, wall_ns)
 
 
 def end() -> None:
@@ -90,8 +94,8 @@ def is_on() -> bool:
 
 
 def now_ns() -> int:
-    """The time by which spans are placed: Unix time, which processes and hosts have in common."""
-    return time.time_ns()
+    """The time by which spans are placed: Unix time, which processes and hosts have in common. 0 while tracing is off."""
+    return _tracing.wall_ns() if _tracing is not None else 0
 
 
 def current() -> SpanContext | None:
@@ -117,6 +121,21 @@ def received(headers: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Handles a message as a part of no span, whatever its sender says."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def may_continue() -> bool:
+    """True if a trace that somebody else began may be continued here, which few of them in a second may."""
+    return _tracing is not None and _is_one_of_few(_tracing)
 
 
 def sender_of(headers: Mapping[str, str]) -> SpanContext | None:
@@ -174,14 +193,17 @@ def linked(name: str, headers: Mapping[str, str]) -> Iterator[SpanContext | None
 def start_of_operation(name: str, operation: str, trace: str) -> Iterator[str]:
     """Yields the trace that an operation is to have: the current span, else a new one of its start.
 
-    That is part of `trace`, which the caller brought. Else it begins a trace, if the operation is sampled.
+    That is part of `trace`, which the caller brought, or else begins one. An operation that is not sampled has none.
     """
     if (inside := _current.get()) is not None:
         yield inside.header()
         return
     parent = read_trace(trace)
-    if _tracing is None or (parent is None and not _sampled(_tracing, operation)):
+    if _tracing is None:
         yield trace
+        return
+    if not _sampled(_tracing, operation):
+        yield ""
         return
     with span(name, {"operation": operation}, parent=parent) as context:
         yield context.header() if context else trace
@@ -211,9 +233,11 @@ def record(
 def _sampled(tracing: _Tracing, operation: str) -> bool:
     """True if a trace of this operation is to be begun. Every process chooses the same operations."""
     share = int.from_bytes(blake2b(operation.encode(), digest_size=4).digest()) / 2**32
-    if share >= tracing.sample_ratio:
-        return False
-    second = now_ns() // 1_000_000_000
+    return share < tracing.sample_ratio and _is_one_of_few(tracing)
+
+
+def _is_one_of_few(tracing: _Tracing) -> bool:
+    second = tracing.wall_ns() // 1_000_000_000
     if tracing.second != second:
         tracing.second, tracing.begun = second, 0
     tracing.begun += 1

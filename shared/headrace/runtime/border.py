@@ -123,7 +123,7 @@ class Border:
                 # One that was succeeded while it was frozen would tell what was.
                 await self.leads.until_sure()
             try:
-                with _span(kind, request) if tracing.current() else _NO_SPAN:
+                with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
                     answer = await handler(request, caller)
             except Deposed as error:
                 # The bus keeps failures of handlers to themselves; this one is the end of the process.
@@ -232,7 +232,10 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
     return Caller(kind=kind, name=name, subject=subject), prefix + "."
 
 
-def _span(kind: Any, request: object) -> AbstractContextManager[object]:
+def _span(kind: Any, request: object, caller: CallerKind) -> AbstractContextManager[object]:
+    """The span of a request. What anybody may send by the thousand has none, or few: a header costs its sender nothing."""
+    if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
+        return tracing.apart()
     about = {"operation": request.operation} if hasattr(request, "operation") else {}
     return tracing.child(_kind_name(kind), about)
 

@@ -31,7 +31,11 @@ class SystemClock:
         return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self.wall_ns() // 1_000_000
+
+    def wall_ns(self) -> int:
+        """Nanoseconds of Unix time, for spans."""
+        return time.time_ns()
 
     def steady_s(self) -> float:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1_000_000_000

@@ -25,7 +25,7 @@ from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
-from headrace.errors import BadInput
+from headrace.errors import BadInput, HeadraceError
 from headrace.ids import tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
@@ -89,7 +89,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             await serve(held)
             # Whoever leads next must be the only one that answers.
             if self.users is not self.bus:
-                await self.users.drain()
+                await self.users.stop_serving()
 
         await self.presence.stand_by(role, self.border, sequence)
         await lead(
@@ -250,7 +250,8 @@ async def _run(
                 runtime.presence.watches(replicas.trouble, replicas.figures)
                 tasks.start_soon(replicas.keep_looking)
                 await serve(runtime)
-            await bus.drain()
+            await bus.stop_serving()
+            # Before the connections are closed: whatever a task asks or begins to serve now would fail there.
             tasks.cancel_scope.cancel()
     except* Exception as failed:
         status = _exit_status(failed)
@@ -301,6 +302,10 @@ def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
     if all(isinstance(error, BusError) for error in errors):
         logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3
+    if all(isinstance(error, HeadraceError) for error in errors):
+        # Its words say it all, such as that a folder is in use.
+        logger().error("service cannot run", error="; ".join(map(str, errors)))
+        return 1
     logger().error("service failed", exception=failed)
     return 1
 

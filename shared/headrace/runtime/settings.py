@@ -56,7 +56,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     trace_endpoint: str = ""
     #: Folder of the file that spans go to where there is no collector; empty: nothing is traced.
     trace_folder: str = ""
-    #: Part of the operations that are traced where nobody began a trace of them before.
+    #: Part of the operations that are traced, whoever began their trace.
     trace_sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
     #: Requests of one user that wait at each subject of a service, and their bytes. One more is answered «busy», to that user alone.
     most_waiting_of_a_user: Annotated[int, msgspec.Meta(ge=1)] = 2_000

@@ -13,10 +13,11 @@ from headrace_agent.settings import AgentSettings
 @pytest.mark.parametrize(
     ("users", "found"),
     [
-        ("", {"ada": "", "bob": ""}),
+        ("", {"ada": "(none)", "bob": "(none)"}),
+        ("agent", {"ada": "", "bob": ""}),
         ("same", {"ada": "ada", "bob": "bob"}),
-        ("ada=science, bob=bob", {"ada": "science", "bob": "bob", "eve": ""}),
-        ({"ada": "science"}, {"ada": "science", "bob": ""}),
+        ("ada=science, bob=bob", {"ada": "science", "bob": "bob", "eve": "(none)"}),
+        ({"ada": "science"}, {"ada": "science", "bob": "(none)"}),
     ],
 )
 def test_a_person_has_the_account_that_the_setting_says(users: dict[str, str] | str, found: dict[str, str]) -> None:
@@ -36,7 +37,19 @@ def test_an_agent_that_is_not_root_maps_nobody(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(facts, "is_root", lambda: False)
 
     assert settings.accounts() == Accounts()
+    assert "only root" in settings.warning_of_accounts()
+    assert not AgentSettings().warning_of_accounts()
 
     monkeypatch.setattr(facts, "is_root", lambda: True)
 
     assert settings.accounts() == Accounts(is_same=True)
+    assert not settings.warning_of_accounts()
+
+
+@pytest.mark.parametrize(("users", "words"), [("agent", "all jobs run as root"), ("", "no job starts")])
+def test_an_agent_that_is_root_says_loudly_what_that_means(
+    users: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "is_root", lambda: True)
+
+    assert words in AgentSettings(users=users).warning_of_accounts()

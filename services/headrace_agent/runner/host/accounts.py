@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError
+from headrace_agent.runner.protocol import NO_ACCOUNT
 
 
 class NoAccount(HeadraceError):
@@ -31,6 +32,8 @@ class Account(NamedTuple):
 
 def account_named(name: str) -> Account:
     """The account of that name. Raises `NoAccount`."""
+    if name == NO_ACCOUNT:
+        raise NoAccount("the agent of this host is root, and its setting `users` names no account for this person")
     try:
         found = pwd.getpwnam(name)
     except (KeyError, ValueError):
