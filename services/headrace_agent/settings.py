@@ -48,8 +48,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     logs_folder: str = ""
     #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
     path: str = ""
-    #: Accounts as which jobs run where the agent is root: `same` for that of the person's name, a table such as
-    #: `{alice = "research"}`, or `agent` for its own. No job starts for whoever has none. Else all run as the agent.
+    #: Accounts as which jobs run where the agent is root, else all run as the agent: `same` for that of the person's name, a table
+    #: such as `{alice = "research"}`, or `agent` for its own. No job starts for whoever has none.
     users: dict[str, str] | str = ""
     #: An unanswered heartbeat is given up after this.
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000

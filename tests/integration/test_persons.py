@@ -15,6 +15,7 @@ import anyio
 import msgspec
 import pytest
 
+from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, permissions_of
 from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, connect
@@ -31,6 +32,7 @@ from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.figures import FiguresRequest
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.history import GetHistory
+from headrace.wire.joining import MakeToken
 from headrace.wire.logs import LogStream, ReadLog
 from headrace.wire.nodes import ChangeNode, ListNodes, NodeChange, WhereRequest
 from headrace.wire.operations import OperationSpec
@@ -201,6 +203,7 @@ async def test_a_refusal_names_the_pool_the_right_and_who_has_it(tmp_path: Path)
     assert [user for user in PERSONS if rights[user].administrator] == ["eve"]
 
 
+USER_KEY: Final = SigningKey(KeyKind.USER, bytes(SECRET_BYTES)).public
 #: Questions about anna's operation, by verb.
 QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "op.get": wire.GetOperation(THEIRS),
@@ -231,6 +234,7 @@ FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     "op.abort": wire.AbortOperation(THEIRS),
     "op.scan": wire.ScanQueues(),
     "node.change": ChangeNode(NODE, NodeChange.DRAIN),
+    "node.token": MakeToken(NODE, USER_KEY),
     "pool.change": ChangePools([Remove(PoolName("p"))]),
     "pool.move_to_tree": MovePoolToTree(PoolName("p"), TreeName("other"), ROOT_POOL),
     "tree.create": CreateTree(TreeName("other")),

@@ -17,7 +17,7 @@ from headrace.runtime.service import Runtime, read_secret
 from headrace.wire import subjects
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
-from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.joining import Joining
 from headrace_admission.nodes.keys import Keys
@@ -98,6 +98,8 @@ class NodeRequests:
 
     async def _on_make_token(self, request: MakeToken, caller: Caller) -> msgspec.Struct:
         joining, by = self._joining, self._person(caller.name)
+        if not by.administrator:
+            return not_allowed(by, f"let a host join as node {request.node}")
         if joining is None:
             return _NO_AUTHORITY
         return await self._answered(joining.make_token(request, by, self._moment()))
