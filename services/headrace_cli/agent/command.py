@@ -6,8 +6,9 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from headrace.client.place import state_folder
 from headrace.errors import BadInput
@@ -25,7 +26,7 @@ def join(
     url: str = "",
     /,
     *,
-    token: str = "",
+    token: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     token_file: Path | None = None,
     folder: Path | None = None,
     no_start: Switch = False,
@@ -33,6 +34,7 @@ def join(
     """Let this host join by a token, and run its agent.
 
     The token is used up by it. The node's key is made here and stays here.
+
     `--token -` and `--token-file` show the token to nobody, where `--token TOKEN` shows it to whoever lists processes.
 
     Examples:
