@@ -86,6 +86,19 @@ class Stack:
         self.compose("kill", "-s", "HUP", "nats")
         return self.client / "nodes" / node
 
+    def let_in(self, person: str) -> Path:
+        """Lets a person in, and returns the folder that they get once the server knows them."""
+        words = ("user", "add", person, "--cluster", "/cluster")
+        self.compose("run", "--rm", "-T", "--entrypoint", "headrace", "init", *words)
+        since_s = run(["date", "+%s"]).strip()
+        self.compose("kill", "-s", "HUP", "nats")
+        follow = ["docker", "logs", "--follow", f"--since={since_s}", self.container("nats")]
+        with subprocess.Popen(follow, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert any("Reloaded server configuration" in line for line in process.stderr)
+            process.terminate()
+        return self.client / "people" / person
+
 
 def run(command: list[str], environment: dict[str, str] | None = None, *, cwd: Path | str = ROOT) -> str:
     """Runs a command that must succeed. Returns what it prints."""
@@ -100,7 +113,8 @@ def run(command: list[str], environment: dict[str, str] | None = None, *, cwd: P
 def agent(stack: Stack, settings: Path, folder: Path, **environment: str) -> Iterator[None]:
     """An agent outside of all containers, in the folder that was made for its host."""
     words = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-    words |= {"HEADRACE_AGENT_STATE_FOLDER": str(folder), **environment}
+    # The tests may be root, as which no agent starts jobs unless it is told to.
+    words |= {"HEADRACE_AGENT_STATE_FOLDER": str(folder), "HEADRACE_AGENT_USERS": "agent", **environment}
     program = Path(sys.executable).with_name("headrace-agent")
     with (
         (folder.parent / "agent.log").open("wb") as log,

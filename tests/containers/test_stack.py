@@ -141,6 +141,13 @@ def test_sample_agents_run_jobs(stack: Stack) -> None:
     assert set(online) >= {"sample-1", "sample-2", "sample-3"}
 
 
+def test_a_person_who_was_let_in_speaks_in_their_own_name(stack: Stack) -> None:
+    person = stack.let_in("ada")
+
+    told = json.loads(stack.headrace("whoami", "--json", "--state", str(person)))
+    assert (told["user"], person.stat().st_uid) == ("ada", stack.client.stat().st_uid)
+
+
 def test_a_host_that_was_shut_out_does_not_get_in(stack: Stack) -> None:
     assert (ROOT / "compose" / "client" / ".gitignore").exists()
     folder = stack.let_join("brief")
