@@ -83,7 +83,7 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
 
 def _levels(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
     """Yields who comes first on each level, from the root down. An operation that is held back by itself has no levels."""
-    order.settle(facts.total)
+    order.settle()
     own = order.entry(operation.id)
     if own is None:
         return

@@ -60,7 +60,9 @@ def words_of(reason: why.Reason) -> str:
         case why.SharesOld():
             return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
         case why.NoShareYet():
-            return "its fair share is not known yet, or is zero; it is served after all others"
+            return "fair_share has not told of it in its pool; it does so with its next snapshot"
+        case why.NoShare():
+            return "its fair share is zero; it is served after all others"
         case why.PoolOverFairShare():
             times = f"{reason.satisfaction:.2f}"
             return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
@@ -129,7 +131,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
     why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves",
     why.BlockBeingDrawn: "the log's answer",
-    why.NoShareYet: "a fair share: more weight, a guarantee, or others that want less",
+    why.NoShareYet: "the next snapshot of fair_share; `headrace service list` shows if it leads",
+    why.NoShare: "a fair share: more weight, a guarantee, or others that want less",
     why.PoolOverFairShare: "those below their share getting theirs, or more weight or a guarantee for pool {pool}",
     why.OverFairShare: "those below their share getting theirs, or more weight for it",
 }

@@ -11,7 +11,7 @@ import msgspec
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import ZERO, Resources, Share
+from headrace.resources import Resources, Share
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
 from headrace.wire.ledger import LiveOperation
@@ -30,7 +30,7 @@ from headrace_allocator.telling.usage_cut import UsageCut
 from headrace_allocator.words import words_of
 from tests.support.clocks import at
 
-__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores"]
+__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "nothing_owed"]
 
 TREE = TreeName("default")
 TERM = 5
@@ -70,6 +70,14 @@ def a_share(name: str, cpu: float, demand: float = 1.0) -> ShareItem:
         PoolName("p"),
         fair_share=DetailedShare(weight_proportional=fair, total=fair),
         demand_share=(1.0, demand, 0.0, 0.0, 0.0),
+    )
+
+
+def nothing_owed(live: LiveOperation) -> ShareItem:
+    """The share of an operation that wants very much and is owed nothing so far."""
+    wanted: Share = (1e6, 1e6, 1e6, 1e6, 1e6)
+    return ShareItem(
+        ElementKind.OPERATION, live.operation, live.spec.pool, demand_share=wanted, rank=live.started_at_ms
     )
 
 
@@ -117,7 +125,12 @@ class Desk:
         return cut
 
     def start(self, *operations: LiveOperation) -> Sequence[Effect]:
+        """These operations are all that live. A snapshot names those of them that none named before, and owes them nothing."""
         effects = self.engine.on_operations(operations, self.moment).effects
+        pools = self.facts.pools
+        unnamed = [each for each in operations if self.operation(each.operation).share is None]
+        if unnamed and pools.limits_known:
+            Desk.tell(self, [nothing_owed(each) for each in unnamed], total=pools.total)
         self.refresh()
         return effects
 
@@ -125,11 +138,19 @@ class Desk:
         """Shares of operations, by name with `_` for `-`."""
         return self.tell([a_share(name.replace("_", "-"), cpu) for name, cpu in shares.items()])
 
-    def tell(self, shares: Iterable[ShareItem], total: Resources = ZERO) -> Sequence[Effect]:
-        """A snapshot of shares in which all is new."""
-        items = {item.key: item for item in shares}
+    def tell(self, shares: Iterable[ShareItem], total: Resources | None = None) -> Sequence[Effect]:
+        """A snapshot of shares in which all is new, of all nodes unless another cluster is given.
+
+        Operations stand in the pools that they are in, whatever their items say.
+        """
+        total = Resources.sum(self.nodes.values()) if total is None else total
+        items = {item.key: self._in_its_pool(item) for item in shares}
         self.engine.on_shares(ShareCut(items, items.keys(), total=total, options=self.options), self.moment)
         return self.refresh()
+
+    def _in_its_pool(self, item: ShareItem) -> ShareItem:
+        known = self.facts.operations.get(OperationId(item.name)) if item.kind is ElementKind.OPERATION else None
+        return item if known is None else msgspec.structs.replace(item, parent=known.spec.pool)
 
     def tick(self, now_s: float) -> Sequence[Effect]:
         return self.engine.on_tick(at(now_s)).effects

@@ -35,7 +35,7 @@ def replay(case: ChoiceCase) -> Replayed:
     for name in desk.nodes:
         desk.beat(name)
     lives = [msgspec.structs.replace(each.live, block_term=desk.facts.term) for each in case.operations]
-    desk.start(*lives)
+    desk.engine.on_operations(lives, desk.moment)
     for each in case.operations:
         _hold(desk, each.live.operation, each.held)
     items = [each.item for each in case.pools] + [each.share for each in case.operations if each.share is not None]

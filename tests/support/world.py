@@ -24,6 +24,7 @@ from headrace.wire.ledger import (
     Attach,
     DrawAnswer,
     DrawBlock,
+    LiveOperation,
     Released,
     ReleasedAnswer,
     ReportAnswer,
@@ -49,6 +50,7 @@ from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDow
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
+from tests.support.allocating import nothing_owed
 
 __all__ = ["World"]
 
@@ -149,12 +151,10 @@ class World:
         self.pending = []
         self._record(self.admission.on_attach(Attach(TREE, self.term), self.moment))
         self.fed = len(self.log)
-        live = [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]
-        self._perform(self.allocator.on_operations(live, self.moment).effects)
+        self._perform(self.allocator.on_operations(self._live(), self.moment).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
         self._perform(self.allocator.on_nodes(records, self.moment).effects)
-        total = Resources.sum(host.total for host in self.hosts.values())
-        self.allocator.on_shares(ShareCut({}, (), total=total, options=_OPTIONS), self.moment)
+        self._tell_shares()
 
     def restart_admission(self) -> None:
         self.admission = self._new_admission()
@@ -306,7 +306,17 @@ class World:
                 if not isinstance(told, ReleasedAnswer) or lost_after:
                     self.allocator.on_release_failed(effect.operations, self.moment)
 
+    def _live(self) -> list[LiveOperation]:
+        return [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]
+
+    def _tell_shares(self) -> None:
+        """A snapshot that names all operations and owes nothing to any."""
+        items = {item.key: item for item in map(nothing_owed, self._live())}
+        total = Resources.sum(host.total for host in self.hosts.values())
+        self.allocator.on_shares(ShareCut(items, items.keys(), total=total, options=_OPTIONS), self.moment)
+
     def _allocator_tick(self) -> None:
+        self._tell_shares()
         self._perform(self.allocator.on_tick(self.moment).effects)
         self._perform(self.allocator.on_refresh_due(10, self.moment).effects)
         self.allocator.on_usage_due(10, self.moment)

@@ -147,7 +147,7 @@ def _case_of(
         priority=priority,
         passes_limits=overlay.passes_limits,
         tags=view.tags,
-        total=view.total,
+        total=view.pools.total,
         options=view.pools.options,
         pools=[PoolCase(one.item, one.used + overlay.pools.get(one.name, ZERO)) for one in items if one.item],
         operations=[_operation_case(overlay, one) for one in sorted(operations, key=lambda one: one.arrival)],

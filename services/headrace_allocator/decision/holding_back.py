@@ -18,6 +18,7 @@ from headrace_allocator.decision.reasons import (
     FairShareReached,
     FifoCountReached,
     NoJobReady,
+    NoShareYet,
     OperationLimitReached,
     OperationNotRunning,
     OperationSuspended,
@@ -43,6 +44,8 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
+    if (unnamed := no_share_yet(operation)) is not None:
+        return unnamed
     # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
     if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
@@ -63,6 +66,12 @@ def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRu
     if operation.schedulable:
         return None
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
+
+
+def no_share_yet(operation: Operation) -> NoShareYet | None:
+    """No snapshot has named it in its pool: limits and filters of that pool may not be known either."""
+    share = operation.share
+    return NoShareYet() if share is None or share.parent != operation.spec.pool else None
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:

@@ -31,21 +31,21 @@ from headrace_allocator.facts.pool_tree import Pool, PoolTree
 Entry = tuple[float, float, int, int, str]
 
 
-def satisfaction(operation: Operation, held: Resources, total: Resources) -> float:
-    """Usage over fair share of an operation that holds so much of a cluster of `total`.
+def satisfaction(operation: Operation, held: Resources) -> float:
+    """Usage over fair share of an operation that holds so much of the cluster that its snapshot knew.
 
     Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75. Above 1 it has more than it is owed.
     """
-    return local_satisfaction(held.share_of(total), operation.fair_share, operation.demand_share)
+    return local_satisfaction(held.share_of(operation.total), operation.fair_share, operation.demand_share)
 
 
-def entry_of(operation: Operation, pools: PoolTree, held: Resources, total: Resources) -> Entry:
+def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
     """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
     if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
-    if owed is None or owed.total is not total:
-        owed = Owed(operation.fair_share, operation.demand_share, operation.dominant_resource, total)
+    if owed is None:
+        owed = Owed(operation.fair_share, operation.demand_share, operation.dominant_resource, operation.total)
         operation.owed = owed
     satisfied, excess = owed.place(held)
     return (satisfied, excess, operation.rank, operation.arrival, operation.id)
@@ -143,7 +143,6 @@ class LeastSatisfied:
     def __init__(self, pools: PoolTree) -> None:
         self.classes = JobClasses()
         self.root = PoolOrder(pools.root.name, None)
-        self.total = pools.total
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
         self._places: dict[OperationId, _Place] = {}
@@ -196,9 +195,8 @@ class LeastSatisfied:
             else:
                 self._drop(pool)
 
-    def settle(self, total: Resources) -> None:
-        """Gives all pools their place whose use, shares or parent changed, in a cluster of `total`."""
-        self.total = total
+    def settle(self) -> None:
+        """Gives all pools their place whose use, shares or parent changed."""
         if self._facts.some_moved:
             known = [self._pools[name] for name in self._facts.changed if name in self._pools]
             self._move([pool for pool in known if not self._is_in_place(pool)])
@@ -335,7 +333,7 @@ class LeastSatisfied:
             can_start |= self.classes.below(facts.limit(self._facts.options, tolerant=True), facts.used)
         if not pool.classes & can_start or not (pool.buckets or pool.children):
             return None
-        entry = entry_of_pool(facts, facts.used, self.total)
+        entry = entry_of_pool(facts, facts.used, self._facts.total)
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
     def check_place(self, name: PoolName) -> list[str]:

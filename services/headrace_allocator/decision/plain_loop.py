@@ -73,14 +73,14 @@ def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child |
     for operation in able:
         way = [*view.pools.pool(operation.spec.pool).path(), view.pools.root]
         if way[0] is pool:
-            entry = entry_of(operation, view.pools, overlay.held(operation), view.total)
+            entry = entry_of(operation, view.pools, overlay.held(operation))
             children.append(_Child(entry, overlay.satisfaction(operation), operation))
         else:
             below.setdefault(way[way.index(pool) - 1], []).append(operation)
     for child, operations in below.items():
         best = _best_below(overlay, child, operations)
         assert best is not None
-        entry = entry_of_pool(child, child.used + overlay.pools.get(child.name, ZERO), view.total)
+        entry = entry_of_pool(child, child.used + overlay.pools.get(child.name, ZERO), view.pools.total)
         if not child.follows_own_satisfaction:
             entry = (best.satisfied, *entry[1:])
         children.append(_Child(entry, entry[0], best.operation))

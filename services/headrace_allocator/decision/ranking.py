@@ -32,6 +32,7 @@ _HELD_BACK: Final = {
         reasons.OperationNotRunning,
         reasons.OperationSuspended,
         reasons.NoJobReady,
+        reasons.NoShareYet,
         reasons.FairShareReached,
         reasons.DemandCovered,
         reasons.FifoCountReached,
@@ -116,7 +117,7 @@ class Ranking:
         self.batches.renew()
 
     def mark_all(self) -> None:
-        """The room of the tree changed, and with it what every share of it means."""
+        """All operations get their place anew: the cluster of the shares, the policy or the nodes changed."""
         self._all_marked = True
 
     @property
@@ -134,7 +135,7 @@ class Ranking:
             self._marked_pools = self.order.pools()
         now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]
         self._facts.pools.changed.update(now)
-        self.order.settle(self._facts.total)
+        self.order.settle()
         for name in list(islice(self._marked, most - len(now))):
             del self._marked[name]
             operation = self._facts.operations.get(name)
@@ -176,12 +177,12 @@ class Ranking:
         item = self._shares.get(operation.id)
         if item is None:
             self._shareless.add(operation.id)
-        elif item is not operation.share:
+        elif item is not operation.share or operation.total != self._facts.pools.total:
             operation.set_share(item, self._facts.pools.total)
             (self._shareless.discard if max(operation.fair_share) > 0.0 else self._shareless.add)(operation.id)
 
     def _entry(self, operation: Operation) -> Entry:
-        return entry_of(operation, self._facts.pools, operation.held, self._facts.total)
+        return entry_of(operation, self._facts.pools, operation.held)
 
     def _why_held_back(self, operation: Operation) -> Reason | None:
         return held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=self._facts.pools)
@@ -195,7 +196,7 @@ class Ranking:
             self._count_of[type(why)] += 1
 
     def _check_pool(self, name: PoolName) -> list[str]:
-        marked = self._all_marked or name in self._marked_pools or self._facts.total != self.order.total
+        marked = self._all_marked or name in self._marked_pools
         return [] if marked else self.order.check_place(name)
 
     def _check_place(self, name: OperationId) -> list[str]:

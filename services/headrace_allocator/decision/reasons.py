@@ -149,7 +149,11 @@ class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
 
 
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
-    """Its fair share is not known yet, or is zero."""
+    """No snapshot of shares has named it in its pool. Neither its share nor its limits are known."""
+
+
+class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
+    """Its fair share is zero."""
 
 
 class PoolOverFairShare(msgspec.Struct, frozen=True, tag="pool_over_fair_share"):
@@ -188,6 +192,7 @@ Reason = (
     | PlacesKept
     | RoomBeingMade
     | NoShareYet
+    | NoShare
     | OverFairShare
     | PoolOverFairShare
 )

@@ -47,12 +47,12 @@ def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]
 def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
     """The operations below a pool, each with the place that the pool has while that one is its first."""
     pool = facts.pools.pool(order.name)
-    entry = entry_of_pool(pool, pool.used, facts.total)
+    entry = entry_of_pool(pool, pool.used, facts.pools.total)
     for leaf, name in _leaves(facts, order):
         satisfied = entry[0] if pool.follows_own_satisfaction else leaf[0]
         operation = facts.operations.get(name)
         if not pool.follows_own_satisfaction and operation is not None and operation.in_fifo_pool:
-            satisfied = satisfaction(operation, operation.held, facts.total)
+            satisfied = satisfaction(operation, operation.held)
         yield (satisfied, *entry[1:]), name
 
 

@@ -42,8 +42,7 @@ class View(msgspec.Struct, frozen=True):
     allocations: tuple[Allocation, ...]
     #: Those of them that may need an order; all others run on as they are.
     restless: Sequence[Allocation]
-    #: Of the whole tree, and what of it nobody has.
-    total: Resources
+    #: All that nobody has in the whole tree.
     free_in_tree: Resources
     #: All that the tree may use of the node.
     limits: Resources
@@ -72,13 +71,12 @@ class View(msgspec.Struct, frozen=True):
         stirring: Sequence[Allocation] | None = None,
     ) -> View:
         """The view of one node of the tree."""
-        order.settle(facts.total)
+        order.settle()
         return View(
             free=node.free,
             tags=tuple(node.record.tags),
             allocations=tuple(node.allocations.values()),
             restless=restless(facts, node, pace_ms) if stirring is None else stirring,
-            total=facts.total,
             free_in_tree=facts.total - facts.used,
             limits=node.total,
             most_starts=facts.timing.most_starts,
@@ -170,7 +168,7 @@ class Overlay:
 
     def satisfaction(self, operation: Operation) -> float:
         """Usage over fair share."""
-        return satisfaction(operation, self.held(operation), self.view.total)
+        return satisfaction(operation, self.held(operation))
 
     def held_back(self, operation: Operation) -> Reason | None:
         """The reason for which no more of its jobs may start, or None if one may."""
@@ -191,7 +189,7 @@ class Overlay:
         """The place of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
         if entry is None:
-            entry = entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.total)
+            entry = entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.pools.total)
             self._pool_entries[pool.name] = entry
         return entry
 
@@ -349,4 +347,4 @@ class Overlay:
             return None
         if operation.limited and tolerant_in is None and only_by_preemption(operation):
             return None
-        return entry_of(operation, view.pools, held, view.total)
+        return entry_of(operation, view.pools, held)

@@ -16,6 +16,7 @@ from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,
     fifo_count_reached,
+    no_share_yet,
     not_schedulable,
     own_limit_reached,
     pool_limit_reached,
@@ -43,6 +44,7 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
+        no_share_yet(operation),
         _shares_old(facts, moment),
         why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
         _places_kept(facts) if may_preempt else None,
@@ -141,13 +143,15 @@ def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodes
 
 def _behind_others(
     facts: Facts, operation: Operation
-) -> why.NoShareYet | why.PoolOverFairShare | why.OverFairShare | None:
+) -> why.NoShare | why.PoolOverFairShare | why.OverFairShare | None:
+    if operation.share is None:
+        return None
     if max(operation.fair_share) == 0.0:
-        return why.NoShareYet()
+        return why.NoShare()
     pools = list(facts.pools.pool(operation.spec.pool).path())
     for pool in reversed([pool for pool in pools if pool.follows_own_satisfaction]):
-        ratio = entry_of_pool(pool, pool.used, facts.total)[0]
+        ratio = entry_of_pool(pool, pool.used, facts.pools.total)[0]
         if 1 <= ratio < INFINITE_SATISFACTION:
             return why.PoolOverFairShare(pool.name, ratio)
-    ratio = satisfaction(operation, operation.held, facts.total)
+    ratio = satisfaction(operation, operation.held)
     return why.OverFairShare(ratio) if ratio >= 1 else None

@@ -62,12 +62,12 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_at", "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of", "_total",
+        "_cut_at", "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
         "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
-        "starvation", "state", "suspended", "task_groups", "unconfirmed", "user", "yields",
+        "starvation", "state", "suspended", "task_groups", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
@@ -104,8 +104,9 @@ class Operation:
         self.preemption_priority = PreemptionPriority.NONE
         #: The time for which it has been below its fair share, in one word.
         self.starvation = StarvationStatus.NON_STARVING
-        self._total = ZERO
-        #: Its shares in the cluster of which its place was found last.
+        #: The cluster that its shares are parts of, as the snapshot knew it.
+        self.total = ZERO
+        #: The same with its shares, once its place was found by them.
         self.owed: Owed | None = None
         #: Its options in force, with what they were made of; what its groups were cut by.
         self._options = EffectiveOptions()
@@ -154,7 +155,7 @@ class Operation:
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
-        self._total, self._most_held, self.owed = total, None, None
+        self.total, self._most_held, self.owed = total, None, None
         self._cut_at = _NEVER
 
     @property
@@ -163,8 +164,8 @@ class Operation:
 
         Its demand is all that it wanted at that snapshot, what it had included.
         """
-        if self._most_held is None and self._total != ZERO:
-            self._most_held = self._total.part(self.demand_share) - self.min_needed
+        if self._most_held is None and self.total != ZERO:
+            self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
 
     @property

@@ -125,9 +125,8 @@ class PoolTree:
         for key in cut.changed:
             if key.startswith("/") and key in cut.items:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
-        # The tree's policy says who may pass a limit, and who is of high priority.
-        resorted = cut.options != self.options
-        has_other_rules = resorted or cut.total != self.total
+        # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
+        resorted = has_other_rules = cut.options != self.options or cut.total != self.total
         self.total, self.options = cut.total, cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO

@@ -359,10 +359,10 @@ class Fleet:
         facts = self.engine.facts
         if name in self.scenario.operations:
             operation = self._operation(name)
-            found = satisfaction(operation, operation.held, facts.total)
+            found = satisfaction(operation, operation.held)
         else:
             pool = facts.pools.pool(PoolName(name))
-            found = entry_of_pool(pool, pool.used, facts.total)[0]
+            found = entry_of_pool(pool, pool.used, facts.pools.total)[0]
         return "infinite" if found >= INFINITE_SATISFACTION else found
 
     def _count(self, operation: str, node: str | None = None) -> int:

@@ -34,6 +34,7 @@ from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption
+from tests.support.allocating import nothing_owed
 from tests.support.largest.agent import LargeNode
 from tests.support.largest.names import FAT, MANY, TREE, a_node, an_operation
 
@@ -56,7 +57,10 @@ def an_engine(*operations: LiveOperation, nodes: int = 1) -> AllocatorEngine:
     engine = AllocatorEngine(TREE, TERM, Timing())
     engine.on_nodes({a_node(number): NodeRecord(a_node(number), TREE) for number in range(1, nodes + 1)}, moment)
     engine.on_operations(operations, moment)
-    engine.on_shares(ShareCut({}, frozenset(), total=Resources(*[2**60] * 5)), moment)
+    shares = {item.key: item for item in map(nothing_owed, operations)}
+    engine.on_shares(ShareCut(shares, shares.keys(), total=Resources(*[2**60] * 5)), moment)
+    while engine.on_refresh_due(MANY, moment).answer:
+        pass
     return engine
 
 

@@ -9,7 +9,7 @@ from headrace.ids import NodeName, OperationId
 from headrace.pools.amounts import PartialResources
 from headrace.wire.log import OperationSuspended
 from headrace.wire.nodes import NodeRecord
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_limits import Tree, a_pool
 
 
@@ -63,7 +63,7 @@ def test_a_room_that_no_job_fits_and_one_with_other_tags_are_told_apart(size: in
     spec = msgspec.structs.replace(picky.spec, scheduling_tag_filter="ssd")
     desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), tags=tags)}, desk.moment)
     desk.start(msgspec.structs.replace(picky, spec=spec))
-    desk.share(picky=1.0)
+    desk.tell([a_share("picky", 1.0, demand=20)])
     desk.beat("n")
 
     assert counted(desk, "room_left_")[why] == 1

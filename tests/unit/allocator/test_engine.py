@@ -91,14 +91,14 @@ def test_a_job_that_does_not_fit_holds_up_nobody_else() -> None:
     assert names(orders) == ["op-ordinary", "op-ordinary"]
 
 
-def test_an_operation_without_a_known_share_comes_last_but_comes() -> None:
+def test_an_operation_that_is_owed_nothing_comes_last_but_comes() -> None:
     desk = Desk({"n1": cores(3, slots=9)})
-    desk.start(an_operation("op-unknown", jobs=9), an_operation("op-known", jobs=2))
-    desk.share(op_known=0.5)
+    desk.start(an_operation("op-owed-nothing", jobs=9), an_operation("op-owed-something", jobs=2))
+    desk.share(op_owed_something=0.5)
 
     orders, _ = desk.beat("n1")
 
-    assert names(orders) == ["op-known", "op-known", "op-unknown"]
+    assert names(orders) == ["op-owed-something", "op-owed-something", "op-owed-nothing"]
 
 
 def test_the_command_travels_only_to_a_node_that_shows_no_allocation_of_the_operation() -> None:
@@ -545,7 +545,7 @@ def test_while_recovering_a_doubtful_job_waits_until_every_node_has_spoken_in_th
     desk.seq, desk.applied = {"n1": 0}, {"n1": 0}
     desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)], desk.moment)
     desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
-    desk.tell([], total=cores(1, slots=9))
+    desk.tell([a_share("operation-1", 1.0)], total=cores(1, slots=9))
     assert "recovering: 0 of 1" in desk.reasons("operation-1")[0]
 
     first, _ = desk.beat("n1", term=TERM - 1)
@@ -730,6 +730,7 @@ def test_figures_count_what_there_is() -> None:
         "held_back_operation_not_running": 0,
         "held_back_operation_suspended": 0,
         "held_back_no_job_ready": 0,
+        "held_back_no_share_yet": 0,
         "held_back_fair_share_reached": 0,
         "held_back_demand_covered": 0,
         "held_back_fifo_count_reached": 0,

@@ -137,12 +137,12 @@ def test_a_pool_at_its_limit_is_out_of_the_way_and_back_when_it_has_room() -> No
 
     assert sorted(names(desk)) == ["a", "a", "b", "b"]
     order = desk.engine.ranking.order
-    order.settle(desk.facts.total)
+    order.settle()
     assert [entry[-1] for entry in order.root.children] == ["q"]
     assert OperationId("a") in order
 
     desk.facts.pools.use(PoolName("p"), cores(0) - cores(1))
-    order.settle(desk.facts.total)
+    order.settle()
     assert [entry[-1] for entry in order.root.children] == ["p", "q"]
 
 

@@ -44,7 +44,7 @@ class Tree(Desk):
         self.told = [a_share(each.operation, 0.5) for each in operations]
         self.tell(pools)
 
-    def tell(self, shares: Iterable[ShareItem], total: Resources = TOTAL) -> Sequence[Effect]:
+    def tell(self, shares: Iterable[ShareItem], total: Resources | None = TOTAL) -> Sequence[Effect]:
         return super().tell([*shares, *self.told], total)
 
     def places(self) -> list[Allocation]:

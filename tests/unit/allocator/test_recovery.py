@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
 from headrace.pools.amounts import PartialResources
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobKey, JobResult, JobSlot, RunningJob
 from headrace.wire.ledger import DrawAnswer, LiveOperation
 from headrace.wire.log import OperationStateChanged, StateCause
@@ -16,7 +17,7 @@ from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import HeldTwice, LowerLease, Release, Report
 from headrace_allocator.engine import AllocatorEngine
-from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
+from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores, nothing_owed
 from tests.support.clocks import at
 
 
@@ -30,7 +31,7 @@ def after_a_restart(
     records = {NodeName(name): NodeRecord(NodeName(name), drained=drained) for name, drained in nodes.items()}
     desk.engine.on_nodes(records, desk.moment)
     if limits_known:
-        desk.tell([], total=cores(size * len(nodes), slots=99))
+        desk.tell([nothing_owed(each) for each in operations], total=cores(size * len(nodes), slots=99))
     return desk
 
 
@@ -257,7 +258,7 @@ def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
     early, _ = desk.beat("n1")
     assert "waits for fair_share to tell the limits of pools" in desk.reasons("op")[1]
     # Of a fair_share that has not heard of any node.
-    desk.tell([a_share("op", 1.0)])
+    desk.tell([a_share("op", 1.0)], total=ZERO)
     too_early, _ = desk.beat("n1")
     limits = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=200))
     desk.tell([limits], total=cores(4, slots=9))

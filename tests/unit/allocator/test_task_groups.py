@@ -7,7 +7,7 @@ import msgspec
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace_allocator.facts.operations import TaskGroup
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 
 LARGE, SMALL = cores(3), cores(1)
@@ -44,7 +44,7 @@ def test_an_operation_of_which_no_size_fits_holds_up_nobody() -> None:
     desk.operation("a").set_task_groups(
         [TaskGroup(Resources(1, 100, memory=50), 1), TaskGroup(Resources(1, 500, memory=10), 1)]
     )
-    desk.share(a=1.0, b=0.1)
+    desk.tell([msgspec.structs.replace(a_share(name, 0.5), demand_share=(9.0,) * 5) for name in "ab"])
 
     assert [start.operation for start in desk.beat("n")[0].start] == ["b"]
     assert desk.engine.answers.decided.refused == {"a"}
