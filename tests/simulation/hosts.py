@@ -47,6 +47,7 @@ class JobProcess(msgspec.Struct, eq=False):
     tree: TreeName
     ended_s: float | None = None
     exit_code: int | None = None
+    was_told_to_end: bool = False
 
 
 class Truth:
@@ -92,8 +93,10 @@ class Truth:
             self.violations.append(f"{host}: {defect}")
 
     def _defect_of_pools(self) -> str:
+        # What is preempted counts as used no more from the decision on, and has its time to end: as upstream has it.
+        counted = [(job, each) for job, each in self._living.items() if not each.was_told_to_end]
         for (tree, pool), most in self.job_limits.items():
-            in_tree = (operation for (operation, _), each in self._living.items() if each.tree == tree)
+            in_tree = (operation for (operation, _), each in counted if each.tree == tree)
             count = sum(1 for operation in in_tree if self._pool_of(operation) == pool)
             if count > most:
                 return f"{count} jobs run in pool {pool}, where {most} may"
@@ -266,6 +269,7 @@ class Host:
         process = self.living.get(key)
         if process is None:
             return
+        process.was_told_to_end = True
         if number == signal.SIGKILL or process.run.argv[0] != "stubborn":
             self._later(_MOMENT_S, self._obey, process, number)
 
