@@ -114,12 +114,12 @@ async def test_iteration_ends_when_the_inbox_is_closed(server: NatsServer, word:
     assert got == [b"last"]
 
 
-async def test_what_was_sent_before_a_drain_can_still_be_read(server: NatsServer, word: str) -> None:
+async def test_what_was_sent_before_we_stopped_serving_can_still_be_read(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         inbox = await bus.subscribe(word)
         for number in range(100):
             await bus.publish(word, str(number).encode())
-        await bus.drain()
+        await bus.stop_serving()
 
         assert len([message async for message in inbox]) == 100
 

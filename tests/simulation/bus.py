@@ -79,7 +79,6 @@ class SimulatedBus:
         self.process = PROCESS.get()
         self._connected = False
         self._closed = False
-        self._draining = False
         self._lost = anyio.Event()
         self._numbers = 0
         self._calls: dict[int, Callable[[Message | BusError], None]] = {}
@@ -368,16 +367,9 @@ class SimulatedBus:
                 await serving.wait_idle()
         await anyio.sleep(self.server.faults.latency_s[1])
 
-    async def drain(self) -> None:
-        if self._draining:
-            return
-        self._draining = True
-        await self.stop_serving()
-        await self.close()
-
     async def close(self) -> None:
         """Closes at once; what waits is dropped."""
-        self._closed = self._draining = True
+        self._closed = True
         self._connected = False
         self.server.forget(self)
         self.from_server.break_off()

@@ -376,12 +376,8 @@ class Bus(Protocol):
         """Takes no new messages, lets handlers end (10 s at most), sends what they answered. We may still ask and write."""
         ...
 
-    async def drain(self) -> None:
-        """Stops serving and closes."""
-        ...
-
     async def wait_closed(self) -> None:
-        """Returns when the connection was closed for good without our asking. After `drain` it does not."""
+        """Returns when the connection was closed for good without our asking."""
         ...
 
     def statistics(self) -> Mapping[str, int]: ...

@@ -78,6 +78,13 @@ def test_an_operation_list_shows_whole_ids_even_on_a_narrow_screen() -> None:
         assert any(OPERATION in line for line in shown(operation_table([a_view()], 61_000, width), width))
 
 
+def test_whoever_may_not_see_the_command_is_told_so() -> None:
+    view = msgspec.structs.replace(a_view(), is_withheld=True)
+
+    told = "python work.py …  (the rest is for its owner, and those who may manage its pool)"
+    assert ["command", told] in [line.split(maxsplit=1) for line in shown(operation_facts(view, None, 61_000), 120)]
+
+
 def test_an_operation_is_told_with_its_jobs_and_the_first_reason_why_they_wait() -> None:
     places = OperationPlaces(
         OPERATION, [], 3, 40, 0, ["each job is larger than every node", "the pool is at its limit"]

@@ -38,7 +38,7 @@ from headrace.obs.tracing import with_trace
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: How long handlers may take to end while draining.
+#: How long handlers may take to end once no more begin.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
 #: Requests of many senders at one subject that are sent and not read: what one of them floods us with stands before all others.
@@ -118,7 +118,7 @@ class NatsBus:
         self._read_all_s = read_all_s
         self._servings: list[Serving] = []
         self._inboxes: list[Mailbox] = []
-        self._draining = False
+        self._closing = False
 
     @property
     def connected(self) -> bool:
@@ -211,22 +211,15 @@ class NatsBus:
             for serving in tuple(self._servings):
                 await serving.wait_idle()
         if scope.cancelled_caught:
-            logger().warning("handlers still running at the end of draining")
+            logger().warning("handlers still running, though no more begin")
         try:
             await self._link.barrier()
         except BusError as error:
             logger().info("answers may be lost", error=str(error))
 
-    async def drain(self) -> None:
-        if self._draining:
-            return
-        self._draining = True
-        await self.stop_serving()
-        await self.close()
-
     async def close(self) -> None:
-        """Closes at once, and drops what waits. `drain` is the orderly way."""
-        self._draining = True
+        """Closes at once, and drops what waits: `stop_serving` before it is the orderly way."""
+        self._closing = True
         for serving in tuple(self._servings):
             await serving.close()
         for inbox in tuple(self._inboxes):
@@ -269,7 +262,7 @@ class NatsBus:
             inbox.end(BusClosed())
 
     def _check_open(self) -> None:
-        if self._draining or self._link.closed:
+        if self._closing or self._link.closed:
             raise BusClosed
 
 
