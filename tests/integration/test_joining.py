@@ -30,7 +30,7 @@ from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.joining import MakeToken, Renew
-from headrace.wire.nodes import GivenUpNode, NodeChange, NodeTerms
+from headrace.wire.nodes import Enrol, GivenUpNode, NodeChange, NodeTerms
 from headrace_cli.agent.joining import JoinedHost, join_host
 from headrace_cli.agent.pinning import sha256_of
 from headrace_cli.agent.token import JoinToken, new_user_key, read_token
@@ -216,7 +216,7 @@ async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
                 await bus.wait_closed()
         with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
             await cluster.join(token)
-    assert not (tmp_path / "host").exists()
+    assert not (tmp_path / "host" / "credential").exists()
 
 
 async def test_a_server_that_another_authority_vouches_for_is_told_nothing(tmp_path: Path) -> None:
@@ -310,13 +310,17 @@ async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_o
 
 
 async def test_a_node_that_joined_by_no_token_gets_no_new_word(tmp_path: Path) -> None:
-    async with running(tmp_path) as (cluster, _):
+    async with running(tmp_path) as (cluster, client):
         party = Party(kind=PartyKind.NODE, name="old", tree="default")
         known = read_credential(str(cluster.folder / "client" / "nodes" / "old" / "credential"))
         assert isinstance(known, KeyCredential)
         async with cluster.bus(party, known) as bus:  # type: ignore[attr-defined]
             answer = await bus.request(subjects.renew("old"), encode(Renew(NodeName("old"))), timeout_s=5)
             assert b"not_found" in answer
+            await bus.request(subjects.enrol("old"), encode(Enrol(NodeName("old"))), timeout_s=5)
+        # Its credential would outlast that of whoever joined under its name.
+        with pytest.raises(Refused, match="node old is enrolled with a credential that outlasts a token's"):
+            await cluster.token(client, "old")
 
 
 @pytest.mark.parametrize("text", ["", "headrace-join-", "headrace-join-AAAA", "Sesame", "headrace-join-\u00e9"])

@@ -49,9 +49,9 @@ class Joining:
             node, tree, key = node_name(request.node), tree_name(request.tree), user_key(request.key)
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
-        known = record_in(await self._nodes.get(node))
-        if known is not None and known.tree != tree:
-            return _in_other_tree(known, tree)
+        refusal = _why_not(record_in(await self._nodes.get(node)), tree)
+        if refusal is not None:
+            return refusal
         await self._keys.forget_expired(moment.wall_ms)
         wanted = Token(node, tree, request.terms, moment.wall_ms + self._settings.token_ms)
         token = await self._keys.add(key, wanted)
@@ -75,8 +75,9 @@ class Joining:
             while True:
                 entry = await self._nodes.get(token.node)
                 known = record_in(entry)
-                if known is not None and known.tree != token.tree:
-                    return _in_other_tree(known, token.tree)
+                refusal = _why_not(known, token.tree)
+                if refusal is not None:
+                    return refusal
                 if known is not None and known.key not in ("", key):
                     await self._revocations.revoke(known.node, known.key)
                 fresh = NodeRecord(token.node, token.tree, enrolled_at_ms=moment.wall_ms)
@@ -108,5 +109,11 @@ class Joining:
         return self._authority.user_word(key, name, party, now_s=moment.wall_ms // 1000, lifetime_s=lifetime_ms // 1000)
 
 
-def _in_other_tree(known: NodeRecord, wanted: str) -> WrongState:
-    return WrongState("node", known.node, f"in tree {known.tree}", f"a node of tree {wanted}, or one that was removed")
+def _why_not(known: NodeRecord | None, tree: str) -> WrongState | None:
+    """The refusal of a token for a node that there is, in another tree or with a credential that no token gave it."""
+    if known is None or (known.tree == tree and known.key):
+        return None
+    state = f"in tree {known.tree}" if known.tree != tree else "enrolled with a credential that outlasts a token's"
+    return WrongState(
+        "node", known.node, state, f"a node of tree {tree} that joined by a token, or one that was removed"
+    )

@@ -54,9 +54,6 @@ def join_host(token: JoinToken, url: str, folder: Path) -> JoinedHost:
     urls = parse_server_urls(url, place="URL")
     if token.authority_sha256 and not all(each.startswith("tls://") for each in urls):
         raise BadInput("URL", url, "an address with tls://, since the token names the authority of the server")
-    ago_ms = clock.wall_ms() - claims_of(token.credential.jwt)["exp"] * 1000
-    if ago_ms >= 0:
-        raise NotAdmitted(url, f"the token expired {format_duration(ago_ms)} ago; `headrace node token` makes another")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_file = ""
     if token.authority_sha256:
@@ -83,20 +80,22 @@ async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey,
         connect_timeout_s=_CONNECT_S,
         ca_file=ca_file,
     )
-    with _told(", ".join(urls)):
+    with _told(", ".join(urls), clock.wall_ms() - claims_of(token.credential.jwt)["exp"] * 1000):
         async with connection as bus:
             asker = Asker(bus, clock, lambda _: subjects.join(host), _ANSWER_S)
             return await asker.ask("join", Join(key.public), Joined)
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _told(where: str, expired_ms: int) -> Iterator[None]:
     """Says what kept us from asking."""
     try:
         yield
-    except CredentialRefused as error:
-        raise NotAdmitted(where, f"{error}; `headrace node token` makes another token") from error
     except BusError as error:
+        if isinstance(error, CredentialRefused) or expired_ms >= 0:
+            # The server's clock decides. Ours may be wrong, and only explains.
+            why = f"the token expired {format_duration(expired_ms)} ago" if expired_ms >= 0 else str(error)
+            raise NotAdmitted(where, f"{why}; `headrace node token` makes another") from error
         raise NotRunning(where, str(error)) from error
 
 

@@ -127,6 +127,10 @@ def token(
 
     async def work(client: Client, screen: Screen) -> None:
         made = await client.hosts.make_token(MakeToken(name, key.public, tree_name(tree), terms))
+        if not (url or place.url).startswith("tls://"):
+            screen.say(
+                "the connection of this host will not be encrypted, and nothing vouches for the server", style="yellow"
+            )
         credential = KeyCredential(jwt=made.jwt, seed=key.seed)
         text = JoinToken(name, url or place.url, authority, credential).text()
         if screen.json:
