@@ -69,6 +69,28 @@ def join(
     os.execv(command[0], command)
 
 
+@app.command
+def selftest(*, config: Path | None = None) -> int:
+    """Try whether jobs can run on this host: limits, processes that they leave behind, accounts, folders. It asks no server.
+
+    The exit status is 1 if one of the trials failed.
+
+    Examples:
+
+        headrace agent selftest
+
+        headrace agent selftest --config ~/.local/state/headrace/agent-host-17/settings.toml
+
+    Parameters
+    ----------
+    config
+        Settings of the agent; else those of the environment, `HEADRACE_AGENT_USERS` for example.
+    """
+    options = ["--config", str(config.absolute())] if config is not None else []
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "headrace_agent.selftest", *options])
+
+
 def _text(token: str, file: Path | None) -> str:
     if bool(token) == (file is not None):
         raise BadInput("--token", "(both)" if token else "(nothing)", "--token TOKEN, --token - or --token-file FILE")

@@ -1,0 +1,38 @@
+"""`python -m headrace_agent.selftest [--config FILE]`: exit status 0 if jobs can run here as the settings say, else 1."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from headrace.errors import BadInput
+from headrace.obs.logging import configure
+from headrace.runtime.settings import load
+from headrace_agent.selftest.trials import try_host
+from headrace_agent.settings import AgentSettings
+
+
+def main() -> None:
+    """Runs the trials, and prints a line for each."""
+    parser = argparse.ArgumentParser(
+        prog="headrace agent selftest", description="Try whether jobs can run on this host."
+    )
+    parser.add_argument("--config", type=Path, help="settings file of the agent (TOML)")
+    try:
+        settings = load(AgentSettings, "agent", parser.parse_args().config, os.environ)
+        configure("agent", "error")
+        verdicts = anyio.run(try_host, settings)
+    except (BadInput, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(2)
+    for verdict in verdicts:
+        print(f"{'ok    ' if verdict.passed else 'FAILED'}  {verdict.trial}: {verdict.found}")
+    sys.exit(0 if all(verdict.passed for verdict in verdicts) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Trials of a host: a runner of their own starts small jobs, and what becomes of them is judged."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+import psutil
+
+from headrace.ids import AllocationId, OperationId
+from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
+from headrace_agent.effects import Trouble
+from headrace_agent.host import facts
+from headrace_agent.host.accounts import AGENT, parse_accounts
+from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Run, ToAgent
+from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.link import RunnerLink
+
+_PATIENCE_S: Final = 30.0
+_LEASE_NS: Final = 600 * 10**9
+_LOOK_AGAIN_S: Final = 0.05
+_GONE_S: Final = 5.0
+_LIMIT_BYTES: Final = 64 * 2**20
+#: More than the limit, and the room that a limit of single processes leaves above it.
+_GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
+#: It leaves a process in a session of its own, and says which.
+_LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The outcome of one trial."""
+
+    trial: str
+    passed: bool
+    #: In words.
+    found: str
+
+
+class Trials:
+    """Runs the trials with one runner, whose folder is removed afterwards."""
+
+    def __init__(self, settings: AgentSettings, folder: str) -> None:
+        self._wanted = settings
+        self._folder = folder
+        own = msgspec.structs.replace(settings, state_folder=folder, logs_folder="")
+        self._link = RunnerLink(own, "selftest", self._on_message, self._on_trouble)
+        self._picture: Picture | None = None
+        self._ends: dict[JobKey, JobEnd] = {}
+        self._trouble = ""
+        self._news = anyio.Event()
+        self._jobs = 0
+
+    async def run(self) -> Sequence[Verdict]:
+        """Runs all of them. Without a runner there is one verdict."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._link.run)
+            with anyio.move_on_after(_PATIENCE_S):
+                while self._picture is None and not self._trouble:
+                    await self._news.wait()
+            if self._picture is None:
+                verdicts = [Verdict("runner", False, self._trouble or "it does not answer")]
+            else:
+                lease = NodeLease(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _LEASE_NS)
+                self._link.tell(lease)
+                verdicts = [self._isolation(self._picture), await self._memory(), await self._leftovers()]
+                verdicts += await self._accounts()
+            self._link.tell(EndAll(0, "the selftest is over"))
+            await self._link.end(_GONE_S, with_runner=True)
+            tasks.cancel_scope.cancel()
+        return [*verdicts, self._folders()]
+
+    def _isolation(self, picture: Picture) -> Verdict:
+        wanted = "cgroup2" if self._wanted.cgroup else "rlimit"
+        passed = picture.isolation in ("cgroup2", wanted)
+        return Verdict("isolation", passed, f"{picture.isolation}: {picture.isolation_detail}")
+
+    async def _memory(self) -> Verdict:
+        end = await self._job([sys.executable, "-c", _GREED], memory_bytes=_LIMIT_BYTES)
+        kept = end is not None and end.result is JobResult.FAILED and not end.not_started
+        found = "a job that takes more than it was given is ended" if kept else _what_became(end, "had all it took")
+        return Verdict("memory", kept, found)
+
+    async def _leftovers(self) -> Verdict:
+        end = await self._job([sys.executable, "-c", _LEAVER])
+        pid = _number_told(self._folder)
+        if end is None or end.result is not JobResult.COMPLETED or not pid:
+            return Verdict("processes", False, _what_became(end, "said nothing"))
+        with anyio.move_on_after(_GONE_S):
+            while psutil.pid_exists(pid):  # noqa: ASYNC110 - another process ends it
+                await anyio.sleep(_LOOK_AGAIN_S)
+            return Verdict("processes", True, "whatever a job leaves behind is ended with it")
+        return Verdict("processes", False, f"process {pid} outlived its job")
+
+    async def _accounts(self) -> list[Verdict]:
+        if not facts.is_root():
+            return [Verdict("accounts", True, "jobs run as the agent, which is not root")]
+        if warning := self._wanted.warning_of_accounts():
+            return [Verdict("accounts", self._wanted.users == AGENT, warning)]
+        accounts = sorted(set(parse_accounts(self._wanted.users).by_person.values()))
+        verdicts = []
+        for account in accounts:
+            end = await self._job(["/bin/sh", "-c", f'test "$(id -un)" = {account}'], account=account)
+            passed = end is not None and end.result is JobResult.COMPLETED
+            verdicts.append(Verdict(f"account {account}", passed, "jobs run as it" if passed else _what_became(end)))
+        return verdicts or [Verdict("accounts", True, "each person's jobs run as the account of the same name")]
+
+    def _folders(self) -> Verdict:
+        folders = (self._wanted.state(), self._wanted.logs())
+        defects = [defect for folder in folders if (defect := facts.defect_of_folder(folder))]
+        return Verdict("folders", not defects, "; ".join(defects) or "no defect is found in those of state and logs")
+
+    async def _job(self, argv: list[str], *, memory_bytes: int = 0, account: str = "") -> JobEnd | None:
+        """Runs a job to its end, None where that does not come."""
+        key = JobKey(OperationId("selftest"), self._jobs, 1)
+        self._jobs += 1
+        path = facts.jobs_environment(self._wanted.path)
+        run = Run(key, AllocationId("selftest"), argv, path, "/" if account else "", 0, memory_bytes, account=account)
+        self._link.tell(run)
+        with anyio.move_on_after(_PATIENCE_S):
+            while key not in self._ends:
+                await self._news.wait()
+        return self._ends.get(key)
+
+    def _on_message(self, message: ToAgent) -> None:
+        if isinstance(message, Picture):
+            self._picture = message
+        elif isinstance(message, Ended):
+            self._ends[message.end.key] = message.end
+        self._tell()
+
+    def _on_trouble(self, _kind: Trouble, words: str) -> None:
+        self._trouble = words
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+
+async def try_host(settings: AgentSettings) -> Sequence[Verdict]:
+    """Tries what the agent with these settings would do with jobs here. Raises `BadInput`, OSError."""
+    with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as folder:
+        return await Trials(settings, folder).run()
+
+
+def _number_told(folder: str) -> int:
+    """The number that a job wrote, 0 where none did."""
+    told = [log.read_text().strip() for log in Path(folder, "logs").rglob("*stdout*")]
+    return next((int(text) for text in told if text.isdigit()), 0)
+
+
+def _what_became(end: JobEnd | None, otherwise: str = "") -> str:
+    if end is None:
+        return "its job never ended"
+    return end.reason or end.stderr_tail or f"its job {end.result.value}" + (f": it {otherwise}" if otherwise else "")
