@@ -16,6 +16,7 @@ from rich.text import Text
 
 from headrace.client import state_folder
 from headrace.client.place import traces_folder
+from headrace.client.places.kept import KeptPlaces
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
@@ -173,7 +174,8 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    if options.state != state_folder():
+    # Else commands would go to the cluster of a login.
+    if options.state != state_folder() or KeptPlaces().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
     for words in (
