@@ -290,6 +290,22 @@ async def test_a_removed_node_is_cut_off_and_stays_out_whatever_is_started_anew(
             await until(lambda: is_let_in(cluster), value=False)
 
 
+async def test_a_node_that_lives_and_runs_jobs_is_shut_out_at_once_and_comes_back_by_a_new_token(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as (cluster, client):
+        await cluster.join(await cluster.token(client))
+        async with cluster.node() as live:
+            # Its allocator is not asked, and could say no.
+            await client.change_node("n1", NodeChange.SHUT_OUT)
+            with anyio.fail_after(PATIENCE_S):
+                await live.wait_closed()
+        assert not await is_let_in(cluster)
+        await cluster.join(await cluster.token(client), "again")
+        assert await is_let_in(cluster, "again")
+        assert not await is_let_in(cluster)
+
+
 async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_over(tmp_path: Path) -> None:
     async with running(tmp_path, HEADRACE_ADMISSION_NODE_CREDENTIAL_MS="4000") as (cluster, client):
         joined = await cluster.join(await cluster.token(client))
@@ -318,6 +334,8 @@ async def test_a_node_that_joined_by_no_token_gets_no_new_word(tmp_path: Path) -
             answer = await bus.request(subjects.renew("old"), encode(Renew(NodeName("old"))), timeout_s=5)
             assert b"not_found" in answer
             await bus.request(subjects.enrol("old"), encode(Enrol(NodeName("old"))), timeout_s=5)
+        with pytest.raises(Refused, match="expected a node that joined by a token"):
+            await client.change_node("old", NodeChange.SHUT_OUT)
         # Its credential would outlast that of whoever joined under its name.
         with pytest.raises(Refused, match="node old is enrolled with a credential that outlasts a token's"):
             await cluster.token(client, "old")

@@ -115,7 +115,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
 async def change_node(
     nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp, shut_out: ShutOut
 ) -> ChangedNode | Refusal:
-    """Drains, undrains or removes a node for an administrator. Raises `BusError`.
+    """Drains, undrains, shuts out or removes a node for an administrator. Raises `BusError`.
 
     One is removed only once its allocator gave it up, and after its key was revoked: else it would enrol itself again.
     """
@@ -130,6 +130,11 @@ async def change_node(
         record = record_in(entry)
         if entry is None or record is None:
             return NotFound("node", request.node)
+        if request.change is NodeChange.SHUT_OUT:
+            if not record.key:
+                state = "let in by a credential that no token gave it"
+                return WrongState("node", record.node, state, "a node that joined by a token")
+            return await shut_out(record) or ChangedNode(record.node)
         if request.change is NodeChange.REMOVE:
             given_up = await give_up(record, "")
             if isinstance(given_up, Refusal):

@@ -170,6 +170,25 @@ def undrain(node: str, /, *, common: Common | None = None) -> int:
 
 
 @app.command
+def shut_out(node: str, /, *, common: Common | None = None) -> int:
+    """Cut a host off at once that somebody else may have got hold of. For administrators.
+
+    For a node that joined by a token. Its key counts no more: the connection ends, and it comes back by a new token alone.
+    Jobs on it go on until its lease ends, and then run elsewhere, or at once after `headrace node remove`.
+
+    Examples:
+
+        headrace node shut-out host-17
+
+    Parameters
+    ----------
+    node
+        The node.
+    """
+    return _change(node, NodeChange.SHUT_OUT, "it is cut off, and comes back by a new token alone", common)
+
+
+@app.command
 def remove(node: str, /, *, common: Common | None = None) -> int:
     """Forget a node that is gone for good. For administrators.
 

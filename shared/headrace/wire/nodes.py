@@ -94,6 +94,8 @@ class NodeChange(enum.StrEnum):
     #: Nothing more starts on it, and what runs goes on to its end.
     DRAIN = "drain"
     UNDRAIN = "undrain"
+    #: Its key counts no more, whatever it runs. Its jobs go on to the end of its lease.
+    SHUT_OUT = "shut_out"
     #: It is enrolled no more. What it ran counts as lost.
     REMOVE = "remove"
 
