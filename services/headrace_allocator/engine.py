@@ -347,7 +347,8 @@ class AllocatorEngine:
         return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
-        if operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:
+        if self.pace.is_late or operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:
+            # Under load nodes come at the pace: a nudge ends even the pause of one whose heartbeat was lost.
             return []
         if pool_limit_reached(operation, self.facts.pools) is not None:
             return []

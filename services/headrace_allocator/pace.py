@@ -48,6 +48,11 @@ class Pace:
         longest_ms = int(timing.node_heartbeat_timeout_s * 1000) // _HEARTBEATS_IN_TIMEOUT
         return max(base_ms, min(int(base_ms * self.stretch), longest_ms))
 
+    @property
+    def is_late(self) -> bool:
+        """True if heartbeats waited for their turn of late, so that more of them would only wait longer."""
+        return self._waited_ms > _SHORT_WAIT_MS
+
     def next_ms(self, node: NodeName, pace_ms: int, moment: Moment) -> int:
         """Milliseconds until the next moment of this node that is at least half a pace away.
 

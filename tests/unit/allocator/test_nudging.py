@@ -49,6 +49,19 @@ def test_nodes_with_less_room_than_the_tree_spares_are_not_asked() -> None:
     assert [len(desk.beat(node)[0].start) for node in desk.nodes] == [0, 1]
 
 
+def test_no_node_is_asked_while_heartbeats_wait_for_long() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.start(an_operation("a", 40))
+    desk.engine.pace.on_load(100.0, desk.moment)
+
+    assert list(desk.share(a=0.5)) == []
+
+    desk.engine.pace.on_load(1.0, desk.moment)
+    news = desk.start(an_operation("a", 40))
+    assert [each.node for each in news if isinstance(each, NudgeNode)] == ["n1"]
+
+
 def test_only_nodes_that_match_the_filter_are_asked() -> None:
     desk = Desk({"n1": cores(4, slots=9), "n2": cores(4, slots=9)})
     desk.engine.on_nodes(
