@@ -119,7 +119,7 @@ class Bench:
                 f"were asked to; {len(fleet.latencies_ms):,} heartbeats, {fleet.lost:,} lost"
             ),
         )
-        fleet.comes_up = False
+        fleet.let_first_jobs_end()
 
     async def _measure(self, bus: Bus, shares: ShareWatch) -> None:
         fleet = self._fleet

@@ -51,8 +51,8 @@ class Fleet:
         self.lost = 0
         self._ordered_s = self._clock.steady_s()
         self.refused = 0
-        #: The first jobs start, until every place is taken.
-        self.comes_up = True
+        #: Jobs of which none ends before every place is taken, and for how long each runs from then on. None when that is so.
+        self._first_jobs: list[tuple[FleetNode, JobKey, int]] | None = []
         #: While False jobs run on for ever.
         self.jobs_end = True
         #: Answered instead of the nodes.
@@ -102,6 +102,13 @@ class Fleet:
         moment = self._clock.moment()
         for node in self.nodes.values():
             node.start(moment)
+        self._changed.set()
+
+    def let_first_jobs_end(self) -> None:
+        """Every place is taken: a slow machine would never come so far if jobs ended meanwhile."""
+        first_jobs, self._first_jobs = self._first_jobs or [], None
+        for node, job, left_ns in first_jobs:
+            self.end_after(node, job, left_ns)
         self._changed.set()
 
     def stop(self) -> None:
@@ -160,13 +167,19 @@ class Fleet:
     def end_at(self, node: FleetNode, job: JobKey, at_ns: int) -> None:
         self._at(at_ns, self._end, node, job)
 
+    def end_after(self, node: FleetNode, job: JobKey, left_ns: int) -> None:
+        if self._first_jobs is None:
+            self.end_at(node, job, self._clock.moment().steady_ns + left_ns)
+        else:
+            self._first_jobs.append((node, job, left_ns))
+
     def job_ns(self) -> tuple[int, int]:
         """The time of a job that is over, and that is left.
 
         Of the first ones a part is over, as if they had run for long: so ends come evenly from the first second on.
         """
         whole_ns = int(self._mean_job_s * (0.5 + self._random.random()) * 1e9)
-        over_ns = int(whole_ns * self._random.random()) if self.comes_up else 0
+        over_ns = int(whole_ns * self._random.random()) if self._first_jobs is not None else 0
         return over_ns, whole_ns - over_ns
 
     # --- events ---------------------------------------------------------------------------------------------------
