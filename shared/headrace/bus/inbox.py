@@ -125,9 +125,10 @@ class Mailbox:
         return message
 
     async def arrival(self) -> None:
-        """Returns when the next message comes, or none will any more. Waited for while nothing is there."""
-        self._arrived.clear()
-        await self._arrived.wait()
+        """Returns when a message waits, or none will come any more."""
+        if not self._waiting and not self.ended:
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def _now_s(self) -> float:
         """The time, where it matters."""

@@ -59,9 +59,7 @@ class Serving:
     ) -> None:
         self.subject = subject
         self.queue = queue
-        self.received = 0
-        self.dropped = 0
-        self.failed = 0
+        self.received = self.dropped = self.failed = 0
         #: Answers that could not be sent.
         self.unanswered = 0
         #: Answers that were wanted at a subject that is no inbox.
@@ -100,6 +98,8 @@ class Serving:
         self._throttle = LogThrottle()
         #: In which a handler runs.
         self.new_context: Callable[[], contextvars.Context] = contextvars.Context
+        #: Awaited whenever all of the newest are answered.
+        self.rest: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
         #: What closing must end besides.
         self.closing = AsyncExitStack()
 
@@ -204,8 +204,8 @@ class Serving:
                         began_ns = time.thread_time_ns()
                 self._running = 0
                 self._idle.set()
-                if not newest.ended:
-                    await newest.arrival()
+                await self.rest()
+                await newest.arrival()
         finally:
             self._running = 0
             self._idle.set()

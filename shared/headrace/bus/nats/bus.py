@@ -254,7 +254,9 @@ class NatsBus:
 
     def _new_serving(self, subject: str, handler: Handler, **options: Any) -> Serving:
         self._check_open()
-        return Serving(subject, handler, self._tasks, self._link.send, **options)
+        serving = Serving(subject, handler, self._tasks, self._link.send, **options)
+        serving.rest = self._link.rest
+        return serving
 
     async def _end_inboxes_when_lost(self) -> None:
         await self._link.wait_lost()

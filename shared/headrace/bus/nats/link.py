@@ -32,6 +32,7 @@ from headrace.bus.protocol import (
     PermissionRefused,
     RequestTimeout,
 )
+from headrace.bus.turns import Turns
 from headrace.errors import BadInput
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -59,6 +60,7 @@ class Link:
         self._listeners: set[Listener] = set()
         self._barriers = Barriers(client, tasks, self._check_connected)
         self._outgoing = Outgoing(client, self._check_connected)
+        self._turns = Turns()
         self._errors: deque[Exception] = deque(maxlen=1_000)
         self._wake = anyio.Event()
         self._lost = anyio.Event()
@@ -271,6 +273,19 @@ class Link:
             raise
         listener.in_force = True
         return listener
+
+    async def rest(self) -> None:
+        """Notes that all was answered. Under load it then leaves what comes in the socket for a moment."""
+        rest_s, transport = self._turns.rest_s(anyio.current_time()), self._outgoing.transport()
+        # While nats-py leaves it there itself, that is for nats-py to end.
+        if not rest_s or not isinstance(transport, asyncio.ReadTransport) or not transport.is_reading():
+            return
+        transport.pause_reading()
+        try:
+            await anyio.sleep(rest_s)
+        finally:
+            # One that was closed meanwhile takes no notice.
+            transport.resume_reading()
 
     async def barrier(self) -> None:
         """Returns when the server has processed everything sent before. Raises `NotConnected`, `BusClosed`, `RequestTimeout`."""

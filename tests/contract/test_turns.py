@@ -1,0 +1,64 @@
+"""Turns: under load what comes is left in the socket for a moment, and answered together."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import accumulate, repeat
+from operator import attrgetter
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from headrace.bus import Message, Newest, connect
+from headrace.bus.turns import Turns
+from tests.contract.waiting import eventually
+from tests.support.nats_server import NatsServer
+
+_MANY = 200
+
+
+def _begins_s(pause_s: float, turns: int) -> list[float]:
+    """When each turn begins, if something to do comes so long after the end of the one before."""
+    spaced = Turns()
+    return list(accumulate(repeat(pause_s, turns), lambda now_s, pause: now_s + max(pause, spaced.rest_s(now_s))))
+
+
+def test_turns_that_would_follow_at_once_come_each_two_milliseconds_but_for_the_first() -> None:
+    begins_s = _begins_s(0.0001, 1_000)
+
+    assert begins_s[10] < 0.002
+    assert begins_s[-1] - begins_s[100] == pytest.approx(0.002 * 899, rel=0.01)
+
+
+def test_where_little_comes_no_turn_rests() -> None:
+    assert _begins_s(0.0021, 1_000)[-1] == pytest.approx(2.1)
+
+
+async def test_under_load_the_socket_is_left_unread_at_times_and_nobody_stays_without_an_answer(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asking") as other:
+
+        async def handler(message: Message) -> bytes:
+            return message.data
+
+        await bus.serve(word, handler, newest=Newest(attrgetter("subject"), 60.0))
+        transport = bus._link._outgoing.transport()
+        assert isinstance(transport, asyncio.ReadTransport)
+        answers: list[bytes] = []
+
+        async def ask() -> None:
+            while len(answers) < _MANY:
+                answers.append(await other.request(word, b"%d" % len(answers), timeout_s=10))
+
+        rested = 0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            while len(answers) < _MANY:
+                rested += not transport.is_reading()
+                await anyio.lowlevel.checkpoint()
+
+        assert answers == [b"%d" % number for number in range(_MANY)]
+        assert rested > 0
+        await eventually(transport.is_reading)
