@@ -49,7 +49,7 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: How long the token of a host can be used.
     token_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 600_000
     #: How long the credential of a node that joined lasts. Its agent renews it from half of that on.
-    node_credential_ms: Annotated[int, msgspec.Meta(ge=2_000)] = 30 * 86_400_000
+    node_credential_ms: Annotated[int, msgspec.Meta(ge=2_000, le=366 * 86_400_000)] = 30 * 86_400_000
 
     @property
     def most_operations_of_a_user(self) -> int:

@@ -290,10 +290,10 @@ class Agent:
                 await anyio.sleep(pause_s * (0.5 + self._random.random()))
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
 
-    async def _ask_for_word(self) -> str | None:
+    async def _ask_for_word(self, key: str) -> str | None:
         timeout_ms = self._settings.enrol_timeout_ms
         answer = await self._request(
-            subjects.renew(self.node), Renew(self.node), Renewed, timeout_ms, unanswered="warning"
+            subjects.renew(self.node), Renew(self.node, key), Renewed, timeout_ms, unanswered="warning"
         )
         return answer.jwt if answer is not None else None
 

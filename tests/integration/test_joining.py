@@ -331,7 +331,9 @@ async def test_a_node_that_joined_by_no_token_gets_no_new_word(tmp_path: Path) -
         known = read_credential(str(cluster.folder / "client" / "nodes" / "old" / "credential"))
         assert isinstance(known, KeyCredential)
         async with cluster.bus(party, known) as bus:  # type: ignore[attr-defined]
-            answer = await bus.request(subjects.renew("old"), encode(Renew(NodeName("old"))), timeout_s=5)
+            answer = await bus.request(
+                subjects.renew("old"), encode(Renew(NodeName("old"), claims_of(known.jwt)["sub"])), timeout_s=5
+            )
             assert b"not_found" in answer
             await bus.request(subjects.enrol("old"), encode(Enrol(NodeName("old"))), timeout_s=5)
         with pytest.raises(Refused, match="expected a node that joined by a token"):

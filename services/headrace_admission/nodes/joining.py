@@ -92,8 +92,8 @@ class Joining:
     async def renew(self, request: Renew, moment: Moment) -> Renewed | Refusal:
         """Signs the word about a node anew, for the key that it joined with."""
         record = record_in(await self._nodes.get(request.node))
-        if record is None or not record.key:
-            return NotFound("node that joined by a token", request.node)
+        if record is None or record.key != request.key:
+            return NotFound("node that joined with this key", request.node)
         return Renewed(self._node_word(record, moment))
 
     async def shut_out(self, record: NodeRecord) -> None:

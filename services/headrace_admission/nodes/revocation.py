@@ -20,8 +20,8 @@ _CONNECT_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 30.0
 #: A server may have come back without the newest word.
 _LOOK_AT_CONNECTION_S: Final = 1.0
-#: Clocks of hosts on which admission runs may differ.
-_CLOCKS_DIFFER_S: Final = 86_400
+#: Longer than any credential of a node lasts, whatever the setting said when it was signed.
+_REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
@@ -42,8 +42,7 @@ class Revocations:
 
     async def revoke(self, node: NodeName, key: str) -> None:
         """Ends the connection of a node's key and lets it in no more. Raises `BusError`: it is kept, and told again."""
-        until_s = self._now_s() + self._settings.node_credential_ms // 1000 + _CLOCKS_DIFFER_S
-        await self._keys.revoke(key, RevokedKey(node, until_s))
+        await self._keys.revoke(key, RevokedKey(node, self._now_s() + _REVOKED_S))
         logger().info("key revoked", node=node, key=key)
         await self.tell()
 

@@ -33,8 +33,8 @@ _SHORTEST_PAUSE_S: Final = 0.2
 class CredentialRenewal:
     """Keeps the file of a credential that expires. Does nothing with one that lasts."""
 
-    def __init__(self, file: str, bus: Bus, clock: Clock, ask: Callable[[], Awaitable[str | None]]) -> None:
-        """`ask` returns a new word about the key, None if nobody gave one. Raises `BadInput`."""
+    def __init__(self, file: str, bus: Bus, clock: Clock, ask: Callable[[str], Awaitable[str | None]]) -> None:
+        """`ask` returns a new word about a public key, None if nobody gave one. Raises `BadInput`."""
         self._bus = bus
         self._clock = clock
         self._ask = ask
@@ -46,8 +46,10 @@ class CredentialRenewal:
 
     async def renew(self) -> bool:
         """True if it was renewed, and is in use over a new connection."""
-        word = await self._ask() if self._credential is not None else None
-        if self._credential is None or word is None:
+        if self._credential is None:
+            return False
+        word = await self._ask(claims_of(self._credential.jwt)["sub"])
+        if word is None:
             return False
         self._credential = msgspec.structs.replace(self._credential, jwt=word)
         try:

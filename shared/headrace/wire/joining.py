@@ -50,6 +50,8 @@ class Renew(msgspec.Struct, frozen=True):
     """agent → admission: the node's word is to last longer."""
 
     node: NodeName
+    #: The key that the agent has. Of another one it could not use the word.
+    key: PublicKey
 
 
 class Renewed(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
