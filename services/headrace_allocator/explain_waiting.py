@@ -24,7 +24,7 @@ from headrace.wire.snapshots import ElementKind
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied
 from headrace_allocator.decision.waiting import waiting_reasons
-from headrace_allocator.facts.facts import Facts, with_room
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import cure_of, words_of
@@ -61,17 +61,16 @@ def _cause(reason: why.Reason, operation: Operation) -> Cause:
 def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
-    matching = list(facts.shapes.matching(filters))
-    large = sum(len(nodes) for total, nodes in matching if total.dominates(size))
-    roomy = sum(1 for _ in with_room(facts, size.or_more(spare), operation))
-    return NodesFit(len(facts.nodes), len(facts.shapes), sum(len(nodes) for _, nodes in matching), large, roomy)
+    matching, large = facts.shapes.count(filters), facts.shapes.count(filters, size)
+    roomy = sum(1 for _ in facts.rooms.fitting(size.or_more(spare), filters))
+    return NodesFit(len(facts.nodes), len(facts.shapes), matching, large, roomy)
 
 
 def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:
     """The limits that count for it, its own first, then those of its pools from the lowest to the highest."""
     yield from _rooms(PoolName(""), operation.spec.resource_limits, operation.charged, operation)
     for pool in facts.pools.above(operation.spec.pool):
-        yield from _rooms(pool.name, pool.most, pool.used, operation)
+        yield from _rooms(pool.name, pool.most, pool.charged, operation)
 
 
 def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation: Operation) -> Iterator[PoolRoom]:

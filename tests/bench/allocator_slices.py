@@ -15,7 +15,7 @@ from tests.bench.registry import REGISTRY, Figure
 from tests.support.allocating import cores
 
 #: As the shell has them.
-_USAGE_SLICE, _REFRESH_SLICE = 200, 50
+_USAGE_SLICE, _REFRESH_SLICE = 100, 50
 #: Of many checks that are alike.
 _CHECKED = 200
 

@@ -170,7 +170,7 @@ class Judgement(msgspec.Struct):
             starvation, options = item.starvation_status, item.options
             used, fair, demand = ZERO, item.fair_share.total, item.demand_share
             below = [one for one in self.view.operations.values() if element in pools.pool(one.spec.pool).path()]
-            used = Resources.sum(one.charged for one in below)
+            used = Resources.sum(one.held for one in below)
         if policy.preemption_check_starvation and starvation is not StarvationStatus.NON_STARVING:
             return True
         aggressive = least == AGGRESSIVELY_PREEMPTIBLE and options.allow_aggressive_preemption
@@ -232,7 +232,7 @@ class Judgement(msgspec.Struct):
         pools = self.view.pools
         for pool in pools.pool(operation.spec.pool).path():
             below = [one for one in self.view.operations.values() if pool in pools.pool(one.spec.pool).path()]
-            used = Resources.sum(one.charged + self.added.get(one.id, ZERO) for one in below)
+            used = Resources.sum(one.held + self.added.get(one.id, ZERO) for one in below)
             if _exceeds(used, pool.most):
                 return True
         return False

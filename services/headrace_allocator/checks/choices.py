@@ -149,7 +149,7 @@ def _case_of(
         tags=view.tags,
         total=view.pools.total,
         options=view.pools.options,
-        pools=[PoolCase(one.item, one.used + overlay.pools.get(one.name, ZERO)) for one in items if one.item],
+        pools=[PoolCase(one.item, one.charged + overlay.pools.get(one.name, ZERO)) for one in items if one.item],
         operations=[_operation_case(overlay, one) for one in sorted(operations, key=lambda one: one.arrival)],
     )
 

@@ -117,7 +117,7 @@ def pool_limit_reached(
     """The lowest pool above the operation whose limit leaves no room for one more job of it."""
     for pool in pools.above(operation.spec.pool):
         most = pool.limit(pools.options, tolerant=tolerant)
-        exceeded = _exceeded(operation, most, pool.used + added.get(pool.name, ZERO))
+        exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
         if exceeded:
             return PoolLimitReached(pool.name, exceeded)
     return None

@@ -314,7 +314,7 @@ class LeastSatisfied:
         if pool.above is None:
             return
         above, before, facts = pool.above, pool.entry, self._facts.pool(pool.name)
-        pool.open = self.classes.below(facts.most, facts.used) if facts.limited else ALL_CLASSES
+        pool.open = self.classes.below(facts.most, facts.charged) if facts.limited else ALL_CLASSES
         entry = pool.entry = self._entry_of(pool)
         if entry == before:
             return
@@ -330,7 +330,7 @@ class LeastSatisfied:
         facts, can_start = self._facts.pool(pool.name), pool.open
         if facts.limited:
             # A preemptive stage may still go into a pool that is full for others.
-            can_start |= self.classes.below(facts.limit(self._facts.options, tolerant=True), facts.used)
+            can_start |= self.classes.below(facts.limit(self._facts.options, tolerant=True), facts.charged)
         if not pool.classes & can_start or not (pool.buckets or pool.children):
             return None
         entry = entry_of_pool(facts, facts.used, self._facts.total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_allocator.facts.facts import Facts, with_room
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
@@ -18,9 +18,9 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     nudged: list[Node] = []
     if wanted <= 0:
         return nudged
-    size = operation.spec.resources
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     # With less room than the tree spares nothing starts on a node: on a full cluster that would be most of all heartbeats.
-    for node in with_room(facts, size.or_more(facts.pools.min_spare), operation):
+    for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
         wanted -= size.times_that_fit(node.free)
         if not node.nudged:
             nudged.append(node)

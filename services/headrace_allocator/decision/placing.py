@@ -83,7 +83,7 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
     left = room_below(own, overlay.held(operation) + operation.in_doubt)
     for pool in pools.above(operation.spec.pool):
         limit = pool.limit(pools.options, tolerant=overlay.passes_limits)
-        left = left.within(room_below(limit, pool.used + overlay.pools.get(pool.name, ZERO)))
+        left = left.within(room_below(limit, pool.charged + overlay.pools.get(pool.name, ZERO)))
     return left
 
 

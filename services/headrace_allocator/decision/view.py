@@ -201,7 +201,7 @@ class Overlay:
         if added is None and not self.passes_limits:
             return order.open
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
-        return self.view.order.classes.below(most, pool.used + (added or ZERO))
+        return self.view.order.classes.below(most, pool.charged + (added or ZERO))
 
     def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
         """The first operation of a pool with a job of these classes, but for those of which something changed."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import compress, islice
 from typing import Final
 
-from headrace.ids import NodeName, PoolName
+from headrace.ids import PoolName
 from headrace.pools.pool_config import PreemptionSwitch
-from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
+from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import PreemptionPriority
@@ -23,8 +23,7 @@ from headrace_allocator.decision.holding_back import (
 )
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.facts.allocations import waits_for_room
-from headrace_allocator.facts.facts import Facts, with_room
-from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
@@ -101,28 +100,19 @@ def _no_room(
     if not len(facts.shapes):
         first = islice(facts.nodes.values(), _MOST_NODES)
         return why.NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
-    shapes = list(facts.shapes.matching(filters))
-    if not shapes:
+    nodes = facts.shapes.count(filters)
+    if not nodes:
         return why.NoNodeMatches(filters, len(facts.shapes))
-    if not any(total.dominates(size) for total, _ in shapes):
-        return _larger_than_every_node(size, shapes)
+    if not facts.shapes.count(filters, size):
+        return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
     making_room = 0
-    for node in with_room(facts, size.or_more(spare), operation):
+    for node in facts.rooms.fitting(size.or_more(spare), filters):
         if not waits_for_room(node.allocations.values()):
             return None
         making_room += 1
     if making_room:
         return why.RoomBeingMade(making_room)
-    nodes = sum(len(alike) for _, alike in shapes)
     return why.NoRoomOnAnyNode(size, spare, nodes, facts.rooms.emptiest(filters))
-
-
-def _larger_than_every_node(
-    size: Resources, shapes: list[tuple[Resources, dict[NodeName, Node]]]
-) -> why.LargerThanEveryNode:
-    largest, alike = max(shapes, key=lambda shape: (shape[0].cpu, shape[0].memory))
-    most = Resources(*(max(amounts) for amounts in zip(*(total.as_tuple() for total, _ in shapes), strict=True)))
-    return why.LargerThanEveryNode(size, most, next(iter(alike)), largest)
 
 
 def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodesOwed | None:

@@ -174,7 +174,8 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
 
 
 def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
-    operation = facts.operations[live.operation] = Operation(live, next(facts.arrivals), facts.term)
+    operation = Operation(live, next(facts.arrivals), facts.term)
+    facts.learn(operation)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
     judge_size(facts, operation)

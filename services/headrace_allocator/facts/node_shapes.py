@@ -7,7 +7,7 @@ Invariant (`check`): each node that accepts jobs is listed with its tags and siz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -67,8 +67,9 @@ class NodeShapes:
         self._numbers: dict[Shape, int] = {}
         self._unused: list[int] = []
         self._tags = TagSets()
-        #: Amounts by resource and number.
+        #: Amounts by resource and number, and nodes by number.
         self._sizes = np.zeros((5, 16), dtype=np.int64)
+        self._counts = np.zeros(16, dtype=np.int64)
         #: By number; empty for one that is not used.
         self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
@@ -91,14 +92,21 @@ class NodeShapes:
         if answer is None:
             if len(self._answers) >= _MOST_KEPT:
                 self._answers.clear()
-            fits = (self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0) & self._matching(asked[1])
+            fits = self._at_least(size) & self._matching(asked[1])
             answer = self._answers[asked] = not self._shape_of or bool(fits.any())
         return answer
 
-    def matching(self, filters: tuple[str, ...]) -> Iterator[tuple[Resources, Nodes]]:
-        """The sizes of nodes that accept jobs and match these filters, each with the nodes that have it."""
-        for number in np.flatnonzero(self._matching(filters)):
-            yield Resources(*self._sizes[:, number].tolist()), self._nodes[number]
+    def count(self, filters: tuple[str, ...], size: Resources = ZERO) -> int:
+        """The number of nodes that accept jobs, match these filters and have so much in all."""
+        return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
+
+    def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
+        """The most that such nodes have, resource by resource, and the one with the most cpu, with all that it has."""
+        numbers = np.flatnonzero(self._matching(filters))
+        sizes = self._sizes[:, numbers]
+        at = np.lexsort((sizes[3], sizes[1]))[-1]
+        name = next(iter(self._nodes[numbers[at]]))
+        return Resources(*sizes.max(axis=1).tolist()), name, Resources(*sizes[:, at].tolist())
 
     def __len__(self) -> int:
         """The number of nodes that accept jobs."""
@@ -115,6 +123,9 @@ class NodeShapes:
     def _matching(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         return self._tags.matching(filters, self._sizes.shape[1])
 
+    def _at_least(self, size: Resources) -> npt.NDArray[np.bool_]:
+        return np.asarray((self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0))
+
     def _enter(self, node: Node, shape: Shape) -> None:
         self._shape_of[node.record.node] = shape
         number = self._numbers.get(shape)
@@ -124,11 +135,13 @@ class NodeShapes:
             self._tags.enter(number, shape[0])
             self._answers.clear()
         self._nodes[number][node.record.node] = node
+        self._counts[number] += 1
 
     def _leave(self, name: NodeName, shape: Shape) -> None:
         del self._shape_of[name]
         number = self._numbers[shape]
         del self._nodes[number][name]
+        self._counts[number] -= 1
         if not self._nodes[number]:
             del self._numbers[shape]
             self._unused.append(number)
@@ -143,6 +156,7 @@ class NodeShapes:
         self._nodes.append({})
         if number == self._sizes.shape[1]:
             self._sizes = np.pad(self._sizes, ((0, 0), (0, number)))
+            self._counts = np.pad(self._counts, (0, number))
         return number
 
 

@@ -221,8 +221,8 @@ class Operation:
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that its jobs in doubt may hold, which counts under limits."""
-        return self.spec.resources * self.charged_doubt
+        """The most that its jobs in doubt may hold, for which limits keep room."""
+        return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:

@@ -2,12 +2,14 @@
 
 A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
 may take together. A pool that no snapshot told of stands below the root.
-Invariant (`check`): what a pool has in use is the sum over the operations below it, with what their jobs in doubt may hold.
+Jobs in doubt are apart: limits keep room for them, so that nothing starts in it. Nobody loses a place for what may not run at all.
+Invariant (`check`): what a pool has in use, and what is in doubt, is the sum over the operations below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -41,16 +43,17 @@ class Pool:
     """One pool, and what is in use below it."""
 
     __slots__ = (
-        "above", "filters", "follows_own_satisfaction", "item", "keeps_fifo_order", "limited", "most", "name", "owed", "preemption",
-        "used",
+        "above", "filters", "follows_own_satisfaction", "in_doubt", "item", "keeps_fifo_order", "limited", "most", "name", "owed",
+        "preemption", "used",
     )  # fmt: skip
 
     def __init__(self, name: PoolName, above: Pool | None) -> None:
         self.name = name
         #: None for the root alone.
         self.above = above
-        #: All that counts under limits.
+        #: What operations hold, and the most that their jobs in doubt may hold beside.
         self.used = ZERO
+        self.in_doubt = ZERO
         self.set_item(None)
 
     def set_item(self, item: ShareItem | None) -> None:
@@ -76,6 +79,19 @@ class Pool:
         if not tolerant or self.item is None or self.item.options is None:
             return self.most
         return tolerant_limit(self.most, self.item.options.resource_limits_overcommit_tolerance, policy)
+
+    @property
+    def charged(self) -> Resources:
+        """All that counts under its limit where something is to start."""
+        # There is doubt only after a restart.
+        return self.used if self.in_doubt is ZERO else self.used + self.in_doubt
+
+    def add(self, used: Resources, in_doubt: Resources) -> None:
+        """Operations below it hold so much more, and their jobs in doubt may, or less by negative amounts."""
+        self.used = self.used + used
+        if in_doubt is not ZERO:
+            doubt = self.in_doubt + in_doubt
+            self.in_doubt = ZERO if doubt == ZERO else doubt
 
     def path(self) -> Iterator[Pool]:
         """The pool and all pools above it, the lowest first, without the root."""
@@ -165,11 +181,11 @@ class PoolTree:
         """Limited pools at the pool and above it, the lowest first."""
         return [each for each in self.pool(pool).path() if each.limited]
 
-    def use(self, pool: PoolName, amount: Resources) -> None:
-        """Jobs in the pool take so much more than before, or less by a negative amount."""
+    def use(self, pool: PoolName, amount: Resources, in_doubt: Resources = ZERO) -> None:
+        """Jobs in the pool take so much more than before, and those in doubt may, or less by negative amounts."""
         each = self.pool(pool)
         while each.above is not None:
-            each.used = each.used + amount
+            each.add(amount, in_doubt)
             self.changed.add(each.name)
             if each.limited:
                 self._judge(each)
@@ -180,13 +196,22 @@ class PoolTree:
         """All pools that a snapshot told of or something was in, without the root."""
         return [pool.name for pool in self._known.values() if pool.above is not None]
 
-    def check(self, name: PoolName, own: Iterable[Resources]) -> list[str]:
-        """Broken invariants of one pool, whose own operations hold so much, in words. There are none if it is not known."""
-        pool = self._known.get(name)
+    def check(
+        self, name: PoolName, resource: str, held: Iterable[Resources], in_doubt: Iterable[Resources]
+    ) -> list[str]:
+        """Broken invariants of one resource of one pool in words. There are none if it is not known.
+
+        Its own operations hold so much, and their jobs in doubt may.
+        """
+        pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:
             return []
-        used = Resources.sum([*own, *(each.used for each in self._known.values() if each.above is pool)])
-        broken = [] if used == pool.used else [f"pool {name}: what it has in use differs from its operations"]
+        below = [each for each in self._known.values() if each.above is pool]
+        used = sum(map(amount, held)) + sum(amount(each.used) for each in below)
+        doubt = sum(map(amount, in_doubt)) + sum(amount(each.in_doubt) for each in below)
+        broken = []
+        if (used, doubt) != (amount(pool.used), amount(pool.in_doubt)):
+            broken.append(f"pool {name}: its {resource} in use or in doubt differs from its operations")
         if (pool in self.exceeded) is not exceeds(pool.used, pool.most):
             broken.append(f"pool {name}: it is counted as what it is not, above its limit or within")
         return broken
@@ -203,7 +228,7 @@ class PoolTree:
         # All are taken out first, since one may now stand below another that stood below it.
         for pool in pools:
             for above in list(pool.path())[1:]:
-                above.used = above.used - pool.used
+                above.add(ZERO - pool.used, ZERO - pool.in_doubt)
                 self._judge(above)
             pool.above = self.root
         for pool in pools:
@@ -212,14 +237,14 @@ class PoolTree:
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:
-                above.used = above.used + pool.used
+                above.add(pool.used, pool.in_doubt)
                 self._judge(above)
 
     def _drop_empty(self) -> None:
         """Forgets pools that no snapshot tells of and nothing is in."""
         parents = {pool.above for pool in self._known.values()}
         for pool in list(self._known.values()):
-            if pool.item is None and pool.above is not None and pool.used == ZERO and pool not in parents:
+            if pool.item is None and pool.above is not None and pool.charged == ZERO and pool not in parents:
                 del self._known[pool.name]
                 self.exceeded.discard(pool)
 

@@ -30,11 +30,14 @@ class Rooms:
         self._unused: list[int] = []
         #: Amounts by resource and column; of a column that is not used less than nothing, where no job fits.
         self._free = np.full((5, 16), -1)
-        #: The number of a node's tags by column, 0 where no job may start.
+        #: The number of a node's tags by column, 0 where no job may start. A number that no column has may get other tags.
         self._tagged = np.zeros(16, dtype=int)
         #: By column, whether the room counts in the tree.
         self._online = np.zeros(16, dtype=bool)
         self._numbers: dict[Tags, int] = {}
+        self._tags_of: list[Tags] = [()]
+        self._columns_of = [0]
+        self._unused_numbers: list[int] = []
         self._tags = TagSets()
         #: By filters: whether tags match, by their number. Until there are others.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
@@ -53,7 +56,8 @@ class Rooms:
         if column is not None:
             self._nodes[column] = None
             self._free[:, column] = -1
-            self._tagged[column] = self._online[column] = 0
+            self._tag(column, 0)
+            self._online[column] = 0
             self._unused.append(column)
 
     def fitting(self, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
@@ -81,7 +85,8 @@ class Rooms:
         column = self._columns.get(node.record.node)
         if node.record.node in self._changed or column is None:
             return []
-        tagged = int(self._tagged[column]) == self._number(node)
+        number = self._numbers.get(tuple(node.record.tags), -1) if node.accepts_jobs else 0
+        tagged = int(self._tagged[column]) == number
         same = tagged and bool(self._online[column]) is node.online
         same = same and tuple(self._free[:, column].tolist()) == node.free.as_tuple()
         return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
@@ -93,7 +98,7 @@ class Rooms:
         if matching is None:
             if len(self._matching) >= _MOST_KEPT:
                 self._matching.clear()
-            matching = self._matching[filters] = self._tags.matching(filters, len(self._numbers) + 1)
+            matching = self._matching[filters] = self._tags.matching(filters, len(self._tags_of))
         return matching[self._tagged]
 
     def _number(self, node: Node) -> int:
@@ -102,16 +107,33 @@ class Rooms:
         tags = tuple(node.record.tags)
         number = self._numbers.get(tags)
         if number is None:
-            number = self._numbers[tags] = len(self._numbers) + 1
+            number = self._unused_numbers.pop() if self._unused_numbers else len(self._tags_of)
+            if number == len(self._tags_of):
+                self._tags_of.append(tags)
+                self._columns_of.append(0)
+            self._numbers[tags], self._tags_of[number] = number, tags
             self._tags.enter(number, tags)
             self._matching.clear()
         return number
+
+    def _tag(self, column: int, number: int) -> None:
+        """Gives a column the number of its tags. Tags that no column has any more are forgotten."""
+        before = int(self._tagged[column])
+        self._tagged[column] = number
+        self._columns_of[number] += 1
+        self._columns_of[before] -= 1
+        if before and not self._columns_of[before]:
+            tags = self._tags_of[before]
+            del self._numbers[tags]
+            self._tags.leave(before, tags)
+            self._unused_numbers.append(before)
+            self._matching.clear()
 
     def _enter_changed(self) -> None:
         for changed in self._changed.values():
             column = self._column(changed)
             self._free[:, column] = changed.free.as_tuple()
-            self._tagged[column] = self._number(changed)
+            self._tag(column, self._number(changed))
             self._online[column] = changed.online
         self._changed.clear()
 

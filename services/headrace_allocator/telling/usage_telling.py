@@ -28,7 +28,7 @@ from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
 T = TypeVar("T")
 
 #: Operations whose usage is cut between two turns of the loop; some 2 ms.
-_SLICE: Final = 200
+_SLICE: Final = 100
 #: From so many on, they are compared and encoded beside the loop: a thread costs as much as some fifty of them.
 _MANY: Final = 500
 

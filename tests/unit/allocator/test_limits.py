@@ -181,7 +181,9 @@ def test_the_sums_under_limits_are_checked() -> None:
     tree.beat("n")
     tree.facts.pools.use(PoolName("p"), cores(1))
 
-    assert tree.engine.check() == ["pool p: what it has in use differs from its operations"]
+    assert tree.engine.check() == [
+        f"pool p: its {resource} in use or in doubt differs from its operations" for resource in ("user_slots", "cpu")
+    ]
 
 
 def test_an_operation_that_moves_out_or_ends_leaves_its_room_under_the_limit_to_others() -> None:

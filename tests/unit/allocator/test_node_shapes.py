@@ -9,6 +9,7 @@ import pytest
 from headrace.ids import NodeName, OperationId
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import matches
+from headrace.resources import Resources
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import NodeState
 from headrace.wire.nodes import NodeRecord
@@ -44,14 +45,18 @@ def test_the_nodes_that_match_are_those_whose_tags_match_one_by_one(seed: int) -
         for formula in ("a", "a & !b", "!(a | b) & c", f"host-{name} | b"):
             filters = (formula, "!c")[: random.randint(0, 2)]
             nodes = [node for node in accepting if all(matches(each, node.record.tags) for each in filters)]
-            found = list(desk.facts.shapes.matching(filters))
+            shapes = desk.facts.shapes
             fits = [node for node in nodes if node.total.dominates(cores(2))]
-            assert all(alike for _, alike in found)
-            assert {node: size for size, alike in found for node in alike} == {
-                node.record.node: node.total for node in nodes
-            }
-            assert desk.facts.shapes.may_fit(cores(2), filters) == bool(fits)
+            assert (shapes.count(filters), shapes.count(filters, cores(2))) == (len(nodes), len(fits))
+            if nodes:
+                most, largest, total = shapes.largest(filters)
+                assert most == total == desk.facts.nodes[largest].total == max((one.total for one in nodes), key=cpu)
+            assert shapes.may_fit(cores(2), filters) == bool(fits)
             assert set(desk.facts.rooms.fitting(cores(2), filters)) == set(fits)
+
+
+def cpu(amount: Resources) -> int:
+    return amount.cpu
 
 
 def test_tags_that_no_node_has_any_more_are_forgotten() -> None:

@@ -50,11 +50,12 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
     held = [(PoolName(name), cores(number)) for number, name in enumerate(names)]
 
     for name, amount in held:
-        pools.use(name, amount)
+        pools.use(name, amount, amount)
 
     def limits_of(pools: PoolTree) -> object:
         return {
-            name: [(pool.name, pool.most, pool.used) for pool in pools.pool(PoolName(name)).path()] for name in names
+            name: [(pool.name, pool.most, pool.used, pool.in_doubt) for pool in pools.pool(PoolName(name)).path()]
+            for name in names
         }
 
     for _ in range(300):
@@ -73,12 +74,13 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
         whole = PoolTree()
         whole.take(ShareCut(items, items.keys(), [], total))
         for name, amount in held:
-            whole.use(name, amount)
+            whole.use(name, amount, amount)
 
         assert pools.pools == whole.pools
         assert limits_of(pools) == limits_of(whole)
         for name in pools.known:
-            assert pools.check(name, [amount for pool, amount in held if pool == name]) == []
+            own = [amount for pool, amount in held if pool == name]
+            assert pools.check(name, "cpu", own, own) == []
 
 
 def test_shares_of_operations_are_no_pools() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId
 from headrace.pools.amounts import PartialResources
@@ -172,6 +173,26 @@ def test_jobs_that_may_run_unseen_count_under_the_limits_of_pools() -> None:
     assert [start.operation for start in during.start] == ["new"]
     assert len(after.start) == 1
     assert desk.engine.check() == []
+
+
+@pytest.mark.parametrize("of_operation", [False, True])
+def test_nobody_loses_a_place_for_jobs_that_may_run_unseen_beyond_a_limit(of_operation: bool) -> None:
+    """Most of a block may never have been given out. Limits keep room for all of it, and take nothing for it."""
+    old = former("op", jobs=100)
+    if of_operation:
+        limits = PartialResources(cpu=400)
+        old = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, resource_limits=limits))
+    desk = after_a_restart(old, nodes={"n1": False, "dead": False})
+    limited(desk, 8 / 8 if of_operation else 4 / 8)
+    shown = [running(f"4-{index}", "op", index) for index in range(3)]
+    desk.beat("n1", term=TERM, allocations=shown)
+    desk.tick(desk.now_s + 61)
+    desk.now_s += 61
+
+    orders, _ = desk.beat("n1", term=TERM, allocations=shown)
+
+    assert (desk.facts.recovery.complete, desk.facts.recovery.doubt_over) == (True, False)
+    assert (orders.take_back, orders.start) == ([], [])
 
 
 def test_jobs_that_may_run_unseen_count_under_the_limits_of_their_operation() -> None:

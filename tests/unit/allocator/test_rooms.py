@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
 from headrace.resources import LARGEST_SUM, Resources
+from headrace.wire.nodes import NodeRecord
 from tests.support.allocating import Desk, cores
 
 
@@ -20,3 +21,18 @@ def test_the_room_of_all_online_nodes_is_exact_however_large_they_are() -> None:
     assert desk.facts.rooms.online() == desk.facts.total - desk.facts.used
     desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment)
     assert desk.facts.rooms.online() == Resources()
+
+
+def test_tags_that_no_node_has_any_more_leave_their_number_to_others() -> None:
+    desk = Desk({"n": cores(2), "m": cores(2)})
+    rooms, sizes = desk.facts.rooms, []
+    for number in range(50):
+        for node in desk.nodes:
+            tags = [f"rack-{number % 7}-{node}", f"boot-{number}"]
+            desk.engine.on_nodes({NodeName(node): NodeRecord(NodeName(node), tags=tags)}, desk.moment)
+            desk.beat(node)
+        found = [node.record.node for node in rooms.fitting(cores(1), (f"boot-{number}",))]
+        assert sorted(found) == ["m", "n"]
+        sizes.append(len(rooms._tags_of))
+
+    assert max(sizes[10:]) <= max(sizes[:10])
