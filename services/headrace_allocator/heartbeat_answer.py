@@ -151,9 +151,14 @@ class HeartbeatAnswers:
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
         extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
         starts = self._starts(node, decided.placements, budget)
+        # Each stage counted on all that was decided before it. Where that finds no room in the answer the stage never ran.
+        whole = len(starts) == len(decided.placements)
         for stage in decided.stages:
+            carried_out = self._carry_out(node, stage, budget, moment) if whole else None
+            if carried_out is None:
+                break
             node.preemptive_stages_s = moment.steady_s
-            started, taken = self._carry_out(node, stage, budget, moment)
+            started, taken = carried_out
             starts, take_back = starts + started, take_back + taken
             if stage.somebody_starves:
                 node.tries[stage.stage.priority] = _try(stage, started, moment)
@@ -282,15 +287,15 @@ class HeartbeatAnswers:
 
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: _Budget, moment: Moment
-    ) -> tuple[list[Start], list[TakeBack]]:
-        """Books a stage's start with what it takes. If the answer has no room for both, neither happens."""
+    ) -> tuple[list[Start], list[TakeBack]] | None:
+        """Books a stage's start with what it takes. If the answer has no room for both, neither happens: None."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
-            return [], []
+            return None
         if stage.placement is not None:
             starts = self._starts(node, [stage.placement], budget)
             if not starts:
-                return [], []
+                return None
             self._unused = self._unused + stage.unused
         return starts, [self._preempt(one, moment) for one in stage.preemptions]
 

@@ -7,10 +7,12 @@ Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
+from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
@@ -33,6 +35,16 @@ class Placement(msgspec.Struct, frozen=True):
     job: Resources
 
 
+class Extra(msgspec.Struct, frozen=True):
+    """Room beside that of the node, by the older rules: for one operation alone, and under limits of pools."""
+
+    of_operation: Callable[[Operation], Resources] = lambda _: ZERO
+    below_pools: Mapping[PoolName, Resources] = {}
+
+
+_NO_EXTRA: Final = Extra()
+
+
 def place(
     overlay: Overlay,
     priority: PreemptionPriority | None = None,
@@ -42,12 +54,13 @@ def place(
     most: int | None = None,
     spare: Resources | None = None,
     choose: Choice = next_in_line,
+    extra: Extra = _NO_EXTRA,
 ) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
 
     A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts. By the
-    older rules it may start more while some operation, for which so much more is `held`, could. Nothing starts in less room than
-    `spare`, or than the tree spares.
+    older rules it may start more while some operation, for which so much more is `held`, could. Then jobs have `extra` room.
+    Nothing starts in less room than `spare`, or than the tree spares.
     """
     spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
@@ -58,7 +71,7 @@ def place(
         operation = choose(overlay, room, priority)
         if operation is None:
             break
-        job = _job_that_fits(overlay, operation, room) if operation.task_groups else operation.spec.resources
+        job = _job_that_fits(overlay, operation, room, extra) if operation.task_groups else operation.spec.resources
         if job is None:
             overlay.refuse(operation)
         else:
@@ -66,16 +79,16 @@ def place(
     return placed
 
 
-def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> Resources | None:
+def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, extra: Extra) -> Resources | None:
     """The size of its first waiting job that fits on the node and under all limits, None without one."""
-    most = room.within(_headroom(overlay, operation))
+    most = (room + extra.of_operation(operation)).within(_headroom(overlay, operation, extra))
     for group in operation.task_groups:
         if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
             return group.job
     return None
 
 
-def _headroom(overlay: Overlay, operation: Operation) -> Resources:
+def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources:
     """The most that its own limits and those of the pools above it leave."""
     pools, own = overlay.view.pools, operation.spec.resource_limits
     if overlay.passes_limits:
@@ -83,7 +96,8 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
     left = room_below(own, overlay.held(operation) + operation.in_doubt)
     for pool in pools.above(operation.spec.pool):
         limit = pool.limit(pools.options, tolerant=overlay.passes_limits)
-        left = left.within(room_below(limit, pool.charged + overlay.pools.get(pool.name, ZERO)))
+        going = extra.below_pools.get(pool.name, ZERO)
+        left = left.within(room_below(limit, pool.charged + overlay.pools.get(pool.name, ZERO) - going))
     return left
 
 

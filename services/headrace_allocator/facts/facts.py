@@ -238,10 +238,6 @@ class Facts:
 
     # --- operations and pools -------------------------------------------------------------------------------------
 
-    def learn(self, operation: Operation) -> None:
-        """An operation that was not known."""
-        self.operations[operation.id] = self.in_pool[operation.spec.pool][operation.id] = operation
-
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
         """The operation has this spec from now on. In another pool it stands with all that it holds."""
         if spec.pool != operation.spec.pool:

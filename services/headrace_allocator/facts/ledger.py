@@ -175,7 +175,7 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
 
 def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     operation = Operation(live, next(facts.arrivals), facts.term)
-    facts.learn(operation)
+    facts.operations[live.operation] = facts.in_pool[live.spec.pool][live.operation] = operation
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
     judge_size(facts, operation)

@@ -101,7 +101,7 @@ class NodeShapes:
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
 
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
-        """The most that such nodes have, resource by resource, and the one with the most cpu, with all that it has."""
+        """The most of each resource that such nodes have, the one with the most cpu, and all that it has."""
         numbers = np.flatnonzero(self._matching(filters))
         sizes = self._sizes[:, numbers]
         at = np.lexsort((sizes[3], sizes[1]))[-1]

@@ -11,8 +11,8 @@ from typing import Final
 from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
 from headrace.satisfaction import local_satisfaction
-from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace.wire.snapshots import StarvationStatus
+from headrace_allocator.decision.placing import Extra
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
@@ -71,21 +71,15 @@ def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Re
     return most
 
 
-def next_in_line_with_held(
-    overlay: Overlay,
-    room: Resources,
-    priority: PreemptionPriority | None,
-    free: list[Allocation],
-    held: Mapping[PoolName, list[Allocation]],
-) -> Operation | None:
-    """The next operation. Each has what is held for it as room in addition, and pools what of them may go."""
+def extra_room(overlay: Overlay, free: list[Allocation], held: Mapping[PoolName, list[Allocation]]) -> Extra:
+    """Each operation has what is held for it as more room, and each pool what of it may go."""
     going: dict[PoolName, Resources] = {}
     for allocation in free:
         operation = overlay.view.operations[allocation.operation]
         for pool in overlay.view.pools.pool(operation.spec.pool).path():
             going[pool.name] = going.get(pool.name, ZERO) + allocation.usage
 
-    def more_room(operation: Operation) -> Resources:
+    def of_operation(operation: Operation) -> Resources:
         return Resources.sum(overlay.usage(one) for one in held_for(overlay, held, operation))
 
-    return next_in_line_plainly(overlay, room, priority, more_room=more_room, going=going)
+    return Extra(of_operation, going)

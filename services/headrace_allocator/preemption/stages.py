@@ -17,13 +17,14 @@ from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decision.placing import Choice, Placement, place
+from headrace_allocator.decision.placing import Choice, Extra, Placement, place
+from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.legacy import held_for, most_held, next_in_line_with_held
+from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
@@ -137,10 +138,13 @@ def _placed(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
 ) -> Placement | None:
     """The one start of a stage."""
+    extra = Extra()
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
-        choose = partial(next_in_line_with_held, free=found.free, held=found.held)
+        extra = extra_room(overlay, found.free, found.held)
+        choose = partial(next_in_line_plainly, more_room=extra.of_operation, going=extra.below_pools)
     held = most_held(overlay, found.held)
-    return next(iter(place(overlay, stage.priority, discount=discount, held=held, most=1, choose=choose)), None)
+    placed = place(overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra)
+    return next(iter(placed), None)
 
 
 def _starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:

@@ -22,7 +22,7 @@ from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace_allocator.effects import Effect, Release, Report
-from tests.support.allocating import an_operation
+from tests.support.allocating import Desk, an_operation, cores
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, report, used
 
 
@@ -137,3 +137,31 @@ def test_a_victim_whose_job_was_done_before_the_signal_is_done_and_was_not_preem
     assert (end.result, end.preemption) == (JobResult.COMPLETED, None)
     assert now.host.engine.alarms.repeated == 0
     assert (used(now.host, "rich"), used(now.host, "poor")) == (3, 1)
+
+
+def test_nobody_loses_a_place_for_room_that_stays_free_because_an_answer_is_full() -> None:
+    """Six long commands would fill the free places, and their answer has room for four."""
+    desk = Desk({"n": cores(7, slots=9), "elsewhere": cores(1, slots=9)})
+    rich, poor = an_operation("rich", jobs=1), an_operation("poor", jobs=3)
+    desk.beat("elsewhere", trouble="no log folder")
+    desk.start(rich)
+    (first,) = desk.beat("n")[0].start
+    desk.start(rich, poor)
+    desk.beat("elsewhere")
+    commands = [an_operation(f"long-{number}", jobs=1) for number in range(6)]
+    commands = [
+        msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, argv=["x" * 120_000]))
+        for each in commands
+    ]
+    desk.start(rich, poor, *commands)
+    owed = [a_share(each.operation, 1) for each in commands]
+    desk.tell([a_share("rich", 0), a_share("poor", 2, demand=20, starves=True), *owed])
+    shown = [report(first, 1)]
+
+    desk.now_s += 6
+    full = desk.beat("n", allocations=shown)[0]
+    rest = desk.beat("n", allocations=[*shown, *(report(one, 2) for one in full.start)])[0]
+
+    assert (len(full.start), full.take_back) == (4, [])
+    assert [one.operation for one in rest.start] == ["long-4", "long-5", "poor"]
+    assert [one.allocation for one in rest.take_back] == [first.allocation]

@@ -68,3 +68,13 @@ def test_a_preemptive_stage_passes_an_operations_own_limit_by_its_tolerance() ->
         found.append([(start.operation, start.resources) for start in host.next_beat().start])
 
     assert found == [[], [("poor", SMALL)]]
+
+
+def test_by_the_older_rules_what_may_go_in_a_full_pool_is_room_for_the_size_that_starts() -> None:
+    older = {"victim_rules": "legacy", "preemption_check_satisfaction": False}
+    host = on_a_full_node(older, pool={"resource_limits": {"cpu": 4}})
+    host.operation("poor").set_task_groups([TaskGroup(cores(9), 1), TaskGroup(SMALL, 1)])
+    orders = host.next_beat()
+
+    assert [(start.operation, start.resources) for start in orders.start] == [("poor", SMALL)]
+    assert len(orders.take_back) == 1
