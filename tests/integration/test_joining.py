@@ -25,11 +25,12 @@ from headrace.bus.provisioning import provision
 from headrace.client import Client, NotAdmitted, Refused
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
-from headrace.ids import NodeName, TreeName
+from headrace.ids import NodeName, OperationId, TreeName
 from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.joining import MakeToken, Renew
+from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol, GivenUpNode, NodeChange, NodeTerms
 from headrace_cli.agent.joining import JoinedHost, join_host
 from headrace_cli.agent.pinning import sha256_of
@@ -318,6 +319,13 @@ async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_o
             await until(has_outlived_two)
             assert agent.poll() is None
             assert await is_let_in(cluster)
+            # What it listens on came with it to each new connection.
+            anna = Party(kind=PartyKind.PERSON, name="anna")
+            known = read_credential(str(cluster.folder / "client" / "credential"))
+            assert isinstance(known, KeyCredential)
+            async with cluster.bus(anna, known) as bus:  # type: ignore[attr-defined]
+                question = encode(ReadLog(OperationId("op-00000001"), 0))
+                assert await bus.request(subjects.user("anna", "job.logs.n1"), question, timeout_s=10)
     told = cluster.log("agent")
     assert "bus closed for good" not in told
     assert told.count("credential renewed") >= 3

@@ -31,6 +31,10 @@ _LIMIT_BYTES: Final = 64 * 2**20
 _GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
 #: It leaves a process in a session of its own, and says which.
 _LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
+#: With the names of the account and of a file that it must not be able to read.
+_AS_ACCOUNT: Final = (
+    'test "$(id -un)" = "$0" || exit; test ! -f "$1" -o ! -r "$1" || { echo "it can read $1" >&2; exit 1; }'
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -99,15 +103,17 @@ class Trials:
 
     async def _accounts(self) -> list[Verdict]:
         if not facts.is_root():
-            return [Verdict("accounts", True, "jobs run as the agent, which is not root")]
+            return [Verdict("accounts", True, "jobs run as the agent, so they can read its credential")]
         if warning := self._wanted.warning_of_accounts():
             return [Verdict("accounts", self._wanted.users == AGENT, warning)]
         accounts = sorted(set(parse_accounts(self._wanted.users).by_person.values()))
         verdicts = []
         for account in accounts:
-            end = await self._job(["/bin/sh", "-c", f'test "$(id -un)" = {account}'], account=account)
+            words = [_AS_ACCOUNT, account, facts.absolute(self._wanted.credential_file)]
+            end = await self._job(["/bin/sh", "-c", *words], account=account)
             passed = end is not None and end.result is JobResult.COMPLETED
-            verdicts.append(Verdict(f"account {account}", passed, "jobs run as it" if passed else _what_became(end)))
+            found = "jobs run as it, and cannot read the agent's credential" if passed else _what_became(end)
+            verdicts.append(Verdict(f"account {account}", passed, found))
         return verdicts or [Verdict("accounts", True, "each person's jobs run as the account of the same name")]
 
     def _folders(self) -> Verdict:
