@@ -21,7 +21,7 @@ __all__ = ["MOST_P99_MS", "Rate", "highest_rates"]
 
 #: A rate holds if 99 % of the answers come sooner.
 MOST_P99_MS: Final = 50.0
-_FIRST_RATE: Final = 500.0
+_FIRST_RATE: Final = 2_000.0
 _STEP: Final = 1.25
 _FINE_STEP: Final = 1.08
 #: Numbers of four bytes in msgpack, whatever stands there later, that nothing else in a heartbeat has.
