@@ -14,7 +14,7 @@ from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
-from headrace.runtime.engine import Figure, Moment
+from headrace.runtime.engine import Figure, Moment, Outcome
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -30,6 +30,7 @@ from headrace.wire.rights import GetRights
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
+from headrace_admission.files.requests import FileRequests
 from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
@@ -98,6 +99,7 @@ class AdmissionService:
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
         self._news = News(runtime.bus)
+        self._files = FileRequests(runtime, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
     async def start(self) -> None:
@@ -106,6 +108,7 @@ class AdmissionService:
         log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
         store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
         await self._nodes.open()
+        await self._files.open()
         pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         await pools.write_lost_again()
         tasks.start_soon(pools.keep)
@@ -143,6 +146,7 @@ class AdmissionService:
         return [
             *self._recorder.figures(),
             *self._checkpointing.figures(),
+            *self._files.figures(),
         ]
 
     async def _serve(self) -> None:
@@ -177,6 +181,7 @@ class AdmissionService:
         on_draw = self._deciding(engine.on_draw)
         await border.serve(draw, ledger_wire.DrawBlock, CallerKind.SERVICE, on_draw, concurrency=1_000)
         await self._nodes.serve()
+        await self._files.serve()
         log_reader = self._asking(disclosure.log_reader)
         await border.serve(subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader)
         await border.serve(
@@ -237,10 +242,14 @@ class AdmissionService:
         not_ready = await self._await_pool(request.min_revision, tree, spec.pool or PoolName(user))
         if not_ready is not None:
             return not_ready
-        answer = await self._decide(lambda moment: self.engine.on_start(request, user, moment))
+        answer = await self._decide(lambda moment: self._start(request, user, moment))
         kind = type(answer).__name__
         self._log.debug("start answered", operation=request.operation, user=user, pool=spec.pool, answer=kind)
         return answer
+
+    def _start(self, request: wire.StartOperation, user: str, moment: Moment) -> Decision:
+        refusal = self._files.refusal_of(request, user)
+        return self.engine.on_start(request, user, moment) if refusal is None else Outcome(refusal)
 
     async def _on_update(self, request: wire.UpdateOperation, caller: Caller) -> msgspec.Struct:
         operation = self.engine.state.operations.get(request.operation)

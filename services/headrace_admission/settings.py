@@ -43,6 +43,11 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     pool_change_is_allowed: bool = True
     #: How often everybody who waits at a pool is judged anew.
     pending_by_pool_operation_scan_period_ms: int = 60_000
+    #: Archives of files that people sent for their operations, in bytes, of each user and of all.
+    most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
+    most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024
+    #: An archive that no operation was started with is removed after this.
+    unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000
 
     #: File with the keys by which hosts join, readable by its owner only; empty: no host joins by a token.
     authority_file: str = ""

@@ -11,6 +11,7 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.files.operation_files import FetchFiles, RemoveFiles
 from headrace_agent.host.accounts import Accounts
 from headrace_agent.runner.protocol import ToRunner
 
@@ -30,6 +31,8 @@ class Identity(msgspec.Struct, frozen=True):
     #: The machine of this agent, as people tell it from others.
     machine: str = ""
     accounts: Accounts = Accounts()
+    #: Holds a folder of files for each operation that has some.
+    files_folder: str = ""
 
 
 class Trouble(enum.StrEnum):
@@ -81,7 +84,7 @@ class LogRecord(msgspec.Struct, frozen=True):
     fields: dict[str, str | int]
 
 
-AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord
+AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord | FetchFiles | RemoveFiles
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:

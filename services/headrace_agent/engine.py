@@ -16,11 +16,12 @@ What is decided here, beyond the wire's own words:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, assert_never
 
 import msgspec
 
+from headrace.ids import OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Nudge, Orders
@@ -29,6 +30,7 @@ from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
+from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Started, ToAgent
@@ -54,15 +56,17 @@ _encoder = msgspec.msgpack.Encoder()
 class AgentEngine:
     """One life of an agent."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, with_files: Iterable[OperationId] = ()) -> None:
+        """`with_files` names operations whose files are here from former lives."""
         self._identity = identity
         self.held = NodeAllocations(identity.total)
+        self._files = OperationFiles(identity.files_folder, with_files)
         self.pulse = Pulse()
         #: The highest term obeyed.
         self.term: Term = 0
         #: Answers and nudges that were not obeyed.
         self.void = 0
-        self._jobs = StartsAndEnds(identity, self.held)
+        self._jobs = StartsAndEnds(identity, self.held, self._files)
         self._faults = HostFaults()
         self._adoption = Adoption(self.held, self._jobs)
         self._stopping = Stopping(identity.stop_timeout_ms)
@@ -182,6 +186,22 @@ class AgentEngine:
         fields: dict[str, str | int] = {"kind": kind, "why": words}
         line = LogRecord("warning", "trouble", fields) if words else LogRecord("info", "trouble over", fields)
         return self._done([line, *self._jobs.start_waiting()], moment)
+
+    def on_files(
+        self, operation: OperationId, failure: FilesFailure | None, moment: Moment
+    ) -> Outcome[None, AgentEffect]:
+        """The files of an operation came, or did not."""
+        self._jobs.hold = self._hold()
+        self.pulse.want(HeartbeatReason.PERIOD)
+        return self._done(self._jobs.on_files(operation, failure), moment)
+
+    def unused_files(self) -> list[OperationId]:
+        """Operations whose files lie here and of which nothing else does, once it is known what runs here."""
+        return self._files.unused(self.held.specs) if self._isolation else []
+
+    def on_over(self, operations: list[OperationId], moment: Moment) -> Outcome[None, AgentEffect]:
+        """Operations are over: their files go."""
+        return self._done([*self._files.over(operations, self.held.specs)], moment)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
         """Begins to stop. A later wish counts only if it is more urgent."""

@@ -10,6 +10,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.effects import Identity
+from headrace_agent.files.operation_files import FilesFailure, FilesFault
 from headrace_agent.host.environment import job_environment, without_account
 from headrace_agent.runner.protocol import Interrupt, Run
 
@@ -28,16 +29,21 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
 
 
-def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec) -> Run:
-    """The order that starts a job of an allocation."""
+def run_order(
+    identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec, files: str, failure: FilesFailure | None
+) -> Run:
+    """The order that starts a job of an allocation.
+
+    `files` is the folder of its files, and `failure` the reason why they did not come.
+    """
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
     return Run(
         job=key,
         allocation=allocation.id,
         argv=spec.argv,
-        environment=job_environment(host, spec, key, allocation.id, identity.node),
-        working_directory=spec.working_directory,
+        environment=job_environment(host, spec, key, allocation.id, identity.node, files),
+        working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
         log_cap_bytes=min(spec.log_cap_bytes, _LARGEST_LOG_CAP),
@@ -45,6 +51,8 @@ def run_order(identity: Identity, allocation: Allocation, key: JobKey, spec: Job
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
         account=account,
+        not_started_for=failure.why if failure is not None else "",
+        is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
     )
 
 

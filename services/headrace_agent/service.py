@@ -17,7 +17,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from headrace.bus import BusError
-from headrace.ids import Incarnation, TreeName, tree_name
+from headrace.ids import Incarnation, OperationId, TreeName, tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
@@ -35,6 +35,9 @@ from headrace.wire.refusals import Refusal, decode_answer
 from headrace.wire.trace import TraceHeartbeat
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
 from headrace_agent.engine import AgentEngine
+from headrace_agent.files.fetching import FilesFetcher
+from headrace_agent.files.folders import OperationFolders
+from headrace_agent.files.operation_files import FetchFiles, FilesFault, RemoveFiles
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.credential_renewal import CredentialRenewal
@@ -106,7 +109,10 @@ class Agent:
         )
         if warning := settings.warning_of_accounts():
             self._log.warning("accounts of jobs", users=settings.users, why=warning)
-        self.engine = AgentEngine(identity)
+        folders = OperationFolders(settings.files())
+        identity = msgspec.structs.replace(identity, files_folder=folders.folder)
+        self._fetcher = FilesFetcher(self._bus, runtime.clock, self.node, folders, identity.accounts)
+        self.engine = AgentEngine(identity, folders.found())
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
         self._runtime = runtime
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
@@ -144,6 +150,7 @@ class Agent:
         tasks.start_soon(self._renewal.keep)
         tasks.start_soon(self._send_heartbeats)
         tasks.start_soon(self._send_enrolments)
+        tasks.start_soon(self._fetcher.remove_unused, self.engine.unused_files, self._on_over)
         tasks.start_soon(self._shell.watch, self._runtime)
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
@@ -167,6 +174,10 @@ class Agent:
             case Leave(with_runner):
                 self._with_runner = with_runner
                 self._leave.set()
+            case FetchFiles():
+                self._runtime.tasks.start_soon(self._fetch, effect)
+            case RemoveFiles(operation):
+                self._runtime.tasks.start_soon(self._fetcher.remove, operation)
             case LogRecord():
                 getattr(self._log, effect.level)(effect.event, **effect.fields)
             case _:
@@ -180,6 +191,15 @@ class Agent:
                 self._look.set()
         self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.moment()))
+
+    async def _fetch(self, order: FetchFiles) -> None:
+        failure = await self._fetcher.fetch(order)
+        if failure is not None and failure.fault is FilesFault.HOST:
+            self._look.set()
+        self._do(self.engine.on_files(order.operation, failure, self._shell.moment()))
+
+    def _on_over(self, operations: list[OperationId]) -> None:
+        self._do(self.engine.on_over(operations, self._shell.moment()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:
         self._do(self.engine.on_trouble(kind, words, self._shell.moment()))

@@ -46,6 +46,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     state_folder: str = ""
     #: Folder for logs of jobs; empty: `logs` in the state folder.
     logs_folder: str = ""
+    #: Folder for files of operations; empty: `files` in the state folder. Every account that jobs run as must reach it.
+    files_folder: str = ""
     #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
     path: str = ""
     #: Accounts as which jobs run where the agent is root, else all run as the agent: `same` for that of the person's name, a table
@@ -122,6 +124,10 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def state(self) -> str:
         """Absolute path of the state folder."""
         return facts.absolute(self.state_folder or facts.default_state_folder(self.node_name()))
+
+    def files(self) -> str:
+        """Absolute path of the folder for files of operations."""
+        return facts.absolute(self.files_folder) if self.files_folder else f"{self.state()}/files"
 
     def logs(self) -> str:
         """Absolute path of the logs folder."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import AllocationId, operation_id
+from headrace.ids import AllocationId, OperationId, operation_id
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, Tell, line_about, line_about_end
+from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Run, Started
 
@@ -22,9 +23,10 @@ from headrace_agent.runner.protocol import Acknowledge, Run, Started
 class StartsAndEnds:
     """The jobs of one node. While `hold` gives a reason nothing starts, and what would start is given back."""
 
-    def __init__(self, identity: Identity, held: NodeAllocations) -> None:
+    def __init__(self, identity: Identity, held: NodeAllocations, files: OperationFiles) -> None:
         self._identity = identity
         self._held = held
+        self._files = files
         #: Process id of the runner whose picture came last.
         self.runner_pid = 0
         self.hold = ""
@@ -47,7 +49,8 @@ class StartsAndEnds:
         self._held.add(allocation)
         if why:
             return [LogRecord("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
-        return [LogRecord("debug", "allocation given", {**fields, "unstarted": len(slots)})]
+        given = LogRecord("debug", "allocation given", {**fields, "unstarted": len(slots)})
+        return [given, *self._files.want(self._held.specs.get(order.operation))]
 
     def extend(self, order: Extend) -> list[AgentEffect]:
         """Adds slots to an allocation.
@@ -79,6 +82,7 @@ class StartsAndEnds:
             if allocation_id not in keep:
                 self._held.forget(allocation_id)
         self._held.drop_specs()
+        self._files.drop_failures(self._held.specs)
         return [Tell(Acknowledge(recorded))] if recorded else []
 
     # --- news of the runner -----------------------------------------------------------------------------------------
@@ -111,7 +115,7 @@ class StartsAndEnds:
     # --- what follows -----------------------------------------------------------------------------------------------
 
     def start_waiting(self) -> list[AgentEffect]:
-        """Starts waiting allocations in their order as far as there is room.
+        """Starts waiting allocations in their order as far as there is room, and their files are here.
 
         Gives all of them back while `hold` says why.
         """
@@ -119,12 +123,25 @@ class StartsAndEnds:
         for allocation in self._held.waiting():
             if self.hold:
                 effects.append(self._give_back(allocation, self.hold))
+            elif self._files.is_coming(allocation.operation):
+                continue
             elif self._held.free().dominates(allocation.resources):
                 self._held.move(allocation, AllocationEvent.ROOM)
                 effects += self._run_next(allocation)
             else:
                 break
         return effects
+
+    def on_files(self, operation: OperationId, failure: FilesFailure | None) -> list[AgentEffect]:
+        """The files of an operation came, or did not. Its jobs start, fail to start, or are left to other nodes."""
+        self._files.fetched(operation, failure)
+        effects: list[AgentEffect] = []
+        if failure is not None:
+            effects.append(LogRecord("warning", "files did not come", {"operation": operation, "why": failure.why}))
+        if failure is not None and failure.fault is FilesFault.PASSING:
+            mine = [allocation for allocation in self._held.waiting() if allocation.operation == operation]
+            effects += [self._give_back(allocation, failure.why) for allocation in mine]
+        return effects + self.start_waiting()
 
     def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
         """Gives back allocations that have waited for room as long as they may."""
@@ -153,7 +170,8 @@ class StartsAndEnds:
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """The order by which the runner starts a job of the allocation."""
-        return run_order(self._identity, allocation, key, self._held.specs[allocation.operation])
+        spec, failure = self._held.specs[allocation.operation], self._files.failure_of(allocation.operation)
+        return run_order(self._identity, allocation, key, spec, self._files.folder_of(spec), failure)
 
     def _give_back(self, allocation: Allocation, why: str) -> LogRecord:
         self._held.move(allocation, AllocationEvent.CLOSE)
@@ -162,7 +180,11 @@ class StartsAndEnds:
 
     def _run_next(self, allocation: Allocation) -> list[AgentEffect]:
         key = self._held.hand_out(allocation, self.runner_pid)
-        return [line_about("debug", "starting job", allocation), Tell(self.run_order(allocation, key))]
+        order = self.run_order(allocation, key)
+        if order.not_started_for:
+            # Its other jobs would fare no better.
+            self._held.move(allocation, AllocationEvent.CLOSE)
+        return [line_about("debug", "starting job", allocation), Tell(order)]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Returns the reason for which an allocation is given back at once. It is empty if the allocation is taken."""

@@ -20,6 +20,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
+from headrace.wire.files import PIECE_BYTES
 from headrace.wire.happenings import Missed, OperationHistory, Recorded, StarvationChanged
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.history import HistorySample, PoolHistory
@@ -51,6 +52,7 @@ from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
+from headrace_admission.files.archive_book import ArchiveRecord
 from headrace_admission.nodes.keys import Token
 from headrace_fair_share.configuration.store import LARGEST_TREE_BYTES
 from tests.support.largest import admission, agent, allocator, fair_share
@@ -111,12 +113,14 @@ OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimi
 A_FEW_FIGURES: Final = 1_000
 #: The values of each bucket: made by a builder, a record that its type bounds, or of so many bytes where they are written.
 BUCKETS: Final[dict[str, Builder | type | int]] = {
+    "ARCHIVES_BUCKET": ArchiveRecord,
     "CHECKPOINT_BUCKET": LARGEST_MESSAGE_BYTES,
     "CLOCKS_BUCKET": fair_share.clocks,
     "KEYS_BUCKET": Token,
     "LEASES_BUCKET": A_FEW_FIGURES,
     "NODES_BUCKET": NodeRecord,
     "NODE_LEASES_BUCKET": A_FEW_FIGURES,
+    "PIECES_BUCKET": PIECE_BYTES,
     "POOLS_BUCKET": LARGEST_TREE_BYTES,
     "TERMS_BUCKET": A_FEW_FIGURES,
     "VOLUMES_BUCKET": fair_share.advances,
@@ -168,7 +172,7 @@ def test_no_message_outgrows_the_wire(builder: Builder) -> None:
 def test_every_bucket_has_values_that_fit_a_message() -> None:
     assert {name for name in vars(subjects) if name.endswith("_BUCKET")} == BUCKETS.keys()
     assert max(bound for bound in BUCKETS.values() if isinstance(bound, int)) <= LARGEST_MESSAGE_BYTES
-    assert max(most_bytes(kind) for kind in (NodeRecord, Token)) <= LARGEST_MESSAGE_BYTES
+    assert max(most_bytes(kind) for kind in (ArchiveRecord, NodeRecord, Token)) <= LARGEST_MESSAGE_BYTES
 
 
 def test_a_person_whose_request_is_too_large_is_told_so() -> None:

@@ -120,7 +120,15 @@ def end_of(key: JobKey, allocation: str = "a", result: JobResult = JobResult.COM
 class Desk:
     """`cpu` is what the host has, in hundredths of cores. With `picture=False` the runner has not spoken yet."""
 
-    def __init__(self, *, cpu: int = 400, incarnation: str = "life-1", picture: bool = True, now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        cpu: int = 400,
+        incarnation: str = "life-1",
+        picture: bool = True,
+        now_ms: int = 0,
+        with_files: Sequence[OperationId] = (),
+    ) -> None:
         self.identity = Identity(
             node=NODE,
             tree=TreeName("default"),
@@ -129,7 +137,7 @@ class Desk:
             environment={"PATH": "/bin", "HOME": "/home/someone"},
             stop_timeout_ms=8_000,
         )
-        self.engine = AgentEngine(self.identity)
+        self.engine = AgentEngine(self.identity, with_files)
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS
         self.effects: list[AgentEffect] = []
         self.term = 1

@@ -42,7 +42,7 @@ def without_account(host: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_environment(
-    host: Mapping[str, str], spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName
+    host: Mapping[str, str], spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName, files: str = ""
 ) -> dict[str, str]:
     """The whole environment of one job. The operation's variables win over the host's, Headrace's over both."""
     return {
@@ -55,5 +55,6 @@ def job_environment(
         "HEADRACE_ALLOCATION_ID": allocation,
         "HEADRACE_NODE": node,
         "HEADRACE_POOL": spec.pool,
+        **({"HEADRACE_FILES": files} if files else {}),
         **({"TRACEPARENT": trace} if (trace := job_trace(spec.trace, key)) else {}),
     }

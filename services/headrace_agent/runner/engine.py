@@ -15,7 +15,7 @@ import msgspec
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
-from headrace_agent.runner.job_ends import Stop, job_end, result_of
+from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
 
@@ -94,6 +94,9 @@ class RunnerEngine:
             fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, moment, fault))
         self._live[run.job] = _Job(run)
+        if run.not_started_for:
+            exit_code = None if run.is_host_fault else NOT_RUNNABLE
+            return self.on_not_started(run.job, f"not started: {run.not_started_for}", exit_code, moment)
         return Outcome(None, [Launch(run)])
 
     def on_started(self, key: JobKey, pid: int, moment: Moment) -> Outcome[None, RunnerEffect]:

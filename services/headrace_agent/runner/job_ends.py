@@ -14,6 +14,8 @@ from headrace_agent.runner.protocol import Run, Started
 
 #: EX_TEMPFAIL: an interruptible job saved its state, and is to be run again.
 EXIT_SAVED: Final = 75
+#: A shell returns it for a command that cannot be run.
+NOT_RUNNABLE: Final = 126
 
 _REASON_CHARACTERS = 2_000
 

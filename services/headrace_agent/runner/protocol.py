@@ -49,6 +49,10 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
     #: The account of the host as which it runs; empty: the runner's own.
     account: AccountName = ""
+    #: Why it cannot be started, so that it only ends; empty: it can.
+    not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+    #: The host is at fault for that.
+    is_host_fault: bool = False
 
 
 class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):

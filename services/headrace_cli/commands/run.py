@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from headrace.archives import Packed, pack
 from headrace.client import Client, Operation
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
@@ -22,7 +23,7 @@ from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, Pre
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, Switch, talk
-from headrace_cli.show.progress import follow
+from headrace_cli.show.progress import follow, send_files
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
 
@@ -43,7 +44,10 @@ class JobOptions:
     env: Annotated[list[str] | None, Parameter(negative=())] = None
     """NAME=VALUE, or NAME to hand on the value it has here. May be repeated."""
     cwd: Path | None = None
-    """Folder the jobs start in, on the nodes; where you are now unless given."""
+    """Folder the jobs start in, on the nodes; where you are now unless given, and with `--upload` the folder of those files."""
+    upload: Annotated[list[Path] | None, Parameter(negative=())] = None
+    """A file that goes with the operation, or a folder, of which all that is in it goes. Jobs find them on their node, in the folder they
+    start in and that `HEADRACE_FILES` names. May be repeated; 64 MiB together, packed."""
     max_failed_job_count: int = 10
     """With so many failed runs the operation fails; until then each failed job is tried again."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
@@ -144,6 +148,8 @@ def run(
 
         headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
+        headrace run --upload project -- python main.py
+
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
     Parameters
@@ -163,18 +169,25 @@ def run(
     abort_on_interrupt
         With `--wait`: Ctrl-C aborts the operation.
     """
-    own_pool = pool_name(pool) if pool else PoolName("")
-    named = _spec(command, own_pool, job_options or JobOptions(), share_options or ShareOptions())
+    own_pool, jobs = pool_name(pool) if pool else PoolName(""), job_options or JobOptions()
+    named = _spec(command, own_pool, jobs, share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
+    packed = pack(jobs.upload) if jobs.upload else None
 
     async def work(client: Client, screen: Screen) -> int | None:
-        in_own_tree = msgspec.structs.replace(spec, tree=client.trees.own, pool=spec.pool or PoolName(client.user))
-        operation = await client.start(in_own_tree, operation=id or "")
+        operation = await client.start(await _completed(spec, packed, client, screen), operation=id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not wait)
         return await follow(screen, operation, abort_on_interrupt=abort_on_interrupt) if wait else None
 
     return talk(common, work)
+
+
+async def _completed(spec: OperationSpec, packed: Packed | None, client: Client, screen: Screen) -> OperationSpec:
+    """The spec with what only the client knows, after the files were sent."""
+    files = await send_files(screen, client, packed) if packed is not None else None
+    pool = spec.pool or PoolName(client.user)
+    return msgspec.structs.replace(spec, tree=client.trees.own, pool=pool, files=files)
 
 
 def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
@@ -189,7 +202,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         job_count=_at_least("--jobs", jobs.jobs, 1),
         resources=jobs.resources(),
         environment=parse_environment(jobs.env or [], os.environ),
-        working_directory=str(_folder(jobs.cwd)),
+        working_directory=_folder(jobs),
         weight=share.weight,
         is_gang=share.gang,
         resource_limits=share.limits(),
@@ -230,9 +243,11 @@ def _formula(text: str) -> str:
     return text
 
 
-def _folder(cwd: Path | None) -> Path:
+def _folder(jobs: JobOptions) -> str:
+    if jobs.cwd is None:
+        return "" if jobs.upload else str(Path.cwd())
     # The nodes' folder, not ours: it need not exist here, so that nothing is resolved.
-    return Path(os.path.abspath(cwd)) if cwd is not None else Path.cwd()
+    return os.path.abspath(jobs.cwd)
 
 
 def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: bool) -> None:

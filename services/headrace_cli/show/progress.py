@@ -9,9 +9,11 @@ from __future__ import annotations
 import signal
 
 import anyio
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headrace.client import ClientError, Operation, Refused
+from headrace.archives import Packed
+from headrace.client import Client, ClientError, Operation, Refused
+from headrace.wire.files import Archive
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.operations import account_words, failure_lines
@@ -155,3 +157,18 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
     for line in failure_lines(last):
         screen.say(line)
     screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
+
+
+async def send_files(screen: Screen, client: Client, packed: Packed) -> Archive:
+    """Sends the files of an operation, with a bar on a terminal. Raises what `Files.send` does."""
+    bar = Progress(
+        TextColumn("sending files"),
+        BarColumn(bar_width=None),
+        DownloadColumn(binary_units=True),
+        console=screen.err,
+        transient=True,
+        disable=not screen.err.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("", total=packed.archive.size_bytes)
+        return await client.files.send(packed, lambda sent: bar.update(task, completed=sent))

@@ -97,7 +97,7 @@ def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list
 ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
-        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
+        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
         *(
             "op.get",
             "op.list",
@@ -122,6 +122,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.log_reader("{node}"), (_NODE,), (_ADMISSION,)),
+    Route(subjects.fetch_piece("{node}"), (_NODE,), (_ADMISSION,)),
+    Route(subjects.ask_over("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.join("{host}"), (PartyKind.HOST,), (_ADMISSION,)),
     Route(subjects.renew("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.nudge("{node}"), (_ALLOCATOR,), (_NODE,), is_request=False),
@@ -172,6 +174,8 @@ STORES: Final[tuple[Store, ...]] = (
     _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
     _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
     _bucket(subjects.CHECKPOINT_BUCKET, (_ADMISSION, ">"), is_purged=True),
+    _bucket(subjects.ARCHIVES_BUCKET, (_ADMISSION, ">"), is_purged=True),
+    _bucket(subjects.PIECES_BUCKET, (_ADMISSION, ">"), is_purged=True),
     _bucket(subjects.CLOCKS_BUCKET, (_FAIR_SHARE, "{tree}.*")),
     _bucket(subjects.VOLUMES_BUCKET, (_INTEGRAL, "{tree}"), (_INTEGRAL, "{tree}.>"), is_purged=True),
     *(

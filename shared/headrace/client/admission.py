@@ -1,10 +1,40 @@
-"""Persons and hosts, as admission knows them."""
+"""Persons, hosts and files, as admission knows them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+from headrace.archives import Packed
 from headrace.client.asking import Asker
+from headrace.wire.files import Archive, Upload, Uploaded
 from headrace.wire.joining import MakeToken, TokenMade
 from headrace.wire.rights import GetRights, Rights
+
+#: A piece is sent again for so long.
+_PIECE_S: Final = 30.0
+
+
+class Files:
+    """The files that a person sends for operations."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def send(self, packed: Packed, on_sent: Callable[[int], None] = lambda _: None) -> Archive:
+        """Sends the pieces that are missing there. `on_sent` hears how many bytes are there.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        archive = packed.archive
+        uploaded = await self._asker.ask("op.upload", Upload(archive), Uploaded)
+        while uploaded.missing:
+            piece = uploaded.missing[0]
+            on_sent(archive.size_bytes - sum(map(archive.piece_bytes, uploaded.missing)))
+            request = Upload(archive, piece, packed.piece(piece))
+            uploaded = await self._asker.ask("op.upload", request, Uploaded, timeout_s=_PIECE_S)
+        on_sent(archive.size_bytes)
+        return archive
 
 
 class Persons:

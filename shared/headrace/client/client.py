@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, PermissionRefused
-from headrace.client.admission import Hosts, Persons
+from headrace.client.admission import Files, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
@@ -30,6 +30,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
+from headrace.wire.files import Archive
 from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
 from headrace.wire.operations import (
     FINAL_STATES,
@@ -79,6 +80,7 @@ class Client:
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
         self.persons = Persons(self._asker)
+        self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
@@ -97,12 +99,14 @@ class Client:
         title: str = "",
         weight: float = 1.0,
         max_failed_job_count: int = 10,
+        files: Archive | None = None,
         operation: str = "",
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
         """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
 
-        `operation` is the id, made here unless given. An id that was started before by this user starts nothing new.
+        `files` are those that `client.files.send` sent. `operation` is the id, made here unless given. An id that was started before
+        by this user starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if not argv:
@@ -122,6 +126,7 @@ class Client:
             title=title,
             weight=weight,
             max_failed_job_count=max_failed_job_count,
+            files=files,
             tree=self._place.tree,
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import Resources
+from headrace.wire.files import Archive
 from headrace.wire.preemption import InterruptSignal, PreemptionRecord
 from headrace.wire.version import Counter, Term
 
@@ -199,7 +200,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     operation: OperationId
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
     environment: dict[str, str] = {}
-    #: Empty: a scratch folder of the agent's.
+    #: Empty: the folder of its files, or where it has none a scratch folder of the agent's.
     working_directory: str = ""
     job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
     pool: str = ""
@@ -214,6 +215,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
     #: The trace that the operation is part of; empty: none.
     trace: str = ""
+    #: Files that its jobs find on their node.
+    files: Archive | None = None
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from headrace.durations import LONGEST_MS
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
+from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobSpec
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
@@ -112,6 +113,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
     #: The trace that it is part of, which its jobs find in `TRACEPARENT`.
     trace: Trace = ""
+    #: Files that its user sent before, which its jobs find on their node.
+    files: Archive | None = None
 
     def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
         """The operation as one of its trees has it, with its pool and its weight there."""
@@ -133,4 +136,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             interruptible=self.interruptible,
             interrupt_signal=self.interrupt_signal,
             trace=self.trace,
+            files=self.files,
         )

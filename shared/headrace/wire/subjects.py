@@ -27,6 +27,9 @@ LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
 CHECKPOINT_BUCKET = "headrace_checkpoint"
 CLOCKS_BUCKET = "headrace_clocks"
+#: The archives that people sent, and their pieces.
+ARCHIVES_BUCKET = "headrace_archives"
+PIECES_BUCKET = "headrace_pieces"
 
 #: Scatter: everybody who has seen a term of the role answers.
 WHO = f"{_V1}.who"
@@ -133,6 +136,16 @@ def join(token: str) -> str:
 def renew(node: NodeName | str) -> str:
     """agent → admission, request."""
     return f"{RENEW}.{node}"
+
+
+def fetch_piece(node: NodeName | str) -> str:
+    """agent → admission, request: a piece of the files of an operation."""
+    return f"{_V1}.fetch_piece.{node}"
+
+
+def ask_over(node: NodeName | str) -> str:
+    """agent → admission, request: which operations are over, so that their files may go?"""
+    return f"{_V1}.ask_over.{node}"
 
 
 def give_up_node(tree: TreeName | str) -> str:

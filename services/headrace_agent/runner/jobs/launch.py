@@ -16,12 +16,13 @@ from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRe
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import MARKER, Spawn
+from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
-#: What a shell returns for a command that is not there, and for one that cannot be run.
-_NOT_FOUND, _NOT_RUNNABLE = 127, 126
+#: A shell returns it for a command that is not there.
+_NOT_FOUND = 127
 
 
 class NotStarted(Exception):
@@ -142,22 +143,22 @@ def _refuse_nonsense(run: Run) -> None:
     if not run.argv or not run.argv[0]:
         raise NotStarted("not started: no command is given", _NOT_FOUND)
     if run.working_directory and not run.working_directory.startswith("/"):
-        raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute", _NOT_RUNNABLE)
+        raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute", NOT_RUNNABLE)
 
 
 def _account_of(run: Run) -> Account | None:
     try:
         return account_named(run.account) if run.account else None
     except NoAccount as error:
-        raise NotStarted(f"not started: {error}", _NOT_RUNNABLE) from None
+        raise NotStarted(f"not started: {error}", NOT_RUNNABLE) from None
 
 
 def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStarted:
     command = run.argv[0][:500]
     if not isinstance(error, OSError):
-        return NotStarted(f"not started: {command}: {error}", _NOT_RUNNABLE)
+        return NotStarted(f"not started: {command}: {error}", NOT_RUNNABLE)
     if error.filename == folder and not os.path.isdir(folder):
-        return NotStarted(f"not started: the working directory {folder}: {error.strerror}", _NOT_RUNNABLE)
+        return NotStarted(f"not started: the working directory {folder}: {error.strerror}", NOT_RUNNABLE)
     match error.errno:
         case errno.ENOENT if "/" in command and os.path.exists(os.path.join(folder, command)):
             return NotStarted(f"not started: {command} is there, but not the interpreter that it names", _NOT_FOUND)
@@ -167,10 +168,10 @@ def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStart
             path = run.environment.get("PATH", os.defpath)
             return NotStarted(f"not started: {command}: no such command in PATH={path[:1000]}", _NOT_FOUND)
         case errno.EACCES if error.filename == folder:
-            return NotStarted(f"not started: the working directory {folder}: {error.strerror}", _NOT_RUNNABLE)
+            return NotStarted(f"not started: the working directory {folder}: {error.strerror}", NOT_RUNNABLE)
         case errno.EAGAIN | errno.ENOMEM:
             return NotStarted(f"not started: the host has no room for another process: {error.strerror}", None)
         case errno.EMFILE | errno.ENFILE:
             return NotStarted(f"not started: no file descriptor is left: {error.strerror}", None)
         case _:
-            return NotStarted(f"not started: {command}: {error.strerror}", _NOT_RUNNABLE)
+            return NotStarted(f"not started: {command}: {error.strerror}", NOT_RUNNABLE)

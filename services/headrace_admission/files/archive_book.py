@@ -1,0 +1,164 @@
+"""The archives that people sent: which pieces are there, how much there may be, and which are due to go.
+
+Pure. Invariants (`check`): nothing is booked beyond its archive, and all bytes together are those of the archives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.runtime.engine import Figure, Moment, gauge
+from headrace.wire.files import PIECE_BYTES, Archive, Upload
+from headrace.wire.refusals import BadRequest, Refusal, WrongState
+
+
+class ArchiveKey(NamedTuple):
+    """The name of an archive among all: nobody has another's by its hash."""
+
+    user: str
+    sha256: str
+
+    @property
+    def text(self) -> str:
+        """The key in a bucket."""
+        return f"{self.user}.{self.sha256}"
+
+
+class ArchiveRecord(msgspec.Struct, frozen=True):
+    """An archive as its bucket keeps it."""
+
+    archive: Archive
+    #: Unix time at which it was last sent or asked for.
+    wanted_at_ms: int
+    #: True if all pieces are there. Of others nobody knows after a restart which are.
+    is_whole: bool = False
+
+
+class Use(NamedTuple):
+    """An operation that names an archive."""
+
+    key: ArchiveKey
+    started_at_ms: int
+    is_over: bool
+
+
+class _Entry(msgspec.Struct):
+    archive: Archive
+    missing: set[int]
+    wanted_at_ms: int
+
+
+class ArchiveBook:
+    """All archives that are there or on their way. An archive counts as its whole pieces, however small."""
+
+    def __init__(self, most_bytes: int, most_bytes_of_a_user: int, unused_ms: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_bytes_of_a_user = most_bytes_of_a_user
+        self._unused_ms = unused_ms
+        self._entries: dict[ArchiveKey, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def restore(self, records: dict[ArchiveKey, ArchiveRecord]) -> list[ArchiveKey]:
+        """Takes what the bucket has. Answers with what never became whole, which is to be removed."""
+        self._entries = {
+            key: _Entry(record.archive, set(), record.wanted_at_ms)
+            for key, record in records.items()
+            if record.is_whole
+        }
+        return [key for key, record in records.items() if not record.is_whole]
+
+    def refusal(self, key: ArchiveKey, upload: Upload) -> Refusal | None:
+        """The refusal of a piece that fits no archive, or of an archive that there is no room for."""
+        archive = upload.archive
+        if upload.piece >= archive.piece_count:
+            return BadRequest("piece", str(upload.piece), f"less than {archive.piece_count}, its number of pieces")
+        if upload.data and len(upload.data) != archive.piece_bytes(upload.piece):
+            expected = f"{archive.piece_bytes(upload.piece)} bytes, as piece {upload.piece} has"
+            return BadRequest("data", f"{len(upload.data)} bytes", expected)
+        known = self._entries.get(key)
+        if known is not None:
+            same = known.archive.size_bytes == archive.size_bytes
+            size = f"{known.archive.size_bytes}, the size of what was sent under this hash"
+            return None if same else BadRequest("archive.size_bytes", str(archive.size_bytes), size)
+        more = _booked_bytes(archive)
+        for whose, used, most in (
+            (f"of {key.user}", self._used_bytes(key.user), self._most_bytes_of_a_user),
+            ("of all", self._used_bytes(), self._most_bytes),
+        ):
+            if used + more > most:
+                state = f"{archive.size_bytes} bytes more than the {used} bytes {whose} that are kept for operations"
+                return WrongState("the upload", archive.sha256[:12], state, f"at most {most} bytes {whose} together")
+        return None
+
+    def want(self, key: ArchiveKey, archive: Archive, moment: Moment) -> ArchiveRecord | None:
+        """Notes that a person sends an archive. Answers with the record of one that is new."""
+        known = self._entries.get(key)
+        if known is not None:
+            known.wanted_at_ms = moment.wall_ms
+            return None
+        self._entries[key] = _Entry(archive, set(range(archive.piece_count)), moment.wall_ms)
+        return ArchiveRecord(archive, moment.wall_ms)
+
+    def note_piece(self, key: ArchiveKey, piece: int) -> ArchiveRecord | None:
+        """Notes that a piece is kept. Answers with the record of an archive that is whole now."""
+        entry = self._entries.get(key)
+        if entry is None or piece not in entry.missing:
+            return None
+        entry.missing.discard(piece)
+        return None if entry.missing else ArchiveRecord(entry.archive, entry.wanted_at_ms, is_whole=True)
+
+    def note_lost(self, key: ArchiveKey, piece: int) -> None:
+        """Notes that a piece is gone, so that it is sent anew and nothing starts without it."""
+        if key in self._entries:
+            self._entries[key].missing.add(piece)
+
+    def missing(self, key: ArchiveKey) -> list[int]:
+        """The pieces of a known archive that are not there."""
+        return sorted(self._entries[key].missing)
+
+    def is_there(self, key: ArchiveKey, archive: Archive) -> bool:
+        """True if all pieces of an archive are there."""
+        entry = self._entries.get(key)
+        return entry is not None and not entry.missing and entry.archive.size_bytes == archive.size_bytes
+
+    def take_due(self, uses: Iterable[Use], moment: Moment) -> list[ArchiveKey]:
+        """Strikes out archives that no operation needs any more, to be removed.
+
+        One goes when its operations are over, and one that nothing was started with after a while.
+        """
+        if not self._entries:
+            return []
+        needed: set[ArchiveKey] = set()
+        used_at_ms: dict[ArchiveKey, int] = {}
+        for key, started_at_ms, is_over in uses:
+            if not is_over:
+                needed.add(key)
+            used_at_ms[key] = max(used_at_ms.get(key, 0), started_at_ms)
+        due = [
+            key
+            for key, entry in self._entries.items()
+            if key not in needed
+            and (used_at_ms.get(key, -1) >= entry.wanted_at_ms or moment.wall_ms - entry.wanted_at_ms > self._unused_ms)
+        ]
+        for key in due:
+            del self._entries[key]
+        return due
+
+    def figures(self) -> list[Figure]:
+        """The archives and their bytes."""
+        return [
+            gauge("archives", "archives", len(self._entries), "Archives of files that people sent."),
+            gauge("archive_bytes", "bytes", self._used_bytes(), "The room that they take, as it is counted."),
+        ]
+
+    def _used_bytes(self, user: str = "") -> int:
+        return sum(_booked_bytes(entry.archive) for key, entry in self._entries.items() if user in ("", key.user))
+
+
+def _booked_bytes(archive: Archive) -> int:
+    return archive.piece_count * PIECE_BYTES

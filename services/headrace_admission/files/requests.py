@@ -1,0 +1,212 @@
+"""The requests about files: of people who send them, and of nodes that fetch them.
+
+Pieces are kept in a bucket and never pass through the log. An archive that is due to go is struck out of the book first.
+So nothing starts with it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import anyio
+import msgspec
+
+from headrace.bus import BusError, Entry, KeyValue, MissingStore
+from headrace.ids import NodeName, TreeName
+from headrace.obs.logging import logger
+from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.engine import Figure
+from headrace.runtime.service import Runtime
+from headrace.wire import subjects
+from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import StartOperation
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
+from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, ArchiveRecord, Use
+from headrace_admission.settings import AdmissionSettings
+from headrace_admission.state.life import is_final
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.state import State
+
+_SWEEP_S: Final = 5.0
+#: Uploads and fetches at a time, each of a piece. Starts and ends of jobs go between them.
+_AT_ONCE: Final = 8
+#: A node's tree is looked up so seldom.
+_TREE_HOLDS_S: Final = 10.0
+_RECORD: Final = "record"
+_UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
+
+
+class FileRequests:
+    """Handlers of these requests, for one term of admission."""
+
+    _archives: KeyValue
+    _pieces: KeyValue
+
+    def __init__(self, runtime: Runtime[AdmissionSettings], state: Callable[[], State]) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._state = state
+        self._book = ArchiveBook(
+            settings.most_archive_bytes, settings.most_archive_bytes_of_a_user, settings.unused_archive_ms
+        )
+        #: What is written and removed of archives follows the book, one after the other.
+        self._writing = anyio.Lock()
+        #: Archives that could not be removed yet.
+        self._left_over: set[ArchiveKey] = set()
+        self._trees: dict[str, tuple[TreeName | None, float]] = {}
+
+    async def open(self) -> None:
+        """Opens the buckets, and removes what a former life left unfinished. Raises `BusError`."""
+        bus = self._runtime.bus
+        self._archives = await bus.key_value(subjects.ARCHIVES_BUCKET)
+        self._pieces = await bus.key_value(subjects.PIECES_BUCKET)
+        self._left_over.update(self._book.restore(_records(await self._archives.entries())))
+
+    async def serve(self) -> None:
+        """Serves them, and removes archives that nobody needs. Raises `BusError`."""
+        border = self._runtime.border
+        upload = subjects.user("*", "op.upload")
+        await border.serve(upload, Upload, CallerKind.USER, self._on_upload, concurrency=_AT_ONCE)
+        fetch = subjects.fetch_piece("*")
+        await border.serve(fetch, FetchPiece, CallerKind.NODE, self._on_fetch, concurrency=_AT_ONCE)
+        await border.serve(subjects.ask_over("*"), AskOver, CallerKind.NODE, self._on_ask_over)
+        self._runtime.tasks.start_soon(self._sweep)
+
+    def figures(self) -> list[Figure]:
+        """The figures of the book."""
+        return self._book.figures()
+
+    def refusal_of(self, request: StartOperation, user: str) -> Refusal | None:
+        """The refusal of a start whose files are not there. One that is known already needs none."""
+        archive = request.spec.files
+        if archive is None or request.operation in self._state().operations:
+            return None
+        if self._book.is_there(ArchiveKey(user, archive.sha256), archive):
+            return None
+        return BadRequest("spec.files", archive.sha256, "an archive that was sent before, as `--upload` does")
+
+    async def _on_upload(self, request: Upload, caller: Caller) -> msgspec.Struct:
+        key = ArchiveKey(caller.name, request.archive.sha256)
+        try:
+            async with self._writing:
+                refusal = self._book.refusal(key, request)
+                if refusal is not None:
+                    return refusal
+                if key in self._left_over:
+                    await self._remove(key)
+                new = self._book.want(key, request.archive, self._runtime.clock.moment())
+                if new is not None:
+                    await self._keep_record(key, new)
+                if request.data and request.piece in self._book.missing(key):
+                    await self._pieces.put(f"{key.text}.{request.piece}", request.data)
+                    whole = self._book.note_piece(key, request.piece)
+                    if whole is not None:
+                        await self._keep_record(key, whole)
+                        logger().info(
+                            "archive is there", user=key.user, archive=key.sha256, bytes=whole.archive.size_bytes
+                        )
+                return Uploaded(self._book.missing(key))
+        except BusError as error:
+            # Whether it was written is not known.
+            self._book.note_lost(key, request.piece)
+            return NotReady(f"files cannot be kept: {error}")
+
+    async def _on_fetch(self, request: FetchPiece, caller: Caller) -> msgspec.Struct:
+        operation = self._state().operations.get(request.operation)
+        if operation is None or operation.spec.files is None:
+            return NotFound("operation with files", request.operation)
+        try:
+            refusal = await self._refusal_of_node(NodeName(caller.name), operation)
+            if refusal is not None:
+                return refusal
+            key = ArchiveKey(operation.user, operation.spec.files.sha256)
+            entry = await self._piece(key, request.piece)
+        except BusError as error:
+            return NotReady(f"files cannot be read: {error}")
+        if entry is None:
+            self._book.note_lost(key, request.piece)
+            count = operation.spec.files.piece_count
+            return NotFound("kept piece of its files", f"{request.piece + 1} of {count}")
+        return Piece(entry)
+
+    async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:
+        """The bytes of a piece, None where they are lost, or their bucket. Raises `BusError`."""
+        try:
+            entry = await self._pieces.get(f"{key.text}.{piece}")
+        except BusError:
+            try:
+                await self._runtime.bus.key_value(subjects.PIECES_BUCKET)
+            except MissingStore:
+                return None
+            raise
+        return entry.value if entry is not None else None
+
+    async def _refusal_of_node(self, node: NodeName, operation: Operation) -> Refusal | None:
+        if is_final(operation.state):
+            return WrongState("operation", operation.id, operation.state.value, "one that is not over")
+        tree = await self._tree_of(node)
+        if tree in operation.placements:
+            return None
+        trees = ", ".join(operation.placements)
+        return WrongState("node", node, f"in tree {tree or 'none'}", f"a node of {trees}, where {operation.id} runs")
+
+    async def _tree_of(self, node: NodeName) -> TreeName | None:
+        now_s = self._runtime.clock.steady_s()
+        known = self._trees.get(node)
+        if known is not None and now_s < known[1]:
+            return known[0]
+        entry = await (await self._runtime.bus.key_value(subjects.NODES_BUCKET)).get(node)
+        tree = msgspec.json.decode(entry.value, type=NodeRecord).tree if entry is not None else None
+        self._trees[node] = tree, now_s + _TREE_HOLDS_S
+        return tree
+
+    async def _on_ask_over(self, request: AskOver, _caller: Caller) -> Over:
+        operations = self._state().operations
+        live = {each for each in request.operations if each in operations and not is_final(operations[each].state)}
+        return Over([each for each in request.operations if each not in live])
+
+    async def _sweep(self) -> None:
+        while True:
+            await anyio.sleep(_SWEEP_S)
+            try:
+                async with self._writing:
+                    uses = _uses(self._state()) if len(self._book) else ()
+                    self._left_over.update(self._book.take_due(uses, self._runtime.clock.moment()))
+                    for key in list(self._left_over):
+                        await self._remove(key)
+            except BusError as error:
+                logger().warning("archives not removed", error=str(error))
+
+    async def _keep_record(self, key: ArchiveKey, record: ArchiveRecord) -> None:
+        await self._archives.put(f"{key.text}.{_RECORD}", msgspec.json.encode(record))
+
+    async def _remove(self, key: ArchiveKey) -> None:
+        # Whoever finds it so, after a restart, goes on with it.
+        await self._keep_record(key, _UNFINISHED)
+        await self._pieces.purge(key.text)
+        await self._archives.purge(key.text)
+        self._left_over.discard(key)
+        logger().info("archive removed", user=key.user, archive=key.sha256)
+
+
+def _records(entries: Mapping[str, Entry]) -> dict[ArchiveKey, ArchiveRecord]:
+    """The records in the bucket. One that cannot be read is that of an archive to be removed."""
+    found = {}
+    for name, entry in entries.items():
+        user, sha256 = name.split(".")[:2]
+        try:
+            record = msgspec.json.decode(entry.value, type=ArchiveRecord)
+        except msgspec.DecodeError as error:
+            logger().error("record of an archive cannot be read", key=name, error=str(error))
+            record = _UNFINISHED
+        found[ArchiveKey(user, sha256)] = record
+    return found
+
+
+def _uses(state: State) -> Iterator[Use]:
+    for each in state.operations.values():
+        if each.spec.files is not None:
+            key = ArchiveKey(each.user, each.spec.files.sha256)
+            yield Use(key, each.started_at_ms, is_final(each.state))

@@ -1,0 +1,124 @@
+"""Fetches the files of operations from admission, and removes them once it says that an operation is over."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.bus import Bus, BusError
+from headrace.ids import NodeName, OperationId
+from headrace.obs.logging import logger
+from headrace.runtime.clock import Clock
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, encode
+from headrace.wire.files import AskOver, FetchPiece, Over, Piece
+from headrace.wire.refusals import Busy, NotFound, NotReady, Refusal, decode_answer
+from headrace_agent.files.folders import OperationFolders
+from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault
+from headrace_agent.files.unpacking import UnusableArchive
+from headrace_agent.host.accounts import Accounts
+from headrace_agent.runner.host.accounts import NoAccount
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_ANSWER_S: Final = 5.0
+_PAUSE_S: Final = 0.5
+#: Without any piece for so long the allocation is given back.
+_PATIENCE_S: Final = 60.0
+_AT_ONCE: Final = 4
+_FIRST_LOOK_S: Final = 1.0
+_LONGEST_LOOK_S: Final = 30.0
+
+
+class FilesFetcher:
+    """Fetches for one node."""
+
+    def __init__(self, bus: Bus, clock: Clock, node: NodeName, folders: OperationFolders, accounts: Accounts) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._node = node
+        self._folders = folders
+        self._accounts = accounts
+        self._turns = anyio.Semaphore(_AT_ONCE)
+
+    async def fetch(self, order: FetchFiles) -> FilesFailure | None:
+        """Fetches and unpacks the files of an operation. Returns the reason if it cannot be."""
+        async with self._turns:
+            try:
+                with self._folders.archive(order.operation) as path:
+                    failure = await self._download(order, path)
+                    if failure is not None:
+                        return failure
+                    account = self._accounts.account_of(order.user)
+                    unpack = partial(self._folders.unpack, order.operation, path, account)
+                    await anyio.to_thread.run_sync(unpack, abandon_on_cancel=True)
+            except (UnusableArchive, NoAccount) as error:
+                return FilesFailure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
+            except OSError as error:
+                return FilesFailure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")
+        logger().info("files fetched", operation=order.operation, bytes=order.archive.size_bytes)
+        return None
+
+    async def remove_unused(
+        self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
+    ) -> None:
+        """Asks about operations whose files lie here unused, ever more seldom, until cancelled."""
+        await anyio.to_thread.run_sync(self._folders.remove_left_over)
+        pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()
+        while True:
+            await anyio.sleep(pause_s)
+            asked = unused()
+            pause_s = min(_LONGEST_LOOK_S, pause_s * 2) if asked == asked_before else _FIRST_LOOK_S
+            asked_before = asked
+            if asked:
+                answer = await self._ask(subjects.ask_over(self._node), AskOver(asked), Over)
+                if isinstance(answer, Over):
+                    on_over(answer.operations)
+
+    async def remove(self, operation: OperationId) -> None:
+        """Removes the files of an operation."""
+        await anyio.to_thread.run_sync(self._folders.remove, operation)
+        logger().info("files removed", operation=operation)
+
+    async def _download(self, order: FetchFiles, path: str) -> FilesFailure | None:
+        archive, found = order.archive, hashlib.sha256()
+        async with await anyio.open_file(path, "wb") as file:
+            for number in range(archive.piece_count):
+                piece = await self._piece(FetchPiece(order.operation, number))
+                if isinstance(piece, FilesFailure):
+                    return piece
+                found.update(piece)
+                await file.write(piece)
+            size = await file.tell()
+        if size != archive.size_bytes or found.hexdigest() != archive.sha256:
+            is_found = f"{size} bytes with the hash {found.hexdigest()[:12]}"
+            sent = f"{archive.size_bytes} bytes with {archive.sha256[:12]}"
+            return FilesFailure(FilesFault.LOST, f"its files are damaged: {is_found} came, {sent} were sent")
+        return None
+
+    async def _piece(self, request: FetchPiece) -> bytes | FilesFailure:
+        until_s = self._clock.steady_s() + _PATIENCE_S
+        while True:
+            answer = await self._ask(subjects.fetch_piece(self._node), request, Piece)
+            if isinstance(answer, Piece):
+                return answer.data
+            words = answer if isinstance(answer, str) else answer.text()
+            if isinstance(answer, NotFound):
+                return FilesFailure(FilesFault.LOST, f"its files cannot be fetched: {words}")
+            may_pass = isinstance(answer, str | Busy | NotReady)
+            if not may_pass or self._clock.steady_s() > until_s:
+                return FilesFailure(FilesFault.PASSING, f"its files cannot be fetched: {words}")
+            await anyio.sleep(_PAUSE_S)
+
+    async def _ask(self, subject: str, request: msgspec.Struct, kind: type[T]) -> T | Refusal | str:
+        """The answer, or words on why there is none."""
+        try:
+            return decode_answer(await self._bus.request(subject, encode(request), timeout_s=_ANSWER_S), kind)
+        except (BusError, BadMessage) as error:
+            return str(error)
