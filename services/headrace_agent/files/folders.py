@@ -39,8 +39,8 @@ class OperationFolders:
         return found
 
     def remove_left_over(self) -> None:
-        """Removes what former lives left unfinished, and the folders of former boots."""
-        with suppress(FileNotFoundError):
+        """Removes what former lives left unfinished, and the folders of former boots, as far as they can be."""
+        with suppress(OSError):
             for entry in os.scandir(self._root):
                 if entry.path != self.folder:
                     _remove(entry.path)
@@ -77,7 +77,7 @@ class OperationFolders:
     def remove(self, operation: OperationId) -> None:
         """Removes the files of an operation. What cannot be removed is tried again by the next life."""
         gone = f"{self.folder}/{_UNFINISHED}{operation}.gone"
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.rename(f"{self.folder}/{operation}", gone)
             _remove(gone)
 
