@@ -22,6 +22,6 @@ def host(stack: Stack) -> Iterator[Path]:
     """A host outside of all containers that has joined, with one core. Its jobs share this folder with the tests."""
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         place = Path(folder)
-        state = place / "state"
-        with agent(stack, stack.let_join("outside"), state, HEADRACE_AGENT_CPU="1", HEADRACE_AGENT_TAGS="outside"):
+        token = stack.token("outside", "--tag", "outside", "--cpu", "1")
+        with agent(stack, token, place / "state", HEADRACE_AGENT_CPU="1", HEADRACE_AGENT_TAGS="outside"):
             yield place

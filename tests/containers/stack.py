@@ -22,16 +22,26 @@ _LIMIT_S = 170.0
 
 
 class Stack:
-    """One project of compose."""
+    """One project of compose, with the profile `tracing`, or with `ha` and three servers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_ha: bool = False) -> None:
         self.client = folder / "client"
         self.client.mkdir(mode=0o700)
         self.image = os.environ.get("HEADRACE_IMAGE", "headrace:0.1.0")
         self._project = f"headrace-test-{secrets.token_hex(4)}"
-        self.prometheus_port = free_port()
-        own = {"HEADRACE_PORT": str(free_port()), "HEADRACE_CLIENT": str(self.client), "HEADRACE_IMAGE": self.image}
-        own["PROMETHEUS_PORT"] = str(self.prometheus_port)
+        ports = {f"{name}_PORT": free_port() for name in ("HEADRACE", "PROMETHEUS", "COLLECTOR", "JAEGER")}
+        ports |= {f"HEADRACE_PORT_{number}": free_port() for number in (2, 3)}
+        self.prometheus_port, self.jaeger_port = ports["PROMETHEUS_PORT"], ports["JAEGER_PORT"]
+        own = {name: str(port) for name, port in ports.items()}
+        own |= {"HEADRACE_CLIENT": str(self.client), "HEADRACE_IMAGE": self.image}
+        #: Where people and agents outside send their spans.
+        self.trace_endpoint = "" if is_ha else f"http://127.0.0.1:{own['COLLECTOR_PORT']}"
+        if is_ha:
+            more = [f",tls://127.0.0.1:{own[f'HEADRACE_PORT_{number}']}" for number in (2, 3)]
+            own["HEADRACE_MORE_URLS"] = "".join(more)
+        else:
+            own["HEADRACE_COLLECTOR"] = "http://collector:4318"
+            own["HEADRACE_TRACE_ENDPOINT"] = self.trace_endpoint
         self.environment = {
             **os.environ,
             **own,
@@ -40,7 +50,9 @@ class Stack:
         }
         has_plugin = subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
         program = ["docker", "compose"] if has_plugin else ["docker-compose"]
-        self._compose = [*program, "-f", str(ROOT / "compose" / "compose.yaml")]
+        folder, profile = ROOT / "compose", "ha" if is_ha else "tracing"
+        words = ["--env-file", str(folder / "ha.env")] if is_ha else []
+        self._compose = [*program, *words, "-f", str(folder / "compose.yaml"), "--profile", profile]
 
     def compose(self, *words: str, **environment: str) -> str:
         """Runs a command of compose. Returns what it prints."""
@@ -80,23 +92,16 @@ class Stack:
             if not missing:
                 return
 
-    def let_join(self, node: str) -> Path:
-        """Lets a node join. Returns the folder that its host gets."""
-        self.compose("run", "--rm", "-T", "init", "--node", node)
-        self.compose("kill", "-s", "HUP", "nats")
-        return self.client / "nodes" / node
+    def token(self, node: str, *words: str) -> Path:
+        """Makes a token by which a host joins. Returns the file that has it."""
+        file = self.client.parent / f"{node}.token"
+        file.write_text(self.headrace("node", "token", node, *words))
+        return file
 
     def let_in(self, person: str) -> Path:
-        """Lets a person in, and returns the folder that they get once the server knows them."""
+        """Lets a person in, and returns the folder that they get."""
         words = ("user", "add", person, "--cluster", "/cluster")
         self.compose("run", "--rm", "-T", "--entrypoint", "headrace", "init", *words)
-        since_s = run(["date", "+%s"]).strip()
-        self.compose("kill", "-s", "HUP", "nats")
-        follow = ["docker", "logs", "--follow", f"--since={since_s}", self.container("nats")]
-        with subprocess.Popen(follow, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            assert any("Reloaded server configuration" in line for line in process.stderr)
-            process.terminate()
         return self.client / "people" / person
 
 
@@ -110,17 +115,16 @@ def run(command: list[str], environment: dict[str, str] | None = None, *, cwd: P
 
 
 @contextmanager
-def agent(stack: Stack, settings: Path, folder: Path, **environment: str) -> Iterator[None]:
-    """An agent outside of all containers, in the folder that was made for its host."""
+def agent(stack: Stack, token: Path, folder: Path, **environment: str) -> Iterator[None]:
+    """An agent outside of all containers, on a host that joins by a token."""
     words = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     # The tests may be root, as which no agent starts jobs unless it is told to.
-    words |= {"HEADRACE_AGENT_STATE_FOLDER": str(folder), "HEADRACE_AGENT_USERS": "agent", **environment}
-    program = Path(sys.executable).with_name("headrace-agent")
+    words |= {"HEADRACE_TRACE_ENDPOINT": stack.trace_endpoint, "HEADRACE_AGENT_USERS": "agent", **environment}
+    files = ["--token-file", str(token), "--folder", str(folder)]
+    command = [sys.executable, "-m", "headrace_cli", "agent", "join", *files]
     with (
         (folder.parent / "agent.log").open("wb") as log,
-        subprocess.Popen(
-            [program, "--config", "settings.toml"], cwd=settings, env=words, stdout=log, stderr=log
-        ) as process,
+        subprocess.Popen(command, env=words, stdout=log, stderr=log) as process,
     ):
         try:
             yield
@@ -129,16 +133,17 @@ def agent(stack: Stack, settings: Path, folder: Path, **environment: str) -> Ite
 
 
 @contextmanager
-def running_stack(folder: Path) -> Iterator[Stack]:
+def running_stack(folder: Path, *, is_ha: bool = False) -> Iterator[Stack]:
     """A stack of services that are healthy, built from this checkout, and removed at the end."""
     assert shutil.which("docker"), "these tests need Docker; all others are `make test`"
     run(["docker", "info"])
-    stack = Stack(folder)
+    stack = Stack(folder, is_ha=is_ha)
     since_s = int(run(["date", "+%s"]))
     stack.compose("build", "init")
     try:
         stack.compose("up", "-d")
-        stack.wait_healthy(("nats", *SERVICES), since_s)
+        standbys = ("nats-2", "nats-3", *(f"{service}_2" for service in SERVICES)) if is_ha else ()
+        stack.wait_healthy(("nats", *SERVICES, *standbys), since_s)
         yield stack
     finally:
         stack.compose("--profile", "agents", "--profile", "metrics", "down", "--volumes", "--timeout", "5")

@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.containers.stack import ROOT, SERVICES, Stack, run
+from tests.containers.stack import ROOT, SERVICES, Stack, agent, run
 
 
 @contextmanager
@@ -58,6 +59,8 @@ def test_people_outside_find_all_services_with_no_other_step(stack: Stack) -> No
 
     assert {view["role"].partition(".")[0] for view in told["processes"] if view["leads"]} == set(SERVICES)
     assert told["missing"] == []
+    # Their credential is nothing for a commit.
+    assert (ROOT / "compose" / "client" / ".gitignore").exists()
 
 
 @pytest.mark.parametrize("service", ["nats", *SERVICES])
@@ -149,13 +152,14 @@ def test_a_person_who_was_let_in_speaks_in_their_own_name(stack: Stack) -> None:
 
 
 def test_a_host_that_was_shut_out_does_not_get_in(stack: Stack) -> None:
-    assert (ROOT / "compose" / "client" / ".gitignore").exists()
-    folder = stack.let_join("brief")
-    kept = folder.rename(stack.client.parent / "brief")
-    stack.compose("run", "--rm", "-T", "init")
-    stack.compose("kill", "-s", "HUP", "nats")
-    words = {"HEADRACE_AGENT_STATE_FOLDER": str(kept / "state"), "HEADRACE_CONNECT_TIMEOUT_MS": "10s"}
-    command = [str(Path(sys.executable).with_name("headrace-agent")), "--config", "settings.toml"]
-    done = subprocess.run(command, cwd=kept, env=os.environ | words, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(prefix="hr-") as folder:
+        state = Path(folder) / "state"
+        with agent(stack, stack.token("brief", "--tag", "brief"), state, HEADRACE_AGENT_TAGS="brief"):
+            stack.headrace("run", "--node-filter", "brief", "--wait", "--", "true")
+            stack.headrace("node", "drain", "brief")
+            stack.headrace("node", "remove", "brief")
+        command = [str(Path(sys.executable).with_name("headrace-agent")), "--config", str(state / "settings.toml")]
+        words = os.environ | {"HEADRACE_CONNECT_TIMEOUT_MS": "10s"}
+        done = subprocess.run(command, env=words, capture_output=True, text=True)
 
     assert done.returncode == 3, done.stdout

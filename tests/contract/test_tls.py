@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
-from headrace.bus import Message, NotConnected, connect
+from headrace.bus import Credential, Message, NotConnected, connect
 from headrace.client import NotRunning
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
@@ -95,6 +98,40 @@ async def test_nothing_is_said_in_the_clear_to_a_server_without_tls(folder: Path
     with nats_server() as plain, pytest.raises(NotConnected):
         async with connect([url_of(plain)], name="test", ca_file=str(folder / "ca.pem"), connect_timeout_s=2):
             pass
+
+
+async def test_whoever_says_that_no_tls_is_needed_learns_nothing(folder: Path) -> None:
+    """A server in place of ours that greets in the clear hears the beginning of a handshake, and no word of who we are."""
+    heard: list[bytes] = []
+
+    async def greet(stream: SocketStream) -> None:
+        async with stream:
+            await stream.send(
+                b'INFO {"server_id":"x","version":"2.15.1","max_payload":1048576,"tls_required":false}\r\n'
+            )
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    heard.append(await stream.receive())
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    url = f"tls://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+    told = connect(
+        [url],
+        name="test",
+        ca_file=str(folder / "ca.pem"),
+        credential=Credential(user="anna", password="secret"),
+        connect_timeout_s=2,
+    )
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, greet)
+        with pytest.raises(NotConnected):
+            async with told:
+                pass
+        tasks.cancel_scope.cancel()
+    said = b"".join(heard)
+
+    assert said.startswith(b"\x16\x03")
+    assert [word for word in (b"CONNECT", b"anna", b"secret") if word in said] == []
 
 
 @pytest.mark.parametrize(

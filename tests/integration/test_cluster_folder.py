@@ -19,6 +19,7 @@ from headrace.runtime.settings import load
 from headrace_admission.settings import AdmissionSettings
 from headrace_agent.settings import AgentSettings
 from headrace_cli.cluster.command import init, push
+from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.up.commands import find_nats_server
 from tests.support.nats_server import free_port
 
@@ -163,3 +164,25 @@ def test_servers_of_a_cluster_know_each_other_by_one_secret(tmp_path: Path) -> N
             assert f'server_name: "{name}"' in text
             assert f'store_dir: "{tmp_path}/{name}/store"' in text
             assert all(f"nats-route://routes:{password}@{other}:6222" in text for other in ("one", "two"))
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_servers_of_a_cluster_speak_tls_with_each_other_and_take_their_configuration(
+    tmp_path: Path, operator: bool
+) -> None:
+    servers, tls, cluster = ("one", "two", "three"), tmp_path / "tls", tmp_path / "cluster"
+    init_tls(tls, *servers, "127.0.0.1")
+    url = "tls://127.0.0.1:4222,tls://127.0.0.1:4223"
+    for given in (tls, None):
+        init(cluster, url=url, servers=",".join(servers), tls=given, operator=operator)
+
+        for name in servers:
+            configuration = cluster / name / "nats.conf"
+            assert f'ca_file: "{cluster}/{name}/ca.pem"' in configuration.read_text()
+            subprocess.run([find_nats_server(), "-t", "-c", str(configuration)], check=True, capture_output=True)
+
+
+def test_one_address_of_several_without_tls_is_named(tmp_path: Path) -> None:
+    init_tls(tmp_path / "tls", "127.0.0.1")
+    with pytest.raises(BadInput, match="nats://b"):
+        init(tmp_path / "cluster", url="tls://a,nats://b", servers="one,two", tls=tmp_path / "tls")

@@ -45,7 +45,10 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
         .public_key(server_key.public_key())
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        # Servers of a cluster are clients to each other.
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
         .add_extension(_key_identifier_of(authority), critical=False)
         .sign(key, hashes.SHA256())
     )

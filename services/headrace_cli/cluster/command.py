@@ -94,7 +94,7 @@ def init(
         Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
         believed by the word of `ca.pem` alone. Copies are kept in this folder.
     servers
-        The hosts of a cluster of servers, separated by commas: each has its `nats.conf` in a folder of its name.
+        The hosts of a cluster of servers, with commas: each has its `nats.conf` in a folder of its name. A certificate names them all.
     """
     parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))

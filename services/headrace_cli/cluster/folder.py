@@ -22,6 +22,7 @@ from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, END
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
 from headrace.runtime.clock import SystemClock
+from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.cluster.certificates import SERVER_FILES
 from headrace_cli.up.configuration import Table, nats_configuration, service_settings, to_toml
@@ -92,16 +93,15 @@ class ClusterFolder:
         url, servers = options.url, options.servers
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
-        server = self._folder(self._path / servers[0])
-        authority, tls_part = self._take_certificates(server, url, tls)
-        if len(servers) > 1 and (authority or self.authority.exists() or has_operator):
-            raise BadInput("--servers", ",".join(servers), "one server, where there is --tls or --operator")
+        authority = self._take_certificates(servers, url, tls)
         client = self._folder(self._path / "client")
         self._admit_person(client, "", url, authority)
         for path in self._known_or_new(self._folder(client / "people"), people):
             self._admit_person(self._folder(path), user_name(path.name), url, authority)
         provisioner = PartyKind.PROVISIONER
-        self._let_in(Party(kind=provisioner), self._folder(self._path / provisioner.value), provisioner.value)
+        folder = self._folder(self._path / provisioner.value)
+        self._let_in(Party(kind=provisioner), folder, provisioner.value)
+        self._write_authority(folder, authority)
         common = {"nats_url": url, "tree": _TREE, "administrators": options.administrators}
         for kind in (kind for kind in PartyKind if kind.is_service):
             folder = self._folder(self._path / kind.value)
@@ -119,14 +119,8 @@ class ClusterFolder:
         for folder in known:
             settings = {"common": {"nats_url": url, "tree": _TREE}}
             self._write_node(folder, authority, settings if folder.parent == handed_out else None)
-        more = tls_part + (f"http: {json.dumps(options.health)}\n" if options.health else "")
-        more += self._routes(servers) if len(servers) > 1 else ""
         for host in servers:
-            server = self._folder(self._path / host)
-            admitted = self._proofs.server_part(server)
-            self._write(
-                server / "nats.conf", nats_configuration(server / "store", options.listen, admitted, more, name=host)
-            )
+            self._write_server(host, options, has_tls=bool(authority))
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
 
@@ -144,23 +138,37 @@ class ClusterFolder:
         """The operator's keys, made where they are missing. Raises OSError, `BadInput`."""
         return Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
 
-    def _take_certificates(self, server: Path, url: str, tls: Path | None) -> tuple[str, str]:
-        """Returns the authority in PEM and the server's configuration, both empty without TLS."""
-        if tls is None and not (server / AUTHORITY_FILE).exists():
-            return "", ""
-        if not url.startswith("tls://"):
-            raise BadInput("--url", url, f"an address with tls://, since there is {(tls or server) / AUTHORITY_FILE}")
-        for name in (*SERVER_FILES, AUTHORITY_FILE):
-            if tls is not None:
-                self._write(server / name, (tls / name).read_text(encoding="ascii"))
+    def _take_certificates(self, servers: Sequence[str], url: str, tls: Path | None) -> str:
+        """Gives each server the certificate, and returns the authority in PEM. Empty without TLS."""
+        source = tls or self._path / servers[0]
+        if tls is None and not (source / AUTHORITY_FILE).exists():
+            return ""
+        if not all(each.startswith("tls://") for each in parse_server_urls(url, place="--url")):
+            raise BadInput("--url", url, f"addresses with tls://, since there is {source / AUTHORITY_FILE}")
+        texts = {name: (source / name).read_text(encoding="ascii") for name in (*SERVER_FILES, AUTHORITY_FILE)}
+        authority, shown = texts[AUTHORITY_FILE], texts[SERVER_FILES[0]]
         # It shows its authority, which hosts that join know by its SHA-256 alone.
-        authority, shown = ((server / name).read_text(encoding="ascii") for name in (AUTHORITY_FILE, SERVER_FILES[0]))
         if authority.strip() not in shown:
-            self._write(server / SERVER_FILES[0], shown.rstrip() + "\n" + authority)
+            texts[SERVER_FILES[0]] = shown.rstrip() + "\n" + authority
+        for host in servers:
+            folder = self._folder(self._path / host)
+            for name, text in texts.items():
+                self._write(folder / name, text)
+        return authority
+
+    def _write_server(self, host: str, options: ClusterOptions, *, has_tls: bool) -> None:
+        """Writes the configuration of a server. Everybody was let in before."""
+        server = self._folder(self._path / host)
         certificate, key = (json.dumps(str(server / name)) for name in SERVER_FILES)
+        files = f"cert_file: {certificate}, key_file: {key}"
         # Else a client that was told to speak TLS would begin in the clear.
-        files = f"cert_file: {certificate}, key_file: {key}, handshake_first: true"
-        return authority, f"tls {{ {files} }}\n"
+        more = f"tls {{ {files}, handshake_first: true }}\n" if has_tls else ""
+        more += f"http: {json.dumps(options.health)}\n" if options.health else ""
+        if len(options.servers) > 1:
+            trusted = f"ca_file: {json.dumps(str(server / AUTHORITY_FILE))}"
+            more += self._routes(options.servers, f"  tls {{ {files}, {trusted}, timeout: 10 }}\n" if has_tls else "")
+        text = nats_configuration(server / "store", options.listen, self._proofs.server_part(server), more, name=host)
+        self._write(server / "nats.conf", text)
 
     def _write_authority(self, folder: Path, authority: str) -> dict[str, str]:
         """Writes the authority where there is one, and returns the setting that names it."""
@@ -177,8 +185,8 @@ class ClusterFolder:
         self._write(folder / _ACCOUNT_AUTHORITY, msgspec.json.encode(keys).decode() + "\n")
         return {"authority_file": str(folder / _ACCOUNT_AUTHORITY)}
 
-    def _routes(self, servers: Sequence[str]) -> str:
-        """How the servers of a cluster find each other, and know that it is one of them."""
+    def _routes(self, servers: Sequence[str], tls: str) -> str:
+        """Says how the servers of a cluster find each other, and know that it is one of them."""
         file = self._folder(self._path / servers[0]) / "routes"
         password = self._files.secret(file, "routes")
         _give_to_owner_of_folder(file)
@@ -188,7 +196,7 @@ class ClusterFolder:
   listen: "0.0.0.0:{_ROUTES_PORT}"
   authorization {{ user: routes, password: {json.dumps(password)} }}
   routes: {json.dumps(routes)}
-}}
+{tls}}}
 """
 
     def _known_or_new(self, folder: Path, wanted: Sequence[str]) -> Iterator[Path]:

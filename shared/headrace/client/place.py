@@ -75,8 +75,9 @@ def find_place(
         url = environment.get("HEADRACE_NATS_URL", "")
         credential_file = credential_file or environment.get("HEADRACE_CREDENTIAL_FILE")
         ca_file = ca_file or environment.get("HEADRACE_CA_FILE")
+    traces = _traces_in(environment)
     if url:
-        tree, traces = wanted or TreeName("default"), _traces_in(environment)
+        tree = wanted or TreeName("default")
         return Place(url, str(credential_file or ""), str(ca_file or ""), tree, where=url, traces=traces)
     if state is None and not environment.get("HEADRACE_STATE"):
         kept = KeptPlaces(environment)
@@ -95,7 +96,7 @@ def find_place(
         ca_file=str(ca_file or (authority if authority.exists() else "")),
         tree=wanted or endpoint.tree,
         where=str(folder),
-        traces=endpoint.traces,
+        traces=traces if traces.endpoint or traces.folder else endpoint.traces,
         user=endpoint.user,
     )
 

@@ -110,6 +110,14 @@ def test_an_address_wins_over_the_state_folder() -> None:
     assert (place.url, place.credential_file) == ("nats://far:1", "/c")
 
 
+def test_spans_go_where_the_environment_says_else_where_the_folder_says(tmp_path: Path) -> None:
+    (tmp_path / "endpoint.json").write_text('{"url": "nats://far:1", "traces": {"folder": "/traces"}}')
+
+    assert find_place(state=tmp_path, environment={}).traces.folder == "/traces"
+    chosen = find_place(state=tmp_path, environment={"HEADRACE_TRACE_ENDPOINT": "http://collector:4318"}).traces
+    assert (chosen.endpoint, chosen.folder) == ("http://collector:4318", "")
+
+
 def test_operation_ids_are_legal_and_sort_by_age() -> None:
     older, newer = new_operation_id(HandClock(1_700_000_000_999)), new_operation_id(HandClock(1_700_000_001_000))
 
