@@ -43,7 +43,7 @@ def spans_in_jaeger(stack: Stack, trace: str) -> set[tuple[str, str, str]]:
 def test_one_trace_leads_from_the_command_outside_to_the_process(stack: Stack, host: Path) -> None:
     stack.headrace("run", "--id", "followed", "--node-filter", "outside", "--wait", "--", "true", cwd=host)
     told = json.loads(stack.headrace("op", "get", "followed", "--json"))
-    trace = told["spec"]["trace"].split("-")[1]
+    trace = told["operation"]["spec"]["trace"].split("-")[1]
     found: set[tuple[str, str, str]] = set()
     # Spans travel in batches, and nobody tells when they are all there.
     deadline_s = time.monotonic() + 60
