@@ -25,7 +25,7 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.logs import AskLogReader
-from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
+from headrace.wire.refusals import BadRequest, Busy, NotFound, NotReady, NotRecorded
 from headrace.wire.rights import GetRights
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
@@ -200,7 +200,7 @@ class AdmissionService:
         """The handler of requests that only read."""
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
-            return question(self.engine.state, request)
+            return await self._if_not_missed(question(self.engine.state, request))
 
         return handle
 
@@ -208,7 +208,7 @@ class AdmissionService:
         """The same where the answer depends on who asks."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
-            return question(self.engine.state, request, caller.name)
+            return await self._if_not_missed(question(self.engine.state, request, caller.name))
 
         return handle
 
@@ -288,12 +288,12 @@ class AdmissionService:
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
         # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.
-        await self._checkpointing.open.wait()
+        await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
         try:
-            return await history_page(self._event_log, self.engine.state, request)
+            return await self._if_not_missed(await history_page(self._event_log, self.engine.state, request))
         except (BusError, BadMessage) as error:
             return NotReady(f"the log cannot be read: {error}")
 
@@ -304,7 +304,7 @@ class AdmissionService:
         busy = self._busy()
         if busy is not None:
             return busy
-        await self._checkpointing.open.wait()
+        await self._checkpointing.until_open()
         began_s = self._runtime.clock.steady_s()
         # From the decision to the recorder's queue nothing may wait: that is the order of the log.
         try:
@@ -313,16 +313,17 @@ class AdmissionService:
         except HalfDecided as error:
             raise Deposed(f"{error} ({error.__cause__!r})") from error
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
-            if decision.effects:
-                await self._recorder.record(decision.effects)
-            else:
-                await self._recorder.flush()
+            await (self._recorder.record(decision.effects) if decision.effects else self._recorder.flush())
             return decision.answer
         waited_ms = int((self._runtime.clock.steady_s() - began_s) * 1000)
         return NotRecorded(waited_ms=waited_ms, why=self._recorder.appender.why_waiting)
 
+    async def _if_not_missed(self, answer: msgspec.Struct) -> msgspec.Struct:
+        """Answers that something is not known only once it is sure that no successor has recorded it."""
+        return await self._after_flush(answer) if isinstance(answer, NotFound) else answer
+
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Answers when everything that was decided before is durable."""
+        """Answers when everything that was decided before is durable, and nobody else writes the log."""
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             await self._recorder.flush()
             return answer
@@ -374,7 +375,7 @@ class AdmissionService:
     async def _keep_rules(self) -> None:
         while True:
             await self._pools.wait_for_change()
-            await self._checkpointing.open.wait()
+            await self._checkpointing.until_open()
             self._take_rules()
 
     async def _lose_gone_allocators(self) -> None:
@@ -383,7 +384,7 @@ class AdmissionService:
             await anyio.sleep(_LOOK_AT_ALLOCATORS_S)
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
-                    await self._checkpointing.open.wait()
+                    await self._checkpointing.until_open()
                     self._log.error(
                         "allocator gone, what its tree had of operations of several trees is lost", tree=tree
                     )
@@ -392,6 +393,6 @@ class AdmissionService:
     async def _scan_queues(self) -> None:
         while True:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
-            await self._checkpointing.open.wait()
+            await self._checkpointing.until_open()
             self._take_rules()
             self._recorder.note(self.engine.on_scan(self._shell.moment()).effects)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from enum import Enum
 
 import anyio
@@ -141,7 +141,7 @@ def decode(data: bytes) -> tuple[int, list[bytes]]:
     return msgspec.msgpack.decode(data, type=tuple[int, list[bytes]])
 
 
-def an_appender(log: TreacherousLog) -> GroupAppender:
+def an_appender(log: TreacherousLog, on_durable: Callable[[list[bytes], int], None] | None = None) -> GroupAppender:
     return GroupAppender(
         log,
         encode=lambda events: msgspec.msgpack.encode((1, events)),
@@ -149,6 +149,7 @@ def an_appender(log: TreacherousLog) -> GroupAppender:
         term_of=lambda data: decode(data)[0],
         last=0,
         clock=lambda: 5.0,
+        on_durable=on_durable,
     )
 
 
@@ -387,7 +388,6 @@ async def test_a_log_that_leaves_a_question_unanswered_is_asked_again(monkeypatc
 async def test_flush_waits_for_all_that_was_appended_before() -> None:
     log = TreacherousLog([Fate.ANSWER_LOST, Fate.LOST_ON_THE_WAY], [True, True])
     appender = an_appender(log)
-    await appender.flush()
     async with anyio.create_task_group() as tasks:
         for number in range(5):
             tasks.start_soon(appender.append, [str(number).encode()])
@@ -397,3 +397,59 @@ async def test_flush_waits_for_all_that_was_appended_before() -> None:
         await appender.flush()
         assert log.events() == [b"0", b"1", b"2", b"3", b"4"]
         tasks.cancel_scope.cancel()
+
+
+async def test_flush_adds_nothing_to_the_log_and_waits_until_it_can_be_read() -> None:
+    log = TreacherousLog([], [True, True, True])
+    told: list[int] = []
+    appender = an_appender(log, on_durable=lambda _, sequence: told.append(sequence))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(appender.run)
+        for _ in range(2):
+            await appender.flush()
+        assert await appender.append([b"a"]) == 1
+        await appender.flush()
+        tasks.cancel_scope.cancel()
+
+    assert not next(log._unreadable, False)
+    assert (log.events(), told, appender.entries) == ([b"a"], [1], 1)
+
+
+async def test_many_who_flush_at_once_need_two_looks() -> None:
+    looks = 0
+
+    class Counted(TreacherousLog):
+        async def bounds(self) -> tuple[int, int]:
+            nonlocal looks
+            looks += 1
+            await asyncio.sleep(0)
+            return await super().bounds()
+
+    appender = an_appender(Counted([], []))
+    async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as flushes:
+            tasks.start_soon(appender.run)
+            for _ in range(500):
+                flushes.start_soon(appender.flush)
+        tasks.cancel_scope.cancel()
+
+    assert looks <= 2
+
+
+async def test_who_was_succeeded_notices_that_when_it_flushes() -> None:
+    """What needs no entry of the log would be answered from before, until the next event."""
+    log = TreacherousLog([], [])
+    appender = an_appender(log)
+    async with anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            with pytest.raises(AppenderFenced):
+                await appender.run()
+
+        tasks.start_soon(run)
+        assert await appender.append([b"a"]) == 1
+        await appender.flush()
+        log.entries.append(usurper())
+        for _ in range(2):
+            with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, ours is 1"):
+                await appender.flush()

@@ -208,6 +208,29 @@ async def test_group_commit_goes_on_after_the_kill_of_the_server_and_loses_or_do
             assert all(str(number).encode() in entries[sequence][1] for number, sequence in sequences.items())
 
 
+async def test_a_writer_that_flushes_hears_that_a_higher_term_has_written(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="old") as old, connect([server.url], name="new") as new:
+        first = an_appender(await old.log(word, f"{word}.log"), term=1, last=0)
+
+        async def run_first() -> None:
+            with pytest.raises(AppenderFenced):
+                await first.run()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_first)
+            await first.flush()
+            assert await first.append([b"a"]) == 1
+            await first.flush()
+            second = an_appender(await new.log(word, f"{word}.log"), term=2, last=1)
+            tasks.start_soon(second.run)
+            assert await second.append([b"b"]) == 2
+            await second.flush()
+
+            with pytest.raises(AppenderFenced, match="term 2, ours is 1"):
+                await first.flush()
+            tasks.cancel_scope.cancel()
+
+
 async def test_a_writer_steps_down_when_a_higher_term_has_written(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="old") as old, connect([server.url], name="new") as new:
         first = an_appender(await old.log(word, f"{word}.log"), term=1, last=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,17 +10,19 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.bus import RequestTimeout
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import TreeOptions, read_tree
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
-from headrace.wire.ledger import Attach
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.ledger import Attach, Released, ReportedEnd, ReportEnds
 from headrace.wire.log import Published
 from headrace.wire.nodes import ChangedNode, ChangeNode, NodeChange, NodeRecord
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
-from headrace.wire.refusals import Busy, NotRecorded, Refusal
+from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, decode_answer
 from tests.simulation.bus import SimulatedBus, connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.world import World, a_pool, a_spec, everything_by_seed
@@ -144,6 +147,18 @@ def test_a_checkpoint_that_its_bucket_loses_is_written_again_before_anybody_need
     in_world(course)
 
 
+def test_a_request_that_finds_no_checkpoint_being_cut_is_decided_in_the_same_turn() -> None:
+    """It would otherwise be decided while the checkpoint waits for what is in flight, which then holds what the log does not."""
+
+    async def course(world: World) -> None:
+        shell: Any = world.shells[world.process("admission.a")]
+        service = shell._figures.__self__
+        with pytest.raises(StopIteration):
+            service._checkpointing.until_open().send(None)
+
+    in_world(course)
+
+
 async def create_pool(world: World, name: str) -> None:
     async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
         await world._insist(bus, "pool.change", ChangePools([Create(PoolName(name))], TREE), PoolPlan)
@@ -249,13 +264,69 @@ def test_a_leader_that_wakes_beside_its_successor_tells_nobody_what_was() -> Non
             await world._insist(bus, "op.start", start_of("operation-1", "0.1"), wire.StartAnswer)
             world.server.cut.add((world.process("admission.b"), "from"))
             world.thaw("admission.a")
-            answers.append(
-                await world._ask(bus, "op.get", wire.GetOperation(OperationId("operation-1")), wire.OperationView)
-            )
+            answers.append(await world._ask(bus, "op.get", get_of("operation-1"), wire.OperationView))
 
     in_world(course)
 
     assert answers == [None]
+
+
+async def with_admission_succeeded(world: World, bus: SimulatedBus) -> None:
+    """An operation that the second admission accepted while the first was frozen, which now wakes; neither hears who leads."""
+    world.start_service("admission", "b")
+    await anyio.sleep(3)
+    world.freeze("admission.a")
+    await anyio.sleep(6)
+    await world._insist(bus, "op.start", start_of("operation-1", "0.1"), wire.StartAnswer)
+    world.freeze("admission.b")
+    world.thaw("admission.a")
+
+
+END = JobEnd(OperationId("operation-1"), 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_"),
+    [
+        ("report", ReportEnds(TREE, 1, [ReportedEnd(NodeName("n0"), END)])),
+        ("released", Released(TREE, 1, [END.operation])),
+    ],
+)
+def test_a_leader_that_wakes_takes_nothing_for_recorded_that_its_successor_has_to_hear(
+    verb: str, request_: msgspec.Struct
+) -> None:
+    """It knew nothing of the operation, so that it called the end of its job recorded, and the node forgot it."""
+    answers: list[bytes] = []
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            await with_admission_succeeded(world, bus)
+        async with connect_to(world.server, "allocator", subjects.inbox("service", "allocator")) as bus:
+            with contextlib.suppress(RequestTimeout):
+                answers.append(await bus.request(subjects.ledger(verb), encode(request_), timeout_s=3.0))
+
+    in_world(course)
+
+    assert answers == []
+
+
+def test_a_leader_that_wakes_says_of_nothing_that_it_is_not_known_while_the_log_cannot_be_read() -> None:
+    """It heard of no successor while the buckets were silent, and took that for proof that there is none."""
+    answers: list[object] = []
+
+    async def course(world: World) -> None:
+        async with connect_to(world.server, "person", subjects.inbox("user", "anna")) as bus:
+            world.server.deaf.add(world.process("admission.a"))
+            await with_admission_succeeded(world, bus)
+            for name in list(world._programs):
+                if name != "admission.a":
+                    world.freeze(name)
+            data = await bus.request(subjects.user("anna", "op.get"), encode(get_of("operation-1")), timeout_s=6.0)
+            answers.append(decode_answer(data, wire.OperationView))
+
+    in_world(course)
+
+    assert [type(answer) for answer in answers] == [NotReady]
 
 
 def test_a_new_life_of_an_agent_does_not_obey_an_allocator_that_wakes_beside_its_successor() -> None:
@@ -376,6 +447,10 @@ def start_of(name: str, seconds: str) -> wire.StartOperation:
     return wire.StartOperation(OperationId(name), a_spec("research", 1, ["work", seconds]))
 
 
+def get_of(name: str) -> wire.GetOperation:
+    return wire.GetOperation(OperationId(name))
+
+
 async def view_of(world: World, bus: SimulatedBus, name: str) -> wire.OperationView | None:
-    answer = await world._ask(bus, "op.get", wire.GetOperation(OperationId(name)), wire.OperationView)
+    answer = await world._ask(bus, "op.get", get_of(name), wire.OperationView)
     return answer if isinstance(answer, wire.OperationView) else None

@@ -47,8 +47,8 @@ class Checkpointing:
         self._store = store
         self._role = role
         #: Set while requests may be decided. A checkpoint is cut while it is not.
-        self.open = anyio.Event()
-        self.open.set()
+        self._open = anyio.Event()
+        self._open.set()
         self._turn = anyio.Lock()
         self._wanted = anyio.Event()
         #: Events and bytes that were recorded before the last one was cut.
@@ -68,6 +68,11 @@ class Checkpointing:
             with anyio.move_on_after(_LOOK_S):
                 await self._wanted.wait()
 
+    async def until_open(self) -> None:
+        """Returns once requests may be decided. Where they may now, it returns in the same turn: to wait for a set event would not."""
+        while not self._open.is_set():
+            await self._open.wait()
+
     def on_recorded(self) -> None:
         """Wants a checkpoint if enough was recorded since the last one."""
         events, size_bytes = self._recorder.recorded
@@ -81,13 +86,18 @@ class Checkpointing:
     async def write(self) -> None:
         """Cuts and saves the state, then lets the log forget what is covered and beyond its bounds."""
         async with self._turn:
-            self.open = anyio.Event()
+            self._open = anyio.Event()
             try:
-                await self._recorder.flush()
+                # Nobody's request waits longer for a checkpoint than for the log.
+                with anyio.fail_after(self._settings.answer_deadline_ms / 1000):
+                    await self._recorder.flush()
                 checkpoint = Checkpoint(self._state)
                 self._at_cut = self._recorder.recorded
+            except (BusError, TimeoutError) as error:
+                logger().info("checkpoint not cut", error=str(error) or self._recorder.appender.why_waiting)
+                return
             finally:
-                self.open.set()
+                self._open.set()
             with closing(checkpoint):
                 await self._save(checkpoint)
 

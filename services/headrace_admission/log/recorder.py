@@ -78,10 +78,8 @@ class Recorder:
         self._number = 0
         #: Events that are not durable, in the order of the decisions.
         self._waiting: deque[Event] = deque()
-        self._decided = 0
         self._durable_count = 0
         self._durable_bytes = 0
-        self._progress = anyio.Event()
         #: Durable and to be published.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
@@ -115,10 +113,8 @@ class Recorder:
         self.appender.add(self._taken(events))
 
     async def flush(self) -> None:
-        """Returns when everything that was decided before is durable."""
-        target = self._decided
-        while self._durable_count < target:
-            await self._progress.wait()
+        """Returns when everything that was decided before is durable, and no other term has recorded anything behind it."""
+        await self.appender.flush()
 
     async def publish(self) -> None:
         """Publishes durable events until cancelled."""
@@ -151,7 +147,6 @@ class Recorder:
     def _taken(self, events: Sequence[Event]) -> list[bytes]:
         encoded = [encode_event(event) for event in events]
         self._waiting.extend(events)
-        self._decided += len(events)
         return encoded
 
     def _encode(self, events: list[bytes]) -> bytes:
@@ -163,8 +158,6 @@ class Recorder:
         self._sequence = sequence
         self._durable_count += len(events)
         self._durable_bytes += sum(map(len, encoded))
-        progress, self._progress = self._progress, anyio.Event()
-        progress.set()
         self._on_durable(events, sequence)
         self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events, self._announced))
         self._publish_wanted.set()

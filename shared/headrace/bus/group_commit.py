@@ -3,12 +3,14 @@
 The expected last sequence is the fence and the only one: predictions of several appends in flight were tried and let a former
 writer's entry in behind its successor's. Whatever answer is lost, the log itself says what happened: the entry after the last one
 that is known to be ours is either not there (send the same again), or exactly what was sent (go on), or another's (step down).
+What is answered without an entry of its own has the same fence: `flush` looks behind the last one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import anyio
 import anyio.lowlevel
@@ -45,7 +47,7 @@ class AppenderFenced(BusError):
 
 
 class _Waiting:
-    """Events of one call that travel together, and whoever waits for them."""
+    """Events of one call that travel together, and whoever waits for them. A flush has none."""
 
     def __init__(self, events: list[bytes], since_s: float) -> None:
         self.events = events
@@ -138,9 +140,7 @@ class GroupAppender:
         """
         items = self._add(events)
         for item in items:
-            await item.done.wait()
-            if item.error is not None:
-                raise item.error
+            await _end_of(item)
         return items[-1].sequence if items else self._last
 
     def add(self, events: Sequence[bytes]) -> None:
@@ -162,13 +162,16 @@ class GroupAppender:
         return items
 
     async def flush(self) -> None:
-        """Returns when everything appended so far is durable. Raises as `append` does."""
-        newest = self._queue[-1] if self._queue else self._sent[-1] if self._sent else None
-        if newest is None:
-            return
-        await newest.done.wait()
-        if newest.error is not None:
-            raise newest.error
+        """Returns when everything appended so far is durable, and nobody else has written behind it. Raises as `append` does.
+
+        Without that a writer that was succeeded would not notice it before its next event.
+        """
+        if self._end is not None:
+            raise self._end
+        if not self._queue or self._queue[-1].events:
+            self._queue.append(_Waiting([], self._clock()))
+            self._wake.set()
+        await _end_of(self._queue[-1])
 
     async def run(self) -> None:
         """Appends until cancelled. Raises `AppenderFenced`, or `BusClosed` when the bus is gone for good."""
@@ -179,8 +182,12 @@ class GroupAppender:
                     self._wake = anyio.Event()
                     await self._wake.wait()
                 self._take_group()
-                sequence = await self._commit(self._encode([e for item in self._sent for e in item.events]))
-                await self._tell(self._finish(sequence))
+                events = [event for item in self._sent for event in item.events]
+                if events:
+                    self._last = await self._commit(self._encode(events))
+                else:
+                    await self._look_for(None, chain((0.0,), _pauses()))
+                await self._tell(self._finish(events))
         except BusError as error:
             end = error
             raise
@@ -200,18 +207,17 @@ class GroupAppender:
             size_bytes += item.size_bytes
             self._sent.append(item)
 
-    def _finish(self, sequence: int) -> list[_Waiting]:
-        self._last = sequence
+    def _finish(self, events: list[bytes]) -> list[_Waiting]:
         self.trouble = ""
-        self.entries += 1
         sent, self._sent = self._sent, []
-        events = [event for item in sent for event in item.events]
-        self.events += len(events)
-        self._waiting -= len(events)
-        if self._on_durable is not None:
-            self._on_durable(events, sequence)
+        if events:
+            self.entries += 1
+            self.events += len(events)
+            self._waiting -= len(events)
+            if self._on_durable is not None:
+                self._on_durable(events, self._last)
         for item in sent:
-            item.sequence = sequence
+            item.sequence = self._last
         return sent
 
     async def _tell(self, durable: list[_Waiting]) -> None:
@@ -226,7 +232,7 @@ class GroupAppender:
                 item.done.set()
 
     async def _commit(self, entry: bytes) -> int:
-        retry_s = _FIRST_RETRY_S
+        pauses_s = _pauses()
         while True:
             try:
                 return await self._log.append(entry, expected_last=self._last, timeout_s=self._append_timeout_s)
@@ -234,24 +240,26 @@ class GroupAppender:
                 self.doubts += 1
                 self.trouble = str(error)
                 self._report("append in doubt", error)
-            found: bool | None = None
-            while found is None:
-                await anyio.sleep(retry_s)
-                retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
-                try:
-                    with anyio.fail_after(_READ_TIMEOUT_S):
-                        found = await self._is_in_log(entry)
-                except TimeoutError:
-                    self._report("log cannot be read", AppendUnknown("no answer"))
-                except (BusClosed, AppenderFenced, PermissionRefused):
-                    raise
-                except BusError as error:
-                    self._report("log cannot be read", error)
-            if found:
+            if await self._look_for(entry, pauses_s):
                 return self._last + 1
             self.resent += 1
 
-    async def _is_in_log(self, entry: bytes) -> bool:
+    async def _look_for(self, entry: bytes | None, pauses_s: Iterable[float]) -> bool:
+        """Reads behind our last entry as soon as the log can be read. True if `entry` is there, False if nothing is."""
+        for pause_s in pauses_s:
+            await anyio.sleep(pause_s)
+            try:
+                with anyio.fail_after(_READ_TIMEOUT_S):
+                    return await self._is_in_log(entry)
+            except TimeoutError:
+                self._report("log cannot be read", AppendUnknown("no answer"))
+            except (BusClosed, AppenderFenced, PermissionRefused):
+                raise
+            except BusError as error:
+                self._report("log cannot be read", error)
+        raise AssertionError("pauses come to no end")
+
+    async def _is_in_log(self, entry: bytes | None) -> bool:
         """True if `entry` stands next behind our last one, False if nothing does. Raises `AppenderFenced` if another term's does.
 
         An entry without a term is no appender's: somebody without the right wrote it. It is passed over and alarmed.
@@ -261,6 +269,8 @@ class GroupAppender:
             raise AppenderFenced(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
         if first > self._last + 1:
             raise AppenderFenced(f"the log went on behind {self._last} and has forgotten how")
+        if last == self._last:
+            return False
         async for found in self._log.read(self._last):
             if found.data == entry:
                 return True
@@ -276,6 +286,20 @@ class GroupAppender:
     def _report(self, what: str, error: BusError) -> None:
         if self._throttle.due(what):
             logger().warning(what, last=self._last, waiting=self.waiting, error=str(error))
+
+
+async def _end_of(item: _Waiting) -> None:
+    await item.done.wait()
+    if item.error is not None:
+        raise item.error
+
+
+def _pauses() -> Iterator[float]:
+    """Yields longer and longer seconds."""
+    pause_s = _FIRST_RETRY_S
+    while True:
+        yield pause_s
+        pause_s = min(_LONGEST_RETRY_S, 2 * pause_s)
 
 
 def _split(events: Sequence[bytes]) -> list[list[bytes]]:
