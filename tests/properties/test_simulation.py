@@ -14,7 +14,14 @@ import anyio
 import psutil
 import pytest
 
-from tests.simulation.faults import Fault, freeze_an_agent, kill_a_runner, lose_an_agent
+from tests.simulation.faults import (
+    Fault,
+    freeze_an_agent,
+    kill_a_runner,
+    lose_a_host,
+    lose_an_agent,
+    lose_the_leader,
+)
 from tests.simulation.hosts import Host
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.planted import PLANTED
@@ -131,6 +138,31 @@ def test_an_agent_does_not_go_away_while_a_runner_must_be_started(fault: Fault) 
         return world.log
 
     assert run_virtually(1, course) == []
+
+
+def test_streams_answer_again_when_the_loss_of_their_leader_is_over() -> None:
+    """A world was called healed in which nothing could start for nine seconds more."""
+
+    async def course(loop: VirtualLoop) -> bool:
+        world = World(loop)
+        await lose_the_leader(world)
+        return world.server.has_leader
+
+    assert run_virtually(1, course)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_power_comes_back_to_a_machine_unless_it_was_given_up_meanwhile(is_gone: bool) -> None:
+    async def course(loop: VirtualLoop) -> bool:
+        world = World(loop)
+        host = world.hosts["n0"] = Host("n0", 1, loop, world.truth)
+        world.start("agent.n0", lambda _: anyio.sleep_forever())
+        if is_gone:
+            world.gone["n0"] = "n0"
+        await lose_a_host(world)
+        return host.is_on
+
+    assert run_virtually(1, course) != is_gone
 
 
 @pytest.mark.long

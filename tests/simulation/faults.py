@@ -194,8 +194,9 @@ async def lose_a_host(world: World) -> None:
     world.note(f"{name} loses its power")
     world.switch_off(name)
     await anyio.sleep(min(world.random.choice((1.0, 8.0, 30.0)), world.length.longest_away_s))
-    world.note(f"{name} has its power back")
-    world.switch_on(name)
+    if name not in world.gone:
+        world.note(f"{name} has its power back")
+        world.switch_on(name)
 
 
 async def take_a_name(world: World) -> None:
@@ -294,9 +295,12 @@ async def crash_the_server(world: World) -> None:
 
 
 async def lose_the_leader(world: World) -> None:
-    """Streams and buckets answer nobody for 9 s."""
+    """Streams and buckets answer nobody for a while."""
     world.note("no leader")
-    world.server.lose_leader(world.random.choice((2.0, 9.0)))
+    seconds = world.random.choice((2.0, 9.0))
+    world.server.lose_leader(seconds)
+    # As all faults it ends before the world is healed, from when on everything must come true within a time.
+    await anyio.sleep(seconds)
 
 
 async def cut_a_node_off(world: World) -> None:
