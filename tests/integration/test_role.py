@@ -254,6 +254,30 @@ async def test_who_regains_a_lost_lease_ends_if_another_one_took_a_term_meanwhil
         await regained(taken=True)
 
 
+def test_who_was_succeeded_while_the_bucket_lost_its_newest_writes_does_not_renew_what_its_successor_wrote() -> None:
+    """Its successor's record had the very revision of its own, and it led on in a term that nobody heard any more."""
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "a") as a, connect_to(server, "b") as b, anyio.create_task_group() as tasks:
+            first, second = Process(a, "a", []), Process(b, "b", [])
+            tasks.start_soon(first.run)
+            await eventually(lambda: first.leads)
+            leases = server.store.bucket(subjects.LEASES_BUCKET, 1)
+            renewed = leases.last_sequence
+            await eventually(lambda: leases.last_sequence > renewed)
+            server.crash()
+            leases.roll_back(1)
+            server.start()
+            await eventually(lambda: b.connected)
+            tasks.start_soon(second.run)
+            await eventually(lambda: second.leads)
+            await anyio.sleep(LEASE_S * 5)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="b holds the lease"), flatten_subgroups=True):
+        run_virtually(1, world)
+
+
 @on_both_worlds
 async def test_terms_survive_a_lost_bucket_by_peers_and_records_and_do_not_jump(world: World) -> None:
     async with world.connect("a") as a, world.connect("peer") as peer:

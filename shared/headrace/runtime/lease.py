@@ -106,15 +106,24 @@ class Lease:
         """Has the term written with each renewal from now on."""
         self._record = msgspec.structs.replace(self._record, term=term)
 
-    async def keep(self, on_lost: Callable[[str], None], on_regained: Callable[[], None]) -> None:
+    async def keep(
+        self, on_lost: Callable[[str], None], on_regained: Callable[[], None], reconnects: Callable[[], int]
+    ) -> None:
         """Renews the lease until cancelled or lost. `on_lost` hears who has it then.
 
-        `on_regained` is called where the bucket had lost our record: somebody may have led meanwhile.
+        `on_regained` is called where the bucket had lost our record: somebody may have led meanwhile. After each of the
+        `reconnects` the bucket is read: one that lost its newest writes gives their revisions again, perhaps to another process.
         """
+        read_after = reconnects()
         while True:
             await anyio.sleep(self._lease_s / _RENEWALS)
+            connection = reconnects()
             try:
-                await self._write(self._revision)
+                if connection == read_after:
+                    await self._write(self._revision)
+                elif not await self._renew_as_read(on_lost):
+                    return
+                read_after = connection
             except WrongRevision:
                 if not await self._is_still_ours(on_lost):
                     return
@@ -150,16 +159,21 @@ class Lease:
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
         """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""
         try:
-            entry = await self._bucket.get(self._role)
-            record = _record_of(entry)
-            if entry is not None and record is not None and record.life != self._record.life:
-                on_lost(f"{record.instance} holds the lease of {self._role}")
-                return False
-            await self._write(entry.revision if entry else 0)
+            return await self._renew_as_read(on_lost)
         except WrongRevision:
             return True
         except BusError as error:
             logger().info("lease not read", role=self._role, error=str(error))
+            return True
+
+    async def _renew_as_read(self, on_lost: Callable[[str], None]) -> bool:
+        """Reads the lease and renews it. False if another process has it, of which `on_lost` hears."""
+        entry = await self._bucket.get(self._role)
+        record = _record_of(entry)
+        if entry is not None and record is not None and record.life != self._record.life:
+            on_lost(f"{record.instance} holds the lease of {self._role}")
+            return False
+        await self._write(entry.revision if entry else 0)
         return True
 
 

@@ -186,7 +186,7 @@ async def lead(
         return
     async with anyio.create_task_group() as tasks:
         role = Role(name, 0, deposition, lease)
-        tasks.start_soon(lease.keep, deposition.depose, role.doubt)
+        tasks.start_soon(lease.keep, deposition.depose, role.doubt, lambda: bus.statistics()["reconnects"])
         term = role.term = await take_term(bus, name, recorded=await recorded() if recorded is not None else 0)
         terms.see(name, term)
         lease.note_term(term)
