@@ -9,7 +9,9 @@ import pytest
 
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
-from headrace.wire.snapshots import PreemptionPriority
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
@@ -17,6 +19,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from tests.reference.choosing import may_come_next
 from tests.reference.preemption import Judgement, judge
 from tests.support.effort import seeds
 from tests.support.random_orders import RandomTree
@@ -100,6 +103,56 @@ def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
         for _ in range(4):
             report(tree, random.choice(list(tree.nodes)))
     assert compared > TREES
+
+
+class DeepTree(RandomTree):
+    """Pools up to four levels deep, graceful and suspended operations, and demands that are nearly covered."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.depth = 4
+
+    def an_operation(self, name: str) -> LiveOperation:
+        live = super().an_operation(name)
+        mode = self.random.choice([PreemptionMode.NORMAL] * 4 + [PreemptionMode.GRACEFUL])
+        spec = msgspec.structs.replace(live.spec, preemption_mode=mode)
+        return msgspec.structs.replace(live, spec=spec, suspended=self.random.random() < 0.1)
+
+    def an_item(self, kind: ElementKind, name: str, parent: str) -> ShareItem:
+        item = super().an_item(kind, name, parent)
+        fair, random = item.fair_share.total, self.random
+        nearly = tuple(share * random.choice([1.0, 1.0, 1.2]) for share in fair)
+        return msgspec.structs.replace(
+            item,
+            demand_share=nearly if random.random() < 0.3 else item.demand_share,
+            schedulable=random.random() < 0.9,
+            scheduling_status=random.choice(list(SchedulingStatus)),
+        )
+
+
+@pytest.mark.parametrize("seed", seeds(2, 100))
+def test_always_whoever_comes_next_by_the_specification(seed: int) -> None:
+    random = Random(seed)
+    chosen = 0
+    for _ in range(TREES):
+        tree = DeepTree(random)
+        for step in range(3):
+            for node in tree.nodes:
+                overlay = tree.overlay(node)
+                for passes in (False, True):
+                    overlay.pass_limits(passes)
+                    for priority in (None, PreemptionPriority.NORMAL, PreemptionPriority.AGGRESSIVE):
+                        room = overlay.room + Resources(1, random.choice([0, 100]), 1, 2**31)
+                        found = next_in_line(overlay, room, priority)
+                        expected = may_come_next(overlay, room, priority)
+                        assert expected == set() if found is None else found.id in expected
+                        if found is not None and not passes and overlay.room.dominates(found.spec.resources):
+                            overlay.use(found, found.spec.resources, 1)
+                            chosen += 1
+            tree.beat(random.choice(list(tree.nodes)))
+            if step == 1:
+                tree.change_shares()
+    assert chosen > TREES
 
 
 @pytest.mark.parametrize("seed", seeds(10, 120))
