@@ -47,6 +47,8 @@ _PATIENCE_S = 600.0
 #: With no job that ends: no answer has changed anything for so long, or it is as it is.
 _SETTLE_S = 8.0
 _LONGEST_SETTLE_S = 60.0
+#: Under load nodes are told to come later, and sooner again by a twentieth each second.
+_LONGEST_STRETCHED_S = 120.0
 
 
 class Bench:
@@ -72,6 +74,7 @@ class Bench:
                 await self._fleet.connect()
                 background = [tasks.create_task(job) for job in (self._fleet.run(), shares.run(), self._watch())]
                 await self._bring_up(user)
+                await self._settle(bus)
                 changing = tasks.create_task(change_shares(user, self._pools))
                 await self._measure(bus, shares)
                 await self._recover()
@@ -120,6 +123,16 @@ class Bench:
             ),
         )
         fleet.let_first_jobs_end()
+
+    async def _settle(self, bus: Bus) -> None:
+        """Waits until heartbeats come as often as without the load of the first jobs, or for long."""
+        began_s = time.monotonic()
+        while True:
+            stretch = (await figures_of(bus)).get("allocator", {}).get("pace_stretch", 1.0)
+            self._say(f"heartbeats come at a pace that is {stretch:.1f} times as long as without load")
+            if stretch == 1.0 or time.monotonic() - began_s > _LONGEST_STRETCHED_S:
+                return
+            await asyncio.sleep(5)
 
     async def _measure(self, bus: Bus, shares: ShareWatch) -> None:
         fleet = self._fleet
