@@ -53,6 +53,7 @@ from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
 from headrace_admission.files.archive_book import ArchiveRecord
+from headrace_admission.files.requests import HASH_BYTES
 from headrace_admission.nodes.keys import Token
 from headrace_fair_share.configuration.store import LARGEST_TREE_BYTES
 from tests.support.largest import admission, agent, allocator, fair_share
@@ -120,7 +121,7 @@ BUCKETS: Final[dict[str, Builder | type | int]] = {
     "LEASES_BUCKET": A_FEW_FIGURES,
     "NODES_BUCKET": NodeRecord,
     "NODE_LEASES_BUCKET": A_FEW_FIGURES,
-    "PIECES_BUCKET": PIECE_BYTES,
+    "PIECES_BUCKET": PIECE_BYTES + HASH_BYTES,
     "POOLS_BUCKET": LARGEST_TREE_BYTES,
     "TERMS_BUCKET": A_FEW_FIGURES,
     "VOLUMES_BUCKET": fair_share.advances,

@@ -6,6 +6,7 @@ So nothing starts with it meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -35,6 +36,8 @@ _AT_ONCE: Final = 8
 #: A node's tree is looked up so seldom.
 _TREE_HOLDS_S: Final = 10.0
 _RECORD: Final = "record"
+#: Before the data of each piece.
+HASH_BYTES: Final = 32
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
 
 
@@ -100,7 +103,7 @@ class FileRequests:
                 if new is not None:
                     await self._keep_record(key, new)
                 if request.data and request.piece in self._book.missing(key):
-                    await self._pieces.put(f"{key.text}.{request.piece}", request.data)
+                    await self._pieces.put(f"{key.text}.{request.piece}", _hash(request.data) + request.data)
                     whole = self._book.note_piece(key, request.piece)
                     if whole is not None:
                         await self._keep_record(key, whole)
@@ -128,11 +131,11 @@ class FileRequests:
         if entry is None:
             self._book.note_lost(key, request.piece)
             count = operation.spec.files.piece_count
-            return NotFound("kept piece of its files", f"{request.piece + 1} of {count}")
+            return NotFound("whole piece of its files in the store", f"{request.piece + 1} of {count}")
         return Piece(entry)
 
     async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:
-        """The bytes of a piece, None where they are lost, or their bucket. Raises `BusError`."""
+        """The bytes of a piece, None where they are lost or damaged, or their bucket is lost. Raises `BusError`."""
         try:
             entry = await self._pieces.get(f"{key.text}.{piece}")
         except BusError:
@@ -141,7 +144,9 @@ class FileRequests:
             except MissingStore:
                 return None
             raise
-        return entry.value if entry is not None else None
+        value = entry.value if entry is not None else b""
+        data = value[HASH_BYTES:]
+        return data if data and value[:HASH_BYTES] == _hash(data) else None
 
     async def _refusal_of_node(self, node: NodeName, operation: Operation) -> Refusal | None:
         if is_final(operation.state):
@@ -189,6 +194,10 @@ class FileRequests:
         await self._archives.purge(key.text)
         self._left_over.discard(key)
         logger().info("archive removed", user=key.user, archive=key.sha256)
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _records(entries: Mapping[str, Entry]) -> dict[ArchiveKey, ArchiveRecord]:

@@ -23,7 +23,6 @@ from headrace_agent.files.folders import OperationFolders
 from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault
 from headrace_agent.files.unpacking import UnusableArchive
 from headrace_agent.host.accounts import Accounts
-from headrace_agent.runner.host.accounts import NoAccount
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -58,7 +57,7 @@ class FilesFetcher:
                     account = self._accounts.account_of(order.user)
                     unpack = partial(self._folders.unpack, order.operation, path, account)
                     await anyio.to_thread.run_sync(unpack, abandon_on_cancel=True)
-            except (UnusableArchive, NoAccount) as error:
+            except UnusableArchive as error:
                 return FilesFailure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
             except OSError as error:
                 return FilesFailure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")

@@ -15,7 +15,7 @@ from typing import Final
 from headrace.errors import BadInput
 from headrace.ids import OperationId, operation_id
 from headrace_agent.files.unpacking import unpack
-from headrace_agent.runner.host.accounts import account_named
+from headrace_agent.runner.host.accounts import NoAccount, account_named
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 #: What is not whole, or on its way out. No operation is named so.
@@ -61,14 +61,16 @@ class OperationFolders:
                 os.unlink(path)
 
     def unpack(self, operation: OperationId, archive: str, account: str) -> None:
-        """Unpacks an archive, as the account's if one is named. Raises `UnusableArchive`, `NoAccount`, OSError."""
+        """Unpacks an archive, as the account's if one is named. Raises `UnusableArchive`, OSError."""
         new = f"{self.folder}/{_UNFINISHED}{operation}"
         _remove(new)
         os.mkdir(new, 0o700)
         try:
             unpack(archive, new)
             if account:
-                _give(new, account)
+                # The runner says why it starts nothing as one that is not there.
+                with suppress(NoAccount):
+                    _give(new, account)
             os.rename(new, f"{self.folder}/{operation}")
         except BaseException:
             _remove(new)
