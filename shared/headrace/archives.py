@@ -75,7 +75,8 @@ def _found(paths: Sequence[Path], place: str) -> dict[str, Path]:
     """The files and folders by their names in the archive."""
     found: dict[str, Path] = {}
     for given in paths:
-        pairs = _inside(given, "", place) if given.is_dir() else iter([(given.name, given.resolve())])
+        path = given.resolve()
+        pairs = _inside(path, "", place) if path.is_dir() else iter([(given.name, path)])
         for name, path in pairs:
             other = found.setdefault(name, path)
             if other != path and not (other.is_dir() and path.is_dir()):

@@ -143,7 +143,7 @@ def test_an_agent_that_is_killed_while_it_fetches_leaves_nothing(up: Up, tmp_pat
     assert "30000000 large" in up.run("op", "logs", operation).stdout
     (ran_on,) = {folder.parts[-4] for folder in folders(up, operation)} or {node}
     wait_logged(up, f"agent-{ran_on}.log", "files removed", operation)
-    up.wait_said(f"agent {node}.* ended .*SIGKILL")
+    up.wait_said(f"agent-{node} ended .*SIGKILL")
     while folders(up, ".unfinished-*"):
         up.run("service", "list")
 

@@ -10,15 +10,18 @@ from tests.support.headrace_up import Up
 
 __all__ = ["typed"]
 
+_STATUSES = {"# refused": 4, "# no usable command line": 2}
+
 
 def typed(up: Up, page: Path) -> dict[str, str]:
-    """Types what stands behind `$ headrace` in the page; what each command said. Those marked `# refused` must be."""
+    """Types what stands behind `$ headrace` in the page; what each command said. Those that are marked so must be refused."""
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL)
     said: dict[str, str] = {}
     for line in [line.removeprefix("$ headrace ") for block in blocks for line in block.splitlines()]:
         words = shlex.split(line.partition("#")[0])
         redirected = words.index(">") if ">" in words else len(words)
-        done = up.run(*words[:redirected], expect=4 if line.endswith("# refused") else 0)
+        expect = next((status for mark, status in _STATUSES.items() if line.endswith(mark)), 0)
+        done = up.run(*words[:redirected], expect=expect)
         if redirected < len(words):
             (up.state / words[redirected + 1]).write_text(done.stdout)
         said[line] = done.stdout + done.stderr

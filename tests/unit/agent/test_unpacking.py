@@ -77,12 +77,24 @@ def test_the_same_contents_give_the_same_bytes(project: Path, tmp_path: Path) ->
 
 def test_files_and_folders_go_together_under_their_names(project: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("x")
-    (project / "data" / "given").symlink_to(project / "work.sh")
+    (project / "data" / "latest").unlink()
+    (project / "data" / "latest").symlink_to("words")
 
-    packed = pack([tmp_path / "notes", project / "data" / "empty" / "..", project / "data" / "given"][::2])
+    (tmp_path / "named").symlink_to("notes")
 
-    assert sorted(path.name for path in unpacked(packed, tmp_path / "found").iterdir()) == ["given", "notes"]
-    assert (tmp_path / "found" / "given").read_text() == "#!/bin/sh\n", "a link that was named is what it leads to"
+    packed = pack(
+        [
+            tmp_path / "notes",
+            tmp_path / "named",
+            project / "data" / "empty",
+            project / "data",
+            project / "data" / "words",
+        ]
+    )
+
+    names = sorted(path.name for path in unpacked(packed, tmp_path / "found").iterdir())
+    assert names == ["empty", "latest", "named", "notes", "words"]
+    assert (tmp_path / "found" / "named").read_text() == "x", "a link that was named is what it leads to"
 
 
 def test_what_cannot_go_is_named(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
