@@ -52,7 +52,7 @@ from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.first_snapshots import FirstSnapshots
-from headrace_fair_share.history.keeping import HistoryKeeper
+from headrace_fair_share.history.keeping import HistoryKeeper, term_of_history
 from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks
@@ -72,7 +72,8 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
     service = FairShareService(runtime, tree, pools)
 
     async def recorded() -> Term:
-        return await term_of_clocks(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
+        clocks = await term_of_clocks(await runtime.bus.key_value(subjects.CLOCKS_BUCKET), tree)
+        return max(clocks, await term_of_history(runtime.bus, tree, runtime.settings.history_options()))
 
     async with service.followed():
         await runtime.lead(

@@ -26,12 +26,13 @@ from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.history.samples import Sampler
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.clocks import Ages
 from tests.support.fair_share import create_pool, remove_pool, set_pool
 from tests.support.nats_server import nats_server
-from tests.support.tree_services import TREE, live, running, small_world
+from tests.support.tree_services import TREE, a_bus, live, running, small_world
 
 SETTINGS = FairShareSettings(administrators="*")
 
@@ -139,6 +140,23 @@ async def test_pools_survive_a_restart_and_the_next_life_has_a_higher_term() -> 
 
     assert "/research" in world.shares.reader.items
     assert world.shares.reader.version.term == first.term + 1
+
+
+async def test_with_the_buckets_of_terms_leases_and_clocks_lost_the_next_term_is_above_that_of_the_history() -> None:
+    """Whoever heard the snapshots of before would take those of an equal term for older ones, and be deaf to them for good."""
+    with nats_server() as server:
+        async with small_world(server) as world, a_bus(server) as bus:
+            options = SETTINGS.history_options()
+            history = await bus.records(
+                subjects.history_stream(TREE),
+                subjects.history(TREE),
+                max_age_s=options.max_age_ms / 1000,
+                max_bytes=options.max_bytes,
+            )
+            await history.add(Sampler(TREE, options, 6).first(), timeout_s=10)
+            async with running(server, SETTINGS, serve):
+                await world.shares.until(lambda shares: shares.version.term > 0)
+    assert world.shares.reader.version.term == 7
 
 
 async def test_what_somebody_else_wrote_into_the_bucket_is_found_and_kept() -> None:

@@ -47,6 +47,16 @@ _JUST_BEFORE_MS = 1_000
 _READERS = 2
 
 
+async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> Term:
+    """The term that recorded last, 0 where nothing is recorded or the records are out of reach."""
+    try:
+        last = await (await _records_of(bus, tree, options)).last()
+    except BusError as error:
+        logger().info("no term of the history", tree=tree, error=str(error))
+        return 0
+    return _term_of(last.data)
+
+
 class HistoryKeeper:
     """Keeps the history of one tree, in one term of its fair_share."""
 
@@ -107,12 +117,7 @@ class HistoryKeeper:
     async def _open(self) -> FencedRecords:
         while True:
             try:
-                self._records = await self._bus.records(
-                    subjects.history_stream(self._tree),
-                    subjects.history(self._tree),
-                    max_age_s=self._options.max_age_ms / 1000,
-                    max_bytes=self._options.max_bytes,
-                )
+                self._records = await _records_of(self._bus, self._tree, self._options)
                 return FencedRecords(self._records, self._role.term, _term_of)
             except BusError as error:
                 logger().warning("the history of pools is not recorded", tree=self._tree, error=str(error))
@@ -197,6 +202,15 @@ class HistoryKeeper:
                     break
         self.unreadable += await anyio.to_thread.run_sync(_take, gathered, batch)
         return next_
+
+
+async def _records_of(bus: Bus, tree: TreeName, options: HistoryOptions) -> Records:
+    return await bus.records(
+        subjects.history_stream(tree),
+        subjects.history(tree),
+        max_age_s=options.max_age_ms / 1000,
+        max_bytes=options.max_bytes,
+    )
 
 
 def _term_of(data: bytes) -> Term:
