@@ -152,6 +152,8 @@ def _of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.floats(
                 lower, upper, allow_nan=False, exclude_min=info.gt is not None, exclude_max=info.lt is not None
             )
+        case msgspec.inspect.StrType(pattern=str(pattern)):
+            return st.from_regex(pattern)
         case msgspec.inspect.StrType():
             least_size = info.min_length or 0
             text = st.text("abcdefghij-0123456789", min_size=least_size, max_size=least_size + 8)

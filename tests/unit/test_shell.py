@@ -85,7 +85,7 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep_looking)
             await anyio.sleep(1.1)
-            loop.pass_time(0.4)  # something computes and lets nobody else run
+            loop.pass_time(0.65)  # something computes and lets nobody else run
             await anyio.sleep(1.0)
             tasks.cancel_scope.cancel()
 
@@ -94,7 +94,7 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
     longest, spread = pauses.figures()
     assert longest.value == pytest.approx(250.0)
     assert isinstance(spread.value, Histogram)
-    assert sum(spread.value.counts) == 9
+    assert sum(spread.value.counts) == 5
     assert spread.value.counts[spread.value.bounds.index(500.0)] == 1
 
 

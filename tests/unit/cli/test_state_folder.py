@@ -75,6 +75,7 @@ def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
         "node": "small",
         "state_folder": str(tmp_path / "agents" / "small"),
         "machine": "*",
+        "users": "agent",
         "credential_file": str(tmp_path / "proof"),
         "cpu": "0.5",
         "memory": "1G",

@@ -12,6 +12,7 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire import ledger
+from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
@@ -79,6 +80,7 @@ case("interrupt_signal", InterruptSignal.SIGUSR1)(job)
 case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
 case("trace", f"00-{'a' * 32}-{'b' * 16}-01")(job)
+case("files", Archive("a" * 64, size_bytes=1))(job)
 
 
 @case("scheduling_tag_filter", "gpu")
