@@ -171,3 +171,19 @@ def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Pa
     assert "65 MiB in 1 files, the largest large 65 MiB" in too_large.stderr
     assert "what packs to at most 64 MiB" in too_large.stderr
     assert "no-such" in missing.stderr
+
+
+def test_a_node_that_cannot_keep_the_files_says_so_and_the_job_runs_elsewhere(project: Path) -> None:
+    with Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=1,memory=1G")) as up:
+        up.stop()
+        (up.state / "agents" / "alpha" / "files").write_text("in the way")
+        up.start()
+
+        # Alone on beta there is room for one of them.
+        operation = up.start_operation("--jobs", "3", "--upload", str(project), "--", "./work.sh")
+        wait_logged(up, "agent-alpha.log", "trouble", "files of an operation cannot be kept here")
+        up.run("op", "wait", operation)
+
+        said = up.run("op", "logs", operation).stdout
+        assert said.count("on beta") == 3
+        assert "files of an operation cannot be kept here" in up.run("node", "list").stdout
