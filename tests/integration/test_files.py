@@ -1,0 +1,157 @@
+"""Files of operations at admission's real shell on a real server: who may send, start with and fetch them, and what a crash leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.bus import KeyValue
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.runtime.role import role_of
+from headrace.wire import ledger, subjects
+from headrace.wire.files import PIECE_BYTES, Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.nodes import Enrol, Enrolled
+from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
+from headrace.wire.refusals import BadRequest, NotFound, WrongState
+from headrace_admission.service import serve
+from headrace_admission.settings import AdmissionSettings
+from tests.support.killing import killed
+from tests.support.nats_server import NatsServer, nats_server
+from tests.support.tree_services import a_bus, ask, running, stand_in_for
+
+SETTINGS = AdmissionSettings(administrators="*", most_archive_bytes_of_a_user=3 * PIECE_BYTES)
+DATA = os.urandom(PIECE_BYTES + 5)
+ARCHIVE = Archive(hashlib.sha256(DATA).hexdigest(), len(DATA), 1)
+PIECES = [Upload(ARCHIVE, 0, DATA[:PIECE_BYTES]), Upload(ARCHIVE, 1, DATA[PIECE_BYTES:])]
+OPERATION = OperationId("operation-1")
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    with nats_server() as started:
+        yield started
+
+
+async def as_user(server: NatsServer, verb: str, message: msgspec.Struct, answer: Any, user: str = "anna") -> Any:
+    async with a_bus(server, "user", user) as bus:
+        return await ask(bus, subjects.user(user, verb), message, answer)
+
+
+async def as_node(server: NatsServer, subject: str, message: msgspec.Struct, answer: Any, node: str = "n1") -> Any:
+    async with a_bus(server, "node", node) as bus:
+        return await ask(bus, f"{subject}{node}", message, answer)
+
+
+async def sent(server: NatsServer) -> None:
+    for piece in PIECES:
+        uploaded = await as_user(server, "op.upload", piece, Uploaded)
+    assert uploaded.missing == []
+
+
+def a_start(name: OperationId = OPERATION, archive: Archive = ARCHIVE) -> StartOperation:
+    resources = Resources(user_slots=1, cpu=100)
+    return StartOperation(name, OperationSpec(PoolName("research"), ["true"], resources=resources, files=archive))
+
+
+async def fetched(server: NatsServer, piece: int, answer: Any = Piece, node: str = "n1") -> Any:
+    return await as_node(server, subjects.fetch_piece(""), FetchPiece(OPERATION, piece), answer, node)
+
+
+async def stored(server: NatsServer) -> set[str]:
+    """The keys of both buckets."""
+    async with a_bus(server, "service", "test") as bus:
+        buckets: list[KeyValue] = [
+            await bus.key_value(name) for name in (subjects.ARCHIVES_BUCKET, subjects.PIECES_BUCKET)
+        ]
+        return {key for bucket in buckets for key in await bucket.entries()}
+
+
+async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_of_its_trees_get_them(server: NatsServer) -> None:
+    async with running(server, SETTINGS, serve):
+        assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == [0, 1]
+        assert (await as_user(server, "op.upload", PIECES[1], Uploaded)).missing == [0]
+        early = await as_user(server, "op.start", a_start(), BadRequest)
+        assert (early.place, early.value) == ("spec.files", ARCHIVE.sha256)
+        await sent(server)
+        by_hash = await as_user(server, "op.start", a_start(), BadRequest, user="mallory")
+        assert by_hash.place == "spec.files"
+        await as_user(server, "op.start", a_start(), StartAnswer)
+
+        for node, tree in (("n1", "default"), ("n2", "gpu")):
+            enrol = Enrol(NodeName(node), TreeName(tree), [])
+            await as_node(server, subjects.enrol(""), enrol, Enrolled, node)
+        assert (await fetched(server, 0)).data + (await fetched(server, 1)).data == DATA
+        refusal = await fetched(server, 0, WrongState, "n2")
+        assert refusal.text() == f"node n2 is in tree gpu; expected a node of default, where {OPERATION} runs"
+        assert isinstance(await fetched(server, 0, WrongState, "stranger"), WrongState)
+        assert (await fetched(server, 2, NotFound)).name == "3 of 2"
+
+        assert await over(server) == ["no-such-operation"]
+        await finished(server)
+        assert (await fetched(server, 0, WrongState)).expected == "one that is not over"
+        assert await over(server) == [OPERATION, "no-such-operation"]
+
+
+async def finished(server: NatsServer) -> None:
+    """Its only job completed, as the allocator of its tree reports."""
+    tree = TreeName("default")
+    end = JobEnd(OPERATION, 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
+    async with a_bus(server, "service", "allocator") as bus:
+        await stand_in_for(bus, role_of("allocator", tree))
+        await ask(bus, subjects.ledger("attach"), ledger.Attach(tree, 1), ledger.Attached)
+        report = ledger.ReportEnds(tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
+        await ask(bus, subjects.ledger("report"), report, ledger.ReportAnswer)
+
+
+async def over(server: NatsServer) -> list[str]:
+    asked = AskOver([OPERATION, OperationId("no-such-operation")])
+    answer = await as_node(server, subjects.ask_over(""), asked, Over)
+    return list(answer.operations)
+
+
+async def test_nobody_has_more_than_they_may_and_others_have_room(server: NatsServer) -> None:
+    other = Upload(Archive("0" * 64, 2 * PIECE_BYTES))
+    async with running(server, SETTINGS, serve):
+        await sent(server)
+
+        refusal = await as_user(server, "op.upload", other, WrongState)
+        assert refusal.expected == f"at most {3 * PIECE_BYTES} bytes of anna together"
+        await as_user(server, "op.upload", other, Uploaded, user="ben")
+        assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == []
+
+
+async def test_after_a_kill_whole_files_are_there_and_unfinished_ones_go(server: NatsServer) -> None:
+    unfinished = Upload(Archive("0" * 64, 2 * PIECE_BYTES), 0, bytes(PIECE_BYTES))
+    async with killed(server, SETTINGS, serve):
+        await sent(server)
+        await as_user(server, "op.upload", unfinished, Uploaded, user="ben")
+        assert f"ben.{'0' * 64}.0" in await stored(server)
+
+    async with running(server, SETTINGS, serve):
+        await as_user(server, "op.start", a_start(), StartAnswer)
+        await as_node(server, subjects.enrol(""), Enrol(NodeName("n1"), TreeName("default"), []), Enrolled)
+        assert (await fetched(server, 1)).data == DATA[PIECE_BYTES:]
+        keys = {f"anna.{ARCHIVE.sha256}.{end}" for end in ("record", "0", "1")}
+        while await stored(server) != keys:
+            assert keys <= await stored(server)
+
+
+async def test_files_go_when_their_operation_is_over_or_when_nobody_starts_with_them(server: NatsServer) -> None:
+    settings = msgspec.structs.replace(SETTINGS, unused_archive_ms=1_000)
+    async with running(server, settings, serve):
+        await sent(server)
+        await as_user(server, "op.start", a_start(), StartAnswer)
+        await as_user(server, "op.upload", Upload(Archive("0" * 64, 5), 0, b"alone"), Uploaded, user="ben")
+        while any(key.startswith("ben") for key in await stored(server)):
+            assert any(key.startswith("anna") for key in await stored(server)), "it is needed yet"
+
+        await finished(server)
+        while await stored(server):
+            pass
