@@ -35,8 +35,11 @@ def account() -> Iterator[pwd.struct_passwd]:
 def up(account: pwd.struct_passwd) -> Iterator[Up]:
     running = Up()
     running.environment["HEADRACE_AGENT_USERS"] = f"{login_user()}={account.pw_name}"
-    with running:
-        yield running
+    with tempfile.TemporaryDirectory() as reachable:
+        os.chmod(reachable, 0o711)
+        running.environment["HEADRACE_AGENT_FILES_FOLDER"] = f"{reachable}/files"
+        with running:
+            yield running
 
 
 def jobs(up: Up, operation: str) -> Any:
@@ -58,6 +61,19 @@ def test_a_job_runs_as_the_account_with_its_groups_its_home_and_no_rights_of_roo
     said = up.run("op", "logs", operation, "--stderr").stdout
     assert "said" in said
     assert "Permission denied" in said
+
+
+def test_files_that_go_with_an_operation_belong_to_the_account(
+    up: Up, account: pwd.struct_passwd, tmp_path: Path
+) -> None:
+    (tmp_path / "words").write_text("water\n")
+    script = 'cat words "$HEADRACE_FILES/words" && echo more >> words && stat -c "%U %a" . words'
+
+    operation = up.start_operation("--upload", str(tmp_path), "--", "sh", "-c", script)
+    up.run("op", "wait", operation)
+
+    lines = up.run("op", "logs", operation).stdout.splitlines()
+    assert lines == ["water", "water", f"{account.pw_name} 700", f"{account.pw_name} 644"]
 
 
 def test_run_op_get_and_the_table_of_jobs_say_as_whom(up: Up, account: pwd.struct_passwd) -> None:

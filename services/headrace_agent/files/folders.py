@@ -51,8 +51,11 @@ class OperationFolders:
     @contextmanager
     def archive(self, operation: OperationId) -> Iterator[str]:
         """The path of a file for the archive of an operation. It is gone afterwards. Raises OSError."""
-        # Accounts of jobs pass through, each to its own.
-        os.makedirs(self.folder, 0o711, exist_ok=True)
+        for folder in (self._root, self.folder):
+            with suppress(FileExistsError):
+                os.mkdir(folder)
+                # Accounts of jobs pass through, each to its own.
+                os.chmod(folder, 0o711)
         path = f"{self.folder}/{_UNFINISHED}{operation}.archive"
         try:
             yield path
