@@ -47,7 +47,8 @@ def test_a_name_passes_to_another_machine_once_nothing_can_run_on_the_first() ->
             world.start_host("twin", 2, node="n0")
             await anyio.sleep(world.node_lease_s - 2)
             assert not jobs_on(world, "twin")
-        await world.run_operation("operation-2", a_spec("research", 4, ["work", "2"]))
+        # Long enough for the other machine to ask again for the name.
+        await world.run_operation("operation-2", a_spec("research", 60, ["work", "2"]))
         assert world.truth.violations == []
         assert jobs_on(world, "twin")
 

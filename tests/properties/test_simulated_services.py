@@ -321,7 +321,8 @@ def test_a_leader_that_wakes_says_of_nothing_that_it_is_not_known_while_the_log_
             for name in list(world._programs):
                 if name != "admission.a":
                     world.freeze(name)
-            data = await bus.request(subjects.user("anna", "op.get"), encode(get_of("operation-1")), timeout_s=6.0)
+            # One that it heard of in no way: the start of the other may have waited for it.
+            data = await bus.request(subjects.user("anna", "op.get"), encode(get_of("operation-2")), timeout_s=6.0)
             answers.append(decode_answer(data, wire.OperationView))
 
     in_world(course)
