@@ -278,9 +278,9 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
 
 
 def without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
-    """A spec without arguments, environment and folder of its jobs."""
+    """A spec without arguments, environment, folder and files of its jobs."""
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
-    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="")
+    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="", files=None)
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -74,6 +75,7 @@ def test_jobs_on_all_nodes_find_the_files_in_their_folder_until_it_is_over(up: U
     up.wait_line(operation, "on ", times=2)
 
     said = up.run("op", "logs", operation).stdout
+    assert re.search(r"^files +5, .* packed$", up.run("op", "get", operation).stdout, re.MULTILINE)
     here = folders(up, operation)
     for folder in here:
         (folder / "go").touch()

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.ids import TreeName
+from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
@@ -94,6 +95,9 @@ def operation_facts(
     facts.add_row("time", _age(view, now_ms))
     withheld = " …  (the rest is for its owner, and those who may manage its pool)" if view.is_withheld else ""
     facts.add_row("command", Text(" ".join(spec.argv) + withheld))
+    if spec.files is not None:
+        size = format_amount("memory", spec.files.size_bytes)
+        facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
     if places is not None and view.state not in FINAL_STATES:
