@@ -30,6 +30,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.figures import FiguresRequest
+from headrace.wire.files import Archive, Upload
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.history import GetHistory
 from headrace.wire.joining import MakeToken
@@ -206,6 +207,7 @@ async def test_a_refusal_names_the_pool_the_right_and_who_has_it(tmp_path: Path)
 USER_KEY: Final = SigningKey(KeyKind.USER, bytes(SECRET_BYTES)).public
 #: Questions about anna's operation, by verb.
 QUESTIONS: Final[dict[str, msgspec.Struct]] = {
+    "op.upload": Upload(Archive("0" * 64, 1)),
     "op.get": wire.GetOperation(THEIRS),
     "op.list": wire.ListOperations(),
     "op.jobs": wire.GetJobs(THEIRS),
