@@ -21,7 +21,7 @@ from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.bus import Bus, CredentialRefused, Message, NoResponders, PermissionRefused, connect
+from headrace.bus import Bus, BusClosed, CredentialRefused, Message, NoResponders, PermissionRefused, connect
 from headrace.bus.provisioning import provision
 from headrace.client import Client, NotAdmitted, Refused
 from headrace.client import connect as connect_client
@@ -161,7 +161,8 @@ async def is_let_in(cluster: Cluster, folder: str = "host") -> bool:
     try:
         async with cluster.node(folder):
             return True
-    except CredentialRefused:
+    except (CredentialRefused, BusClosed):
+        # It may be cut off while it comes in.
         return False
 
 
