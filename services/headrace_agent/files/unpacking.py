@@ -51,7 +51,7 @@ def unpack(archive: str, folder: str) -> None:
 
 
 class _BoundedGzip(gzip.GzipFile):
-    """What was packed, as far as it has a sane size."""
+    """Reads what was packed. Refuses an archive that unpacks to more than the bound, or asks for too much in one piece."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _LARGEST_READ_BYTES:
