@@ -107,12 +107,14 @@ def test_unusable_input_is_told_and_nothing_is_drawn(up: Up, words: tuple[str, .
 def test_single_fields_of_a_pool_are_printed_bare(up: Up) -> None:
     saved = float(up.run("pool", "get", "nightly", "accumulated_resource_volume/cpu").stdout)
     two = up.run("pool", "get", "nightly", "specified_resource_flow.cpu", "integral_guarantee_type").stdout
-    as_json = json.loads(up.run("pool", "get", "nightly", "specified_burst_ratio", "downtime/gaps", "--json").stdout)
+    as_json = json.loads(
+        up.run("pool", "get", "nightly", "specified_burst_ratio", "integral_pool_capacity/cpu", "--json").stdout
+    )
     root = up.run("pool", "get", "<Root>", "resource_distribution_info/distributed_resources/cpu").stdout
 
     assert saved > 0
     assert two == "specified_resource_flow.cpu\t0.5\nintegral_guarantee_type\tburst\n"
-    assert as_json == {"specified_burst_ratio": 0.75, "downtime/gaps": 0}
+    assert as_json == {"specified_burst_ratio": 0.75, "integral_pool_capacity/cpu": 0.5 * 86_400}
     assert root == "1.5\n"
 
 
