@@ -130,8 +130,7 @@ class DeepTree(RandomTree):
         )
 
 
-# Seeds 42 and 85 differ in one choice each, beyond limits: which of the two is wrong is not understood yet.
-@pytest.mark.parametrize("seed", seeds(2, 42))
+@pytest.mark.parametrize("seed", seeds(2, 100))
 def test_always_whoever_comes_next_by_the_specification(seed: int) -> None:
     random = Random(seed)
     chosen = 0

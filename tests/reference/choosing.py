@@ -79,11 +79,9 @@ def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Best | 
         if pools.pool(one.spec.pool) is pool and one.share is not None:
             satisfied = _satisfied(overlay.held(one), one.share, total)
             children.append(_Best(satisfied, {one.id}))
-            in_fifo_order += [(one.share.rank, children[-1])] if _keeps_order(pool, one.share) else []
+            in_fifo_order += [(one.share.rank, one.arrival, one.id)] if _keeps_order(pool, one.share) else []
     if in_fifo_order:
-        first = min(rank for rank, _ in in_fifo_order)
-        names = {name for rank, best in in_fifo_order if rank == first for name in best.names}
-        children = [_Best(0.0, names)]
+        children = [_Best(0.0, {min(in_fifo_order)[-1]})]
     for name in pools.known:
         child = pools.pool(name)
         best = _best_below(overlay, child, able) if child.above is pool else None
