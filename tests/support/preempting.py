@@ -156,7 +156,7 @@ class Fleet(Desk):
         with self._watched():
             orders, effects = self.beat(host, obeyed=last_was_obeyed, allocations=pictures, ends=ends, **changes)
         self._perform(effects)
-        # A record without a moment tells of no decision of this life: it is told until the node shows it.
+        # A record without a moment is no decision: a host that errs made it up, and hears it again until it shows it.
         records = [(one.allocation, one.preemption) for one in orders.take_back if one.preemption is not None]
         told = {(name, record.decided_at_ms) for name, record in records if record.decided_at_ms}
         assert not told & self._lost, "an answer that was lost is taken back as a whole"
