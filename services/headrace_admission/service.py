@@ -12,6 +12,7 @@ from headrace.bus import AppenderFenced, BusError, Log
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
+from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Moment, Outcome
@@ -360,7 +361,7 @@ class AdmissionService:
     async def _tell_position(self) -> None:
         while True:
             await self._recorder.tell_position()
-            await anyio.sleep(self._settings.tell_period_ms / 1000)
+            await until_beat(self._settings.tell_period_ms / 1000)
 
     # --- configuration and time ----------------------------------------------------------------------------
 

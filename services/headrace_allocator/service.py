@@ -16,6 +16,7 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
+from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Outcome
@@ -352,7 +353,7 @@ class AllocatorService:
     async def _tick(self) -> None:
         before = self._heartbeats.statistics()
         while True:
-            await anyio.sleep(_TICK_S)
+            await until_beat(_TICK_S)
             now = self._heartbeats.statistics()
             waited_ms = (now["waited_ms"] - before["waited_ms"]) / max(1, now["received"] - before["received"])
             before = now

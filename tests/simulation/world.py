@@ -365,7 +365,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
                 value.seed(f"{seed} {module.__name__}")
     hexadecimal, look_s, turn_ns = secrets.token_hex, shell.PAUSE_LOOK_S, serving._TURN_NS
     # In virtual time no loop ever pauses, and looking for that takes real time.
-    shell.PAUSE_LOOK_S = 60.0  # type: ignore[misc]
+    shell.PAUSE_LOOK_S = 120.0  # type: ignore[misc]
     # Told by the processor's clock: how many messages a turn answers would differ from run to run.
     serving._TURN_NS = sys.maxsize  # type: ignore[misc]
     with_backend = [

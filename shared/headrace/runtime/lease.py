@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.bus import BusError, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
+from headrace.runtime.beats import until_beat
 from headrace.wire.version import Counter, Term
 
 #: A holder renews so often within a lease, and a candidate looks twice as often.
@@ -116,7 +117,7 @@ class Lease:
         """
         read_after = reconnects()
         while True:
-            await anyio.sleep(self._lease_s / _RENEWALS)
+            await until_beat(self._lease_s / _RENEWALS)
             connection = reconnects()
             try:
                 if connection == read_after:

@@ -15,6 +15,7 @@ import anyio
 
 from headrace.bus import Message
 from headrace.obs.logging import logger, lost_lines
+from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
@@ -30,9 +31,7 @@ E = TypeVar("E")
 
 FIGURES_PERIOD_S: Final = 60.0
 #: A pause shorter than this may be missed; a shorter time would cost an idle service more.
-PAUSE_LOOK_S: Final = 0.5
-#: Looks for pauses from the check of one structure to that of the next.
-LOOKS_OF_A_CHECK: Final = 2
+PAUSE_LOOK_S: Final = 1.0
 _BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 
@@ -124,8 +123,7 @@ class Shell(Generic[E]):
     async def _keep_looking(self) -> None:
         """Looks for pauses and broken invariants in turn: an idle process wakes once for both."""
         while True:
-            for _ in range(LOOKS_OF_A_CHECK):
-                await self.pauses.look()
+            await self.pauses.look()
             began_s = anyio.current_time()
             self.check_next()
             self.pauses.note((anyio.current_time() - began_s) * 1000)
@@ -182,8 +180,7 @@ class LoopPauses(LengthsOfTime):
 
     async def look(self) -> None:
         """Waits for the time of the next look, and notes how much later it is."""
-        due_s = anyio.current_time() + PAUSE_LOOK_S
-        await anyio.sleep(PAUSE_LOOK_S)
+        due_s = await until_beat(PAUSE_LOOK_S)
         self.note(max(0.0, anyio.current_time() - due_s) * 1000)
 
 
