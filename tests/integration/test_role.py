@@ -265,13 +265,19 @@ def test_who_was_succeeded_while_the_bucket_lost_its_newest_writes_does_not_rene
             await eventually(lambda: first.leads)
             leases = server.store.bucket(subjects.LEASES_BUCKET, 1)
             renewed = leases.last_sequence
-            await eventually(lambda: leases.last_sequence > renewed)
+            assert first.role is not None
+            lease = first.role._lease
+            assert lease is not None
+            await eventually(lambda: renewed < lease._revision == leases.last_sequence)
             server.crash()
             leases.roll_back(1)
+            server.cut = {("a", "to"), ("a", "from")}
             server.start()
             await eventually(lambda: b.connected)
             tasks.start_soon(second.run)
             await eventually(lambda: second.leads)
+            # Before it renews its lease, which would have another revision then.
+            server.cut = {("b", "to")}
             await anyio.sleep(LEASE_S * 5)
 
     with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="b holds the lease"), flatten_subgroups=True):
