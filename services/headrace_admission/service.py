@@ -8,11 +8,11 @@ from typing import Any, Final
 import anyio
 import msgspec
 
+from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, BusError, Log
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
-from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Moment, Outcome

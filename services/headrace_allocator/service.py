@@ -11,12 +11,12 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
+from headrace.beats import until_beat
 from headrace.bus import BusError, Entry, Message, Mirror, Newest, Subscription
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
-from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Outcome

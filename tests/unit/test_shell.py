@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from headrace.runtime.beats import until_beat
+from headrace.beats import until_beat
 from headrace.runtime.border import Border
 from headrace.runtime.engine import Check, Figure, Histogram, Outcome, counter, run_checks
 from headrace.runtime.role import Deposed, Deposition, Role

@@ -14,9 +14,9 @@ from typing import Final
 import anyio
 import msgspec
 
+from headrace.beats import until_beat
 from headrace.bus import BusError, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
-from headrace.runtime.beats import until_beat
 from headrace.wire.version import Counter, Term
 
 #: A holder renews so often within a lease, and a candidate looks twice as often.

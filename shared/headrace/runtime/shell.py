@@ -13,9 +13,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import anyio
 
+from headrace.beats import until_beat
 from headrace.bus import Message
 from headrace.obs.logging import logger, lost_lines
-from headrace.runtime.beats import until_beat
 from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge

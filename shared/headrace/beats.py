@@ -1,4 +1,7 @@
-"""Beats: moments at which all processes of a host wake together, which costs an idle machine one wake-up instead of many."""
+"""Beats: moments at which all processes of a host wake together.
+
+An idle machine wakes once for all of them, instead of once for each.
+"""
 
 from __future__ import annotations
 
