@@ -70,7 +70,9 @@ class AgentEngine:
         self._faults = HostFaults()
         self._adoption = Adoption(self.held, self._jobs)
         self._stopping = Stopping(identity.stop_timeout_ms)
-        self._isolation = ""
+        self._limits = ""
+        #: Why the tree gives the node nothing, as the allocator said last.
+        self._left_out = ""
         self._trouble: dict[Trouble, str] = {Trouble.RUNNER_AWAY: "the runner is not connected yet"}
         self._enrolling = False
         self._enrolled_ns: int | None = None
@@ -111,6 +113,7 @@ class AgentEngine:
         sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
         self.term = orders.term
         effects = self._extend_lease(orders.lease_ms, sent_ns) if orders.enrolled else self._enrol(moment)
+        effects += self._note_left_out(orders.left_out)
         self._jobs.hold = self._hold()
         for take_back in orders.take_back:
             effects += self._jobs.take_back(take_back)
@@ -197,7 +200,7 @@ class AgentEngine:
 
     def unused_files(self) -> list[OperationId]:
         """Operations whose files lie here and of which nothing else does, once it is known what runs here."""
-        return self._files.unused(self.held.specs) if self._isolation else []
+        return self._files.unused(self.held.specs) if self._limits else []
 
     def on_over(self, operations: list[OperationId], moment: Moment) -> Outcome[None, AgentEffect]:
         """Operations are over: their files go."""
@@ -258,6 +261,16 @@ class AgentEngine:
             pause_ms = max(0, _ENROL_AGAIN_MS - (moment.steady_ns - self._enrolled_ns) // NS_PER_MS)
         return [Enrol(pause_ms)]
 
+    def _note_left_out(self, why: str) -> list[AgentEffect]:
+        """Tells once why the tree gives the node nothing, and once that it may get jobs again."""
+        if why == self._left_out:
+            return []
+        self._left_out = why
+        line = (
+            LogRecord("warning", "left out by the tree", {"why": why}) if why else LogRecord("info", "in the tree", {})
+        )
+        return [line]
+
     def _on_host_fault(self, why: str, moment: Moment) -> list[AgentEffect]:
         """Starts nothing for a while: the host could not start a job, and would not start the next one."""
         self._faults.note(moment)
@@ -267,7 +280,7 @@ class AgentEngine:
         if self._left:
             return self._end_runner()  # it may have been away when it was told
         self.pulse.open()
-        self._isolation = picture.isolation
+        self._limits = picture.isolation
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
@@ -332,7 +345,7 @@ class AgentEngine:
             allocations=self.held.report(moment),
             ends_waiting=len(ends),
             state=self._stopping.node_state,
-            isolation=self._isolation,
+            isolation=self._limits,
             trouble=self._all_trouble(),
             machine=self._identity.machine,
         )

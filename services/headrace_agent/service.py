@@ -29,8 +29,8 @@ from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobResult, Nudge, Orders
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
 from headrace.wire.nodes import Enrol as EnrolRequest
-from headrace.wire.nodes import Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
 from headrace.wire.trace import TraceHeartbeat
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
@@ -318,10 +318,19 @@ class Agent:
         return answer.jwt if answer is not None else None
 
     async def enrol_once(self) -> bool:
-        request = EnrolRequest(node=self.node, tree=_tree(self._settings), tags=self._tags, machine=self._machine)
+        isolation = await anyio.to_thread.run_sync(self._settings.agent_isolation)
+        request = EnrolRequest(
+            node=self.node,
+            tree=_tree(self._settings),
+            tags=self._tags,
+            machine=self._machine,
+            isolated=isolation.is_full,
+            isolation_detail=isolation.detail[:LONGEST_ISOLATION_DETAIL],
+        )
         timeout_ms = self._settings.enrol_timeout_ms
         answer = await self._request(subjects.enrol(self.node), request, Enrolled, timeout_ms, unanswered="info")
         if answer is None:
             return False
-        self._log.info("enrolled", tree=answer.tree, revision=answer.revision)
+        about = {"isolation": isolation.word, "why": isolation.detail}
+        self._log.info("enrolled", tree=answer.tree, revision=answer.revision, **about)
         return True

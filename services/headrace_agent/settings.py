@@ -13,6 +13,7 @@ from headrace.runtime.settings import CommonSettings
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 from headrace_agent.host.accounts import AGENT, Accounts, parse_accounts
+from headrace_agent.host.isolation import Isolation, isolation_of
 from headrace_agent.host.state_folder import mark_of
 
 
@@ -61,7 +62,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     stop_mode: StopMode = StopMode.INTERRUPT
     #: At a stop, from the interruption of the jobs to their kill, unless their own timeout is shorter. 3 s more are for the last ends.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
-    #: The strongest isolation of jobs to try.
+    #: The strongest limits of jobs to try. What keeps jobs from the agent itself is another matter, and `users` says it.
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
     #: A cgroup v2 folder that was delegated to this user; empty: none.
     cgroup: str = ""
@@ -87,6 +88,11 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         if self.users == AGENT:
             return "all jobs run as root, whoever starts them"
         return "" if self.users else f"no job starts: the agent is root, and neither accounts nor `{AGENT}` are set"
+
+    def agent_isolation(self) -> Isolation:
+        """The isolation of the agent's key, and of the socket of its runner, from jobs."""
+        key = [facts.absolute(self.credential_file)] if self.credential_file else []
+        return isolation_of(self.users, [*key, self.state()], is_root=facts.is_root())
 
     def machine_name(self) -> str:
         """The machine and its state folder, by which this agent is told from another that was given the same name.

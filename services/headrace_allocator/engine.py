@@ -37,7 +37,7 @@ from headrace_allocator.effects import (
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
-from headrace_allocator.facts.nodes import Node, Timing
+from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import Findings, lose_doubtful, reconcile
@@ -193,13 +193,13 @@ class AllocatorEngine:
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
-        """The tree uses only nodes whose tags match. While an operator lets no job start or nothing be taken, the rest goes on.
+        """The tree uses only nodes that meet its rules. While an operator lets no job start or nothing be taken, the rest goes on.
 
         Raises `BadInput` for what is no formula, and keeps the one before.
         """
         self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         parse_formula(options.node_filter)
-        self.facts.set_node_filter(options.node_filter)
+        self.facts.set_node_rules(NodeRules(options.node_filter, options.require_isolation))
         if filter_nodes(self.facts):
             self.ranking.mark_all()
         return Outcome(None)

@@ -16,7 +16,7 @@ from headrace_allocator.explain_waiting import explain_waiting
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.words import words_of
+from headrace_allocator.words import words_of, words_of_isolation, words_of_left_out
 
 Question = ListNodes | WhereRequest | ExplainWaiting
 Answer = NodeList | OperationPlaces | WaitingExplained | NotFound
@@ -80,10 +80,13 @@ def _view(node: Node, moment: Moment) -> NodeView:
         allocations=len(node.allocations),
         running_jobs=sum(one.job is not None for one in node.allocations.values()),
         heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, moment),
-        isolation=node.isolation,
+        isolation="full" if node.record.isolated else "none",
+        isolation_detail=words_of_isolation(node.record),
+        limits=node.limits,
         trouble=node.trouble,
         cut=node.offered - node.reported,
         cut_tags=node.record.cut_tags,
+        left_out=words_of_left_out(node),
     )
 
 

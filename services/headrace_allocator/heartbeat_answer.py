@@ -49,6 +49,7 @@ from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 from headrace_allocator.telling.decisions_made import DecisionsMade
+from headrace_allocator.words import words_of_left_out
 
 #: Until the next heartbeat of a node whose word is awaited.
 _RECOVERING_PACE_MS: Final = 50
@@ -234,6 +235,7 @@ class HeartbeatAnswers:
             take_back=[*take_back],
             forget=forget,
             lease_ms=int(self._facts.timing.node_lease_s * 1000),
+            left_out=words_of_left_out(node),
         )
 
     def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
@@ -242,7 +244,7 @@ class HeartbeatAnswers:
         if facts.superseded:
             return Due(extend=False, start=False, preempt=False)
         # Nothing is used of a node that the tree does not use, and it has nothing: that is no shortage to be repaired.
-        is_used = not (node.outside or node.has_no_slots)
+        is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000

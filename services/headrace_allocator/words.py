@@ -9,8 +9,13 @@ from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.ledger import ReportedEnd
+from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
+from headrace_allocator.facts.nodes import Node, NodeCondition
+
+#: Of nodes whose agent is of an older release.
+_UNSAID: Final = "its agent does not say who can reach its key"
 
 
 def words_of(reason: why.Reason) -> str:
@@ -85,7 +90,11 @@ def _words_of_nodes(
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
-            return "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
+            words = "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
+            if reason.unisolated is None:
+                return words
+            node, detail = reason.unisolated
+            return f"{words}; the tree requires isolation, and {node} has none: {detail or _UNSAID}"
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             return f"no node matches {' and '.join(reason.filters)}: {take} other tags"
@@ -107,6 +116,22 @@ def _words_of_nodes(
             return f"{nodes} room for a job, and a start that waits there until another job has gone"
         case _:
             assert_never(reason)
+
+
+def words_of_isolation(record: NodeRecord) -> str:
+    """The reason for which jobs of a node can reach the key of its agent, or cannot."""
+    return record.isolation_detail or _UNSAID
+
+
+def words_of_left_out(node: Node) -> str:
+    """The reason for which the tree gives a node nothing, whatever room it has. Empty if it may get jobs."""
+    match node.outside:
+        case None:
+            return ""
+        case NodeCondition.UNISOLATED:
+            return f"the tree requires isolation (require_isolation), and the node has none: {words_of_isolation(node.record)}"
+        case _:
+            return "its tags do not match the tree's node_filter"
 
 
 _CURES: Final[dict[type[why.Reason], str]] = {

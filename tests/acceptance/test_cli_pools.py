@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace_agent.host import facts
 from tests.support.headrace_up import Up
+
+WITHOUT_ISOLATION = (
+    "jobs run as root, so they can read the agent's key"
+    if facts.is_root()
+    else "jobs run as the agent's own account, so they can read its key"
+)
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +155,12 @@ def node_states(up: Up) -> list[str]:
 
 
 def wait_for_states(up: Up, states: list[str]) -> None:
+    wait_until(lambda: node_states(up) == states)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
-    while node_states(up) != states:
+    while not is_so():
         assert time.monotonic() < until
         time.sleep(0.1)
 
@@ -159,6 +172,28 @@ def test_a_node_filter_leaves_nodes_out_and_lets_them_in_again(up: Up) -> None:
     wait_for_states(up, ["online"])
 
     assert "node_filter" in up.run("tree", "set", "default", "node_filter=ssd &", expect=2).stderr
+
+
+def test_a_tree_that_requires_isolation_gives_nothing_to_a_node_without_and_says_why_to_everybody(up: Up) -> None:
+    up.run("tree", "set", "default", "require_isolation=true")
+    wait_for_states(up, ["unisolated"])
+    (allocator,) = (each for each in up.processes() if each.role == "allocator")
+    os.kill(allocator.pid, signal.SIGKILL)
+    operation = up.start_operation("--", "true")
+    wait_for_states(up, ["unisolated"])
+
+    told = f"the tree requires isolation (require_isolation), and the node has none: {WITHOUT_ISOLATION}"
+    (node,) = json.loads(up.run("node", "list", "--json").stdout)["nodes"]
+    assert (node["isolation"], node["isolation_detail"], node["left_out"]) == ("none", WITHOUT_ISOLATION, told)
+    shown = [" ".join(line.split()) for line in up.run("node", "get", "alpha").stdout.splitlines()]
+    assert f"isolation none: {WITHOUT_ISOLATION}" in shown
+    assert told in " ".join(up.run("node", "get", "alpha").stdout.split())
+    said = " ".join(up.run("op", "explain", operation).stdout.split())
+    assert f"the tree requires isolation, and alpha has none: {WITHOUT_ISOLATION}" in said
+    log = up.state / "logs" / "agent-alpha.log"
+    wait_until(lambda: any("left out by the tree" in line and told in line for line in log.read_text().splitlines()))
+    up.run("tree", "set", "default", "require_isolation=false")
+    up.run("op", "wait", operation)
 
 
 def test_pools_and_operations_show_their_shares(up: Up) -> None:

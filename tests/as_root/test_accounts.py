@@ -76,6 +76,16 @@ def test_files_that_go_with_an_operation_belong_to_the_account(
     assert lines == ["water", "water", f"{account.pw_name} 700", f"{account.pw_name} 644"]
 
 
+def test_a_node_whose_jobs_cannot_reach_the_agents_key_is_isolated_and_a_tree_that_requires_it_uses_it(up: Up) -> None:
+    up.run("tree", "set", "default", "require_isolation=true")
+    up.run("run", "--cwd", "/", "--wait", "--", "true")
+
+    (node,) = json.loads(up.run("node", "list", "--json").stdout)["nodes"]
+    assert (node["state"], node["isolation"], node["left_out"]) == ("online", "full", "")
+    assert "jobs run as other accounts" in node["isolation_detail"]
+    assert "full: jobs run as other accounts" in " ".join(up.run("node", "get", "alpha").stdout.split())
+
+
 def test_run_op_get_and_the_table_of_jobs_say_as_whom(up: Up, account: pwd.struct_passwd) -> None:
     done = up.run("run", "--cwd", "/", "--wait", "--", "true")
     operation = done.stderr.split()[1]

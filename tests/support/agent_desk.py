@@ -189,6 +189,7 @@ class Desk:
         next_ms: int = 1_000,
         lease_ms: int = 600_000,
         enrolled: bool = True,
+        left_out: str = "",
     ) -> list[AgentEffect]:
         """Answers the newest heartbeat; returns what was done by that."""
         told = Orders(
@@ -203,6 +204,7 @@ class Desk:
             forget=forget or Forget(),
             lease_ms=lease_ms,
             enrolled=enrolled,
+            left_out=left_out,
         )
         return self._do(self.engine.on_orders(told, self.now()))
 

@@ -50,12 +50,22 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
         if known.tree != request.tree:
             return WrongState("node", request.node, f"in tree {known.tree} by its token", f"a token for {request.tree}")
         cut = [tag for tag in tags if tag not in known.terms.tags]
-        return msgspec.structs.replace(known, cut_tags=cut, machine=request.machine or known.machine)
+        return _as_said(msgspec.structs.replace(known, cut_tags=cut), request)
     if known is None:
-        return NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms, machine=request.machine)
+        return _as_said(NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms), request)
     if known.tree != request.tree and not request.machine:
         return WrongState("node", request.node, f"in tree {known.tree}", f"a node of tree {request.tree}")
-    return msgspec.structs.replace(known, tree=request.tree, tags=tags, machine=request.machine or known.machine)
+    return _as_said(msgspec.structs.replace(known, tree=request.tree, tags=tags), request)
+
+
+def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
+    """The record with what an agent alone can know of its host."""
+    return msgspec.structs.replace(
+        record,
+        machine=request.machine or record.machine,
+        isolated=request.isolated,
+        isolation_detail=request.isolation_detail,
+    )
 
 
 GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]

@@ -81,7 +81,14 @@ class Joining:
                 if known is not None and known.key not in ("", key):
                     await self._revocations.revoke(known.node, known.key)
                 fresh = NodeRecord(token.node, token.tree, enrolled_at_ms=moment.wall_ms)
-                record = msgspec.structs.replace(known or fresh, key=key, terms=token.terms, tags=token.terms.tags)
+                record = msgspec.structs.replace(
+                    known or fresh,
+                    key=key,
+                    terms=token.terms,
+                    tags=token.terms.tags,
+                    isolated=False,
+                    isolation_detail="",
+                )
                 try:
                     await self._nodes.update(record.node, msgspec.json.encode(record), entry.revision if entry else 0)
                 except WrongRevision:

@@ -10,6 +10,9 @@ from headrace.errors import BadInput
 from headrace.wire.heartbeat import LONGEST_ACCOUNT
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
+#: The setting `users`, as it is written.
+Users = Mapping[str, str] | str
+
 #: The setting by which each person's jobs run as the account of the same name.
 SAME = "same"
 #: The setting by which all jobs run as the agent's own account, though that is root.
@@ -30,7 +33,7 @@ class Accounts(msgspec.Struct, frozen=True):
         return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
 
-def parse_accounts(users: Mapping[str, str] | str) -> Accounts:
+def parse_accounts(users: Users) -> Accounts:
     """Reads the setting `users` of an agent that is root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`. Raises `BadInput`.
 
     Whoever is not named has no account: the agent's own would give the host away.

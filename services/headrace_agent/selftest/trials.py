@@ -72,17 +72,23 @@ class Trials:
             else:
                 lease = NodeLease(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _LEASE_NS)
                 self._link.tell(lease)
-                verdicts = [self._isolation(self._picture), await self._memory(), await self._leftovers()]
+                verdicts = [self._limits(self._picture), await self._memory(), await self._leftovers()]
                 verdicts += await self._accounts()
             self._link.tell(EndAll(0, "the selftest is over"))
             await self._link.end(_GONE_S, with_runner=True)
             tasks.cancel_scope.cancel()
-        return [*verdicts, self._folders()]
+        return [self._isolation(), *verdicts, self._folders()]
 
-    def _isolation(self, picture: Picture) -> Verdict:
+    def _isolation(self) -> Verdict:
+        """What the agent would say of itself as it is enrolled. It is well where the settings ask for no more."""
+        found, users = self._wanted.agent_isolation(), self._wanted.users
+        wants_more = facts.is_root() and users != AGENT
+        return Verdict("isolation", found.is_full or not wants_more, f"{found.word}: {found.detail}")
+
+    def _limits(self, picture: Picture) -> Verdict:
         wanted = "cgroup2" if self._wanted.cgroup else "rlimit"
         passed = picture.isolation in ("cgroup2", wanted)
-        return Verdict("isolation", passed, f"{picture.isolation}: {picture.isolation_detail}")
+        return Verdict("limits", passed, f"{picture.isolation}: {picture.isolation_detail}")
 
     async def _memory(self) -> Verdict:
         end = await self._job([sys.executable, "-c", _GREED], memory_bytes=_LIMIT_BYTES)
@@ -103,7 +109,7 @@ class Trials:
 
     async def _accounts(self) -> list[Verdict]:
         if not facts.is_root():
-            return [Verdict("accounts", True, "jobs run as the agent, so they can read its credential")]
+            return [Verdict("accounts", True, "jobs run as the agent's own account")]
         if warning := self._wanted.warning_of_accounts():
             return [Verdict("accounts", self._wanted.users == AGENT, warning)]
         accounts = sorted(set(parse_accounts(self._wanted.users).by_person.values()))

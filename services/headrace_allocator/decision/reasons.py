@@ -75,10 +75,12 @@ class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_re
 
 
 class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs"):
-    """Every node is silent, drained, left out by the tree's node filter, or in trouble."""
+    """Every node is silent, drained, left out by a rule of the tree, or in trouble."""
 
     #: The first few of them.
     nodes: tuple[tuple[NodeName, NodeCondition], ...]
+    #: One that lacks the isolation that the tree requires, and why it does.
+    unisolated: tuple[NodeName, str] | None = None
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):

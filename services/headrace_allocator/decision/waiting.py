@@ -24,6 +24,7 @@ from headrace_allocator.decision.holding_back import (
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import NodeCondition
 from headrace_allocator.facts.operations import Operation
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
@@ -98,8 +99,11 @@ def _no_room(
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
     if not len(facts.shapes):
-        first = islice(facts.nodes.values(), _MOST_NODES)
-        return why.NoNodeAcceptsJobs(tuple((node.record.node, node.condition) for node in first))
+        first = tuple((node.record.node, node.condition) for node in islice(facts.nodes.values(), _MOST_NODES))
+        unisolated = (node.record for node in facts.nodes.values() if node.condition is NodeCondition.UNISOLATED)
+        return why.NoNodeAcceptsJobs(
+            first, next(((record.node, record.isolation_detail) for record in unisolated), None)
+        )
     nodes = facts.shapes.count(filters)
     if not nodes:
         return why.NoNodeMatches(filters, len(facts.shapes))

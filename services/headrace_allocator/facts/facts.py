@@ -22,7 +22,7 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
-from headrace_allocator.facts.nodes import LastHeard, Node, Timing
+from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
@@ -31,7 +31,7 @@ from headrace_allocator.unsettled import Unsettled
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
-#: Nodes that are judged at once by a node filter that changed, a millisecond.
+#: Nodes that are judged at once by rules that changed, a millisecond.
 _FILTERED_AT_ONCE: Final = 50
 
 K = TypeVar("K", NodeName, OperationId)
@@ -84,7 +84,7 @@ class Facts:
         #: The tree as a whole, as it was published last.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
-        self._node_filter = ""
+        self._node_rules = NodeRules()
         #: Nodes that were not judged by the node filter since it changed.
         self.unfiltered: deque[NodeName] = deque()
         #: Tags and sizes of nodes that accept jobs.
@@ -132,10 +132,10 @@ class Facts:
         self.leaving.discard(node.record.node)
         del self.nodes[node.record.node]
 
-    def set_node_filter(self, formula: str) -> None:
-        """The tree uses nodes whose tags match the formula. `filter_nodes` judges all of them by it."""
-        if formula != self._node_filter:
-            self._node_filter = formula
+    def set_node_rules(self, rules: NodeRules) -> None:
+        """The tree uses nodes that meet these rules. `filter_nodes` judges all of them."""
+        if rules != self._node_rules:
+            self._node_rules = rules
             self.unfiltered = deque(self.nodes)
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
@@ -329,7 +329,7 @@ class Facts:
         online = node.online if online is None else online
         empty = node.drained_empty if empty is None else empty
         reported = node.reported if reported is None else reported
-        outside, drained_empty = node.is_outside(self._node_filter), node.record.drained and empty
+        outside, drained_empty = node.left_out_by(self._node_rules), node.record.drained and empty
         now = (online, outside, drained_empty, reported)
         if now == (node.online, node.outside, node.drained_empty, node.reported):
             return False
@@ -378,7 +378,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
 
 
 def filter_nodes(facts: Facts) -> bool:
-    """Judges some nodes by a node filter that changed. True if the tree's room changed by it."""
+    """Judges some nodes by rules that changed. True if the tree's room changed by it."""
     names = [facts.unfiltered.popleft() for _ in range(min(_FILTERED_AT_ONCE, len(facts.unfiltered)))]
     return any([facts._set_room(node) for name in names if (node := facts.nodes.get(name)) is not None])
 

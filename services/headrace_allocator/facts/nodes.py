@@ -57,9 +57,20 @@ class NodeCondition(enum.StrEnum):
     DRAINED = "drained"
     #: Its tags do not match the tree's node filter.
     OUTSIDE = "outside"
+    #: Its jobs can reach the key of its agent, and the tree requires that they cannot.
+    UNISOLATED = "unisolated"
     #: It says so itself.
     DRAINING = "draining"
     STOPPING = "stopping"
+
+
+class NodeRules(msgspec.Struct, frozen=True):
+    """The rules of a tree by which it uses a node."""
+
+    #: A formula that the tags of the node match.
+    node_filter: str = ""
+    #: No job reaches the key of the node's agent.
+    require_isolation: bool = False
 
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
@@ -85,7 +96,7 @@ class Node:
 
     # Each heartbeat is of another node: the less memory one takes, the sooner it is at hand.
     __slots__ = (
-        "allocations", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "isolation", "machine", "nudged", "offered",
+        "allocations", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "limits", "machine", "nudged", "offered",
         "online", "outside", "overcommitted_since_s", "preemptive_stages_s", "record", "recorded", "reported",
         "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
@@ -107,8 +118,8 @@ class Node:
         self.offered = ZERO
         self.reported = ZERO
         self.total = ZERO
-        #: True if the tree's node filter leaves it out: it gets nothing new.
-        self.outside = False
+        #: The rule of the tree that leaves it out, None if none does: it gets nothing new.
+        self.outside: NodeCondition | None = None
         #: True once it was heard to hold nothing while an administrator drains it.
         self.drained_empty = False
         #: The usage of all its allocations.
@@ -126,14 +137,16 @@ class Node:
         #: The newest preemptive stage of each priority.
         self.tries: dict[PreemptionPriority, PreemptiveTry] = {}
         self.state = NodeState.OPEN
-        self.isolation = ""
+        self.limits = ""
         self.trouble = ""
 
-    def set_room(self, reported: Resources, *, online: bool, outside: bool, drained_empty: bool) -> None:
+    def set_room(
+        self, reported: Resources, *, online: bool, outside: NodeCondition | None, drained_empty: bool
+    ) -> None:
         """Notes what it offers, and how much of that the tree may use: nothing of a node without slots."""
         self.reported, self.online, self.outside, self.drained_empty = reported, online, outside, drained_empty
         self.has_no_slots = online and reported.user_slots == 0
-        unused = not online or outside or drained_empty or self.has_no_slots
+        unused = not online or outside is not None or drained_empty or self.has_no_slots
         self.total = ZERO if unused else reported
 
     @property
@@ -150,8 +163,8 @@ class Node:
             return NodeCondition.REMOVED
         if self.record.drained:
             return NodeCondition.DRAINED
-        if self.outside:
-            return NodeCondition.OUTSIDE
+        if self.outside is not None:
+            return self.outside
         return NodeCondition.ONLINE if self.state is _OPEN else NodeCondition(self.state.value)
 
     def ends_all(self, timing: Timing) -> bool:
@@ -162,12 +175,14 @@ class Node:
     def accepts_jobs(self) -> bool:
         """True if jobs may start on it."""
         # Written out, since each heartbeat asks twice.
-        is_open = self.online and self.enrolled and not self.record.drained and not self.outside
+        is_open = self.online and self.enrolled and not self.record.drained and self.outside is None
         return is_open and self.state is _OPEN and not self.trouble
 
-    def is_outside(self, node_filter: str) -> bool:
-        """True if its tags do not match the tree's node filter."""
-        return not matches(node_filter, self.record.tags)
+    def left_out_by(self, rules: NodeRules) -> NodeCondition | None:
+        """The rule of the tree that it does not meet, None if it meets all."""
+        if not matches(rules.node_filter, self.record.tags):
+            return NodeCondition.OUTSIDE
+        return NodeCondition.UNISOLATED if rules.require_isolation and not self.record.isolated else None
 
     def is_silent(self, timing: Timing, moment: Moment) -> bool:
         """True if it was not heard for the heartbeat timeout."""
@@ -205,7 +220,7 @@ class Node:
         self.machine = heartbeat.machine
         self.offered = heartbeat.total
         self.nudged = False
-        self.state, self.isolation, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
+        self.state, self.limits, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
 
     def note_overcommit(self, moment: Moment) -> None:
         """Notes whether more of it is used than it has, and since when."""

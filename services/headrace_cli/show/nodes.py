@@ -25,6 +25,8 @@ _STYLES = {
     "unheard": "yellow",
     "draining": "yellow",
     "drained": "yellow",
+    "outside": "yellow",
+    "unisolated": "yellow",
     "removed": "yellow",
 }
 
@@ -61,6 +63,8 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
     )
     for node in nodes:
         state = Text(node.state, style=_STYLES.get(node.state, ""))
+        if node.left_out:
+            state.append(f": {node.left_out}", style="yellow")
         if node.trouble:
             state.append(f": {node.trouble}", style="red")
         use = [_use(node, name) for name in resources]
@@ -73,6 +77,8 @@ def node_facts(node: NodeView) -> Table:
     facts = facts_table()
     facts.add_row("node", node.node)
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
+    if node.left_out:
+        facts.add_row("gets no jobs", Text(node.left_out, style="yellow"))
     if node.trouble:
         facts.add_row("trouble", Text(node.trouble, style="red"))
     facts.add_row("heartbeat", _heartbeat(node))
@@ -80,7 +86,10 @@ def node_facts(node: NodeView) -> Table:
     facts.add_row("has", amounts(node.total))
     facts.add_row("in use", amounts(node.usage))
     facts.add_row("jobs", str(node.running_jobs))
-    facts.add_row("isolation", node.isolation or "–")
+    facts.add_row(
+        "isolation", f"{node.isolation}: {node.isolation_detail}" if node.isolation_detail else node.isolation or "–"
+    )
+    facts.add_row("limits", node.limits or "–")
     cut = [
         *([amounts(node.cut)] if node.cut != ZERO else []),
         *([f"tags {', '.join(node.cut_tags)}"] if node.cut_tags else []),

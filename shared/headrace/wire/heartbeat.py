@@ -183,7 +183,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     #: Ends that are not in this heartbeat for lack of room.
     ends_waiting: Counter = 0
     state: NodeState = NodeState.OPEN
-    #: Which isolation holds on this host: `cgroup2`, `rlimit`, `none`.
+    #: How jobs are kept to what they were given on this host: `cgroup2`, `rlimit`, `none`.
     isolation: str = ""
     #: Why the node starts nothing, when it does not (too many unacknowledged ends, no log folder).
     trouble: ShortText = ""
@@ -292,6 +292,8 @@ class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     lease_ms: Millis = 600_000
     #: False: this tree's allocator does not know the node; it must enrol first.
     enrolled: bool = True
+    #: Why the tree gives the node nothing, whatever room it has; empty if it may get jobs.
+    left_out: ShortText = ""
 
 
 class Nudge(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ MOST_TAGS: Final = 100
 #: In characters.
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
+LONGEST_ISOLATION_DETAIL: Final = 500
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
@@ -23,6 +24,9 @@ Tags = Annotated[
 
 #: The machine on which an agent runs, and its state folder behind a comma. Empty: of an agent that does not say.
 Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
+
+#: Why jobs can reach the key of their agent, or why not, in words. Empty: of an agent that does not say.
+IsolationDetail = Annotated[str, msgspec.Meta(max_length=LONGEST_ISOLATION_DETAIL)]
 
 #: The public key of a user of NATS, as it is written.
 PublicKey = Annotated[str, msgspec.Meta(max_length=80)]
@@ -59,6 +63,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
     terms: NodeTerms | None = None
     #: Tags that its agent claims and the token does not give.
     cut_tags: Tags = []
+    #: True if its agent says that no job can reach its key or its runner.
+    isolated: bool = False
+    isolation_detail: IsolationDetail = ""
 
     def is_of(self, machine: str) -> bool:
         """True if an agent on this machine may speak for the node.
@@ -69,7 +76,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags.
+    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags and the isolation.
 
     From another machine it is refused while anything may run on the one before.
     """
@@ -78,6 +85,9 @@ class Enrol(msgspec.Struct, frozen=True):
     tree: TreeName = TreeName("default")
     tags: Tags = []
     machine: Machine = ""
+    #: True if no job can reach the key of its agent or the runner.
+    isolated: bool = False
+    isolation_detail: IsolationDetail = ""
 
 
 class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -155,11 +165,17 @@ class NodeView(msgspec.Struct, frozen=True):
     running_jobs: Counter = 0
     #: Since the last heartbeat.
     heartbeat_age_ms: Counter | None = None
+    #: `full` if no job can reach the key of its agent, else `none`; and why.
     isolation: str = ""
+    isolation_detail: str = ""
+    #: How jobs are kept to what they were given: `cgroup2`, `rlimit`, `none`.
+    limits: str = ""
     trouble: str = ""
     #: All that its agent offers and claims beyond what the node's token gives. It counts for nothing.
     cut: Resources = ZERO
     cut_tags: list[str] = []
+    #: Why the tree gives it nothing, whatever room it has; empty if it may get jobs.
+    left_out: str = ""
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

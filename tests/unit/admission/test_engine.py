@@ -362,6 +362,19 @@ def test_a_node_that_joined_by_a_token_is_what_that_says_whatever_its_agent_clai
     assert isinstance(elsewhere, WrongState)
 
 
+def test_a_node_is_as_isolated_as_its_agent_said_last_and_not_if_that_says_nothing() -> None:
+    enrol = Enrol(NodeName("n1"), TREE, isolated=True, isolation_detail="jobs have accounts")
+
+    known = node_record(enrol, None, at(0, 9))
+    assert isinstance(known, NodeRecord)
+    assert (known.isolated, known.isolation_detail) == (True, "jobs have accounts")
+    of_token = msgspec.structs.replace(known, terms=NodeTerms(), key="U")
+    for record in (known, of_token):
+        assert node_record(enrol, record, at(0, 10)) == record
+        before = node_record(Enrol(NodeName("n1"), TREE), record, at(0, 10))
+        assert before == msgspec.structs.replace(record, isolated=False, isolation_detail="")
+
+
 def test_an_operation_of_an_unknown_tree_is_refused_with_the_nearest_name() -> None:
     engine = an_engine()
     spec = OperationSpec(PoolName("p"), ["true"], 1, tree=TreeName("defualt"))

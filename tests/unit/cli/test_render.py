@@ -157,6 +157,21 @@ def test_what_an_agent_says_beyond_its_token_is_shown_as_cut() -> None:
     assert shown(node_facts(more), 120)[-1].startswith("cut        cpu 1.5; tags fast: its agent says so")
 
 
+def test_a_node_tells_its_isolation_its_limits_and_what_leaves_it_out() -> None:
+    node = NodeView(
+        NodeName("alpha"), "unisolated", [], isolation="none", isolation_detail="jobs run as root", limits="rlimit"
+    )
+    left_out = msgspec.structs.replace(node, left_out="the tree requires isolation")
+
+    facts = [" ".join(line.split()) for line in shown(node_facts(left_out), 120)]
+
+    assert "gets no jobs the tree requires isolation" in facts
+    assert "isolation none: jobs run as root" in facts
+    assert "limits rlimit" in facts
+    assert "unisolated: the tree requires isolation" in shown(node_table([left_out]), 120)[1]
+    assert not any("gets no jobs" in line for line in shown(node_facts(node), 120))
+
+
 def test_json_has_cores_bytes_and_names() -> None:
     answer = plain(a_view())
 

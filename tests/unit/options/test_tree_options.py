@@ -506,4 +506,5 @@ def starts_on_a_node_without_a_tag(options: Options) -> int:
     return len(desk.beat("n1")[0].start)
 
 
+case("require_isolation", True)(starts_on_a_node_without_a_tag)
 case("pause_starts", True)(starts_on_a_node_without_a_tag)

@@ -78,6 +78,11 @@ _GENERAL: Final = [
         "all nodes",
         renamed=("nodes_filter",),
     ),
+    Attribute(
+        "require_isolation",
+        Flag(),
+        "the tree uses no node of which jobs can reach the key of the agent; others end what they run and get nothing new",
+    ),
     Attribute("max_operation_count", Whole(), "operations in the tree, waiting ones included; one more is refused"),
     Attribute("max_running_operation_count", Whole(), "running operations in the tree; one more waits"),
     Attribute("max_operation_count_per_pool", Whole(), "operations in a pool that has no limit of its own"),
