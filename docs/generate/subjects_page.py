@@ -59,12 +59,11 @@ def subjects_page() -> str:
 def _rights(kind: PartyKind) -> str:
     party = Party(kind=kind, name=_NAMES.get(kind, ""), tree=TreeName("default"))
     rights = permissions_of(party)
-    answers = "It may answer what it receives, once.\n\n" if rights.may_answer else ""
     lists = "\n\n".join(
         f"{what}:\n\n```\n" + "\n".join(subjects) + "\n```"
         for what, subjects in (("May publish", rights.publish), ("May subscribe", rights.subscribe))
     )
-    return f"\n### {_kinds([kind])}\n\n{answers}{lists}\n"
+    return f"\n### {_kinds([kind])}\n\n{lists}\n"
 
 
 def _kinds(kinds: Iterable[PartyKind]) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.bus import BusError
 from headrace.bus.nats.streams.api import JetStreamRefused
-from headrace.bus.provisioning import Provisioned, has_all_stores, has_no_leader, provision
+from headrace.bus.provisioning import Provisioned, RecordBounds, has_all_stores, has_no_leader, provision
 from headrace.client import ClientError, Place
 from headrace.client.connecting import open_bus
 from headrace.ids import TreeName
@@ -37,13 +37,15 @@ def as_provisioner(place: Place) -> Place:
     return msgspec.structs.replace(place, credential_file=str(file)) if file.exists() else place
 
 
-async def provision_at(place: Place, trees: Collection[TreeName], replicas: int | None) -> Sequence[Provisioned]:
+async def provision_at(
+    place: Place, trees: Collection[TreeName], replicas: int | None, records: RecordBounds | None
+) -> Sequence[Provisioned]:
     """Makes what is missing, once the servers are ready for it. Raises `ClientError`, `BusError`, `BadInput`."""
     until_s = anyio.current_time() + _SERVERS_BEGIN_S
     async with open_bus(place, "headrace bus provision", PartyKind.PROVISIONER.inbox, replicas=replicas or 1) as bus:
         while True:
             try:
-                return await provision(bus, trees, replicas=replicas)
+                return await provision(bus, trees, replicas=replicas, records=records)
             except BusError as error:
                 if not has_no_leader(error) or anyio.current_time() > until_s:
                     raise

@@ -43,7 +43,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     clocks_save_period_ms: Period = 5_000
     #: How often figures of pools are recorded for `headrace pool volume`; less often where the room would be full before its time.
     history_period_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
-    #: How long what was recorded is kept, and how much room it may take.
+    #: How long what was recorded is kept, and how much room it may take: as `headrace bus provision` was told.
     history_max_age_ms: Annotated[int, msgspec.Meta(ge=60_000, le=10**11)] = 7 * 86_400_000
     history_max_bytes: Annotated[int, msgspec.Meta(ge=2**20, le=2**50)] = 512 * 2**20
 

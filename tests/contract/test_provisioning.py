@@ -16,7 +16,7 @@ from headrace.access.permissions import Party, server_users, streams_of
 from headrace.access.routes import STORES, PartyKind
 from headrace.bus import BusError, Credential, MissingStore, connect
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.provisioning import missing_streams, provision
+from headrace.bus.provisioning import RecordBounds, missing_streams, provision
 from headrace.bus.stores import needed_streams
 from headrace.ids import TreeName
 from headrace.wire import subjects
@@ -79,6 +79,37 @@ async def test_a_store_that_keeps_too_little_is_changed_and_what_it_holds_stays(
 
     assert changed.name == subjects.POOLS_BUCKET
     assert changed.changes == ["values kept of a key: 3 before, 64 now"]
+
+
+async def test_a_bucket_in_which_one_writer_could_remove_all_keys_is_changed(server: NatsServer) -> None:
+    async with connected(server, "provisioner") as bus:
+        await provision(bus, TREES)
+        await bus.jetstream.change_stream(f"KV_{subjects.TERMS_BUCKET}", allow_rollup_hdrs=True)
+        (changed,) = [each for each in await provision(bus, TREES) if each.outcome != "found"]
+        assert {each.outcome for each in await provision(bus, TREES)} == {"found"}
+
+    assert changed.name == subjects.TERMS_BUCKET
+    assert changed.changes == ["who writes a key may remove others: True before, False now"]
+
+
+async def test_the_provisioner_gives_records_their_bounds_and_no_service_changes_them(server: NatsServer) -> None:
+    name, subject = subjects.history_stream(TREES[0]), subjects.history(TREES[0])
+    async with connected(server, "provisioner") as bus:
+        await provision(bus, TREES)
+        changed = await provision(bus, TREES, records=RecordBounds(3_600, 2**20))
+        again = await provision(bus, TREES)
+        async with connected(server, "fair_share") as service:
+            await service.records(name, subject, max_age_s=60, max_bytes=2**30)
+        there = (await bus.jetstream.existing(name)).config
+
+    assert [each.changes for each in changed if each.outcome == "changed"] == [
+        [
+            "nanoseconds that each is kept: 604800000000000 before, 3600000000000 now",
+            "most bytes: 536870912 before, 1048576 now",
+        ]
+    ] * len(TREES)
+    assert {each.outcome for each in again} == {"found"}
+    assert (there.max_age, there.max_bytes) == (3_600 * 10**9, 2**20)
 
 
 async def test_a_service_finds_what_is_missing_by_name_and_with_the_command_that_makes_it(server: NatsServer) -> None:

@@ -107,6 +107,9 @@ async def test_whoever_uses_a_store_reads_and_follows_the_whole_of_it(server: Gu
                 assert log is None or len(entries) == (await log.bounds())[1], name
                 continue
             bucket = await buses[name].key_value(store.name, history=store.history)
+            if not store.is_read_whole:
+                assert await bucket.get("nothing") is None, name
+                continue
             async with bucket.mirror() as mirror:
                 assert dict(mirror.entries) == await bucket.entries(), name
 
@@ -122,13 +125,11 @@ def rights_in(party: Party, store: Store, stream: str) -> set[str]:
         return {"STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE"}
     if not store.is_used_by(party.kind) or is_of_other_tree:
         return set()
-    verbs = {"STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE"}
     writes = party.kind in (kind for kind, _ in store.writers)
     return (
-        verbs
+        {"STREAM.INFO", "STREAM.MSG.GET"}
+        | ({"CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "CONSUMER.DELETE"} if store.is_read_whole else set())
         | ({"STREAM.PURGE"} if writes and store.is_purged else set())
-        # Its bounds are settings of fair_share.
-        | ({"STREAM.UPDATE"} if writes and store.kind is StoreKind.RECORDS else set())
     )
 
 

@@ -10,9 +10,11 @@ import anyio
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from headrace.bus.provisioning import Provisioned
+from headrace.bus.provisioning import Provisioned, RecordBounds
 from headrace.client import find_place
+from headrace.durations import parse_duration_ms
 from headrace.ids import tree_name
+from headrace.resources import parse_amount
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common
 from headrace_cli.show.screen import Screen
@@ -27,6 +29,8 @@ def provision(
     *,
     tree: Annotated[list[str] | None, Parameter(negative=())] = None,
     replicas: Literal[1, 3, 5] | None = None,
+    history_age: str | None = None,
+    history_room: str | None = None,
     credential_file: Path | None = None,
     common: Common | None = None,
 ) -> int:
@@ -50,6 +54,10 @@ def provision(
         A tree that is served, each of which has streams of its own. May be repeated. Else `$HEADRACE_TREE`, else default.
     replicas
         Servers of a cluster that keep each of them. Else what is there stays so, and what is made has 1.
+    history_age
+        How long records of pools are kept, such as 30d. With it or the next what is there is changed, else new ones are kept 7d.
+    history_room
+        Room that records of the pools of a tree may take, such as 2G; else 512 MiB.
     credential_file
         Credential of the provisioner. Else that of the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
     """
@@ -59,9 +67,19 @@ def provision(
         place = as_provisioner(place)
     screen = Screen(json=common.json)
     trees = [tree_name(each) for each in tree or [place.tree]]
-    done = anyio.run(provision_at, place, trees, replicas)
+    records = _bounds(history_age, history_room) if history_age or history_room else None
+    done = anyio.run(provision_at, place, trees, replicas, records)
     screen.show(done, _table(done))
     return Exit.DONE
+
+
+def _bounds(age: str | None, room: str | None) -> RecordBounds:
+    """The bounds that are given, and those of new records in place of the others. Raises `BadInput`."""
+    usual = RecordBounds()
+    return RecordBounds(
+        parse_duration_ms(age, place="--history-age") / 1000 if age else usual.max_age_s,
+        parse_amount("memory", room, place="--history-room") if room else usual.max_bytes,
+    )
 
 
 def _table(done: Sequence[Provisioned]) -> Table:

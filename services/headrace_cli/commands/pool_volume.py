@@ -38,7 +38,7 @@ def volume(
     """Draw a pool over time: what it used, wanted and was guaranteed, and what it had saved.
 
     Without `--plot` it prints figures and draws both pictures in characters. Records go back seven days unless the service is set
-    otherwise (`history_max_age_ms` of fair_share). Where nothing was recorded, lines are broken.
+    otherwise (`headrace bus provision --history-age`). Where nothing was recorded, lines are broken.
 
     Examples:
 

@@ -19,8 +19,6 @@ from headrace.errors import BadInput
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 _VERSION: Final = 2
 _NO_LIMIT: Final = -1
-#: A node may answer what it received for so long.
-_ANSWER_NS: Final = 10_000_000_000
 _LIMITS: Final = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer")
 
@@ -65,13 +63,12 @@ def revoked_by(account: Claims) -> Mapping[str, int]:
 def user_claims(public: str, name: str, party: Party) -> Claims:
     """The claims of the credential of a party with this key, with its rights by the table of subjects."""
     own = permissions_of(party)
-    answers = {"resp": {"max": 1, "ttl": _ANSWER_NS}} if own.may_answer else {}
-    return _user_claims(public, name, own.publish, own.subscribe, answers)
+    return _user_claims(public, name, own.publish, own.subscribe)
 
 
 def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> Claims:
     """The claims of a user of the server's own account, who may publish on these subjects and hear the answers."""
-    return _user_claims(public, name, publish, (f"{inbox}.>",), {})
+    return _user_claims(public, name, publish, (f"{inbox}.>",))
 
 
 def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
@@ -102,10 +99,8 @@ def says(jwt: str, claims: Claims, issuer: SigningKey) -> bool:
     return {**known, "iat": 0, "jti": ""} == {**claims, "iss": issuer.public, "iat": 0, "jti": ""}
 
 
-def _user_claims(
-    public: str, name: str, publish: tuple[str, ...], subscribe: tuple[str, ...], more: Mapping[str, Any]
-) -> Claims:
-    rights = {"pub": {"allow": list(publish)}, "sub": {"allow": list(subscribe)}, **more}
+def _user_claims(public: str, name: str, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> Claims:
+    rights = {"pub": {"allow": list(publish)}, "sub": {"allow": list(subscribe)}}
     return _claims(public, name, {"type": "user", **rights, **dict.fromkeys(("subs", "data", "payload"), _NO_LIMIT)})
 
 

@@ -1,8 +1,10 @@
 """The rights of each credential at the server, made from the tables of `headrace.access.routes`.
 
-A service answers wherever it serves, into the inboxes of those who may ask it, and nowhere else: a forged reply subject leads nowhere.
+Whoever serves answers into the inboxes of those who may ask, and nowhere else: a forged reply subject leads nowhere. The server's own
+`allow_responses` would let a node publish wherever an accomplice wants an answer. The name of each inbox cannot be guessed.
 A node and a person are named in their subjects, so that nobody speaks or listens for another.
-Services trust one another so far: whoever may make a consumer may have it deliver on any subject, which the server does not check.
+Services trust one another so far: what JetStream answers them comes wherever they want it, which the server does not check. So one
+that was taken over can spoil what others keep. What it has delivered at others' subjects is not taken for a word of theirs.
 """
 
 from __future__ import annotations
@@ -41,23 +43,18 @@ class Permissions(msgspec.Struct, frozen=True):
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    #: True if it may answer whatever it received, once: nodes have no right to anybody's inbox.
-    may_answer: bool = False
 
 
 def permissions_of(party: Party) -> Permissions:
     """The rights of one credential."""
     publish: set[str] = set()
     subscribe = {f"{party.inbox}.>"}
-    may_answer = False
     for route in ROUTES:
         if party.kind in route.senders:
             publish.add(_of(party, route.subject))
         if party.kind in route.receivers:
             subscribe.add(_of(party, route.subject))
-            if route.is_request and party.kind is PartyKind.NODE:
-                may_answer = True
-            elif route.is_request:
+            if route.is_request:
                 publish.update(f"{_of_anybody(kind.inbox)}.>" for kind in route.senders)
     if party.kind is PartyKind.NODE:
         subscribe |= {"$SRV.PING"}
@@ -70,7 +67,7 @@ def permissions_of(party: Party) -> Permissions:
         # A tree that is served later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
         publish.add("$JS.API.STREAM.NAMES")
-    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), may_answer)
+    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)))
 
 
 def streams_of(party: Party) -> list[str]:
@@ -88,8 +85,6 @@ def _entry(party: Party, proof: Mapping[str, str]) -> str:
     own = permissions_of(party)
     permissions = {"publish": list(own.publish), "subscribe": list(own.subscribe)}
     told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
-    if own.may_answer:
-        told = told.removesuffix("}") + ', "allow_responses": {"max": 1, "expires": "10s"}}'
     return f"{{ {told} }}"
 
 
@@ -102,13 +97,12 @@ def _rights_in(store: Store, party: Party) -> Iterator[str]:
     api = "$JS.API"
     yield f"{api}.STREAM.INFO.{stream}"
     yield f"{api}.STREAM.MSG.GET.{stream}"
-    yield f"{api}.CONSUMER.CREATE.{stream}.*"
-    yield f"{api}.CONSUMER.DELETE.{stream}.*"
-    yield f"{api}.CONSUMER.MSG.NEXT.{stream}.*"
+    if store.is_read_whole:
+        yield f"{api}.CONSUMER.CREATE.{stream}.*"
+        yield f"{api}.CONSUMER.DELETE.{stream}.*"
+        yield f"{api}.CONSUMER.MSG.NEXT.{stream}.*"
     if not keys:
         return
-    if store.kind is StoreKind.RECORDS:
-        yield f"{api}.STREAM.UPDATE.{stream}"
     if store.is_purged:
         yield f"{api}.STREAM.PURGE.{stream}"
     prefix = f"$KV.{store.name}." if store.kind is StoreKind.BUCKET else ""

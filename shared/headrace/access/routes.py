@@ -77,6 +77,8 @@ class Store(msgspec.Struct, frozen=True):
     history: int = 1
     #: True if its writers remove what they need no more.
     is_purged: bool = False
+    #: True if it is listed or followed, which takes a consumer. Of others each key is asked for.
+    is_read_whole: bool = True
 
     @property
     def stream(self) -> str:
@@ -157,8 +159,9 @@ def _bucket(
     readers: tuple[PartyKind, ...] = (),
     history: int = 1,
     is_purged: bool = False,
+    is_read_whole: bool = True,
 ) -> Store:
-    return Store(StoreKind.BUCKET, name, writers, readers, history, is_purged)
+    return Store(StoreKind.BUCKET, name, writers, readers, history, is_purged, is_read_whole)
 
 
 #: Every bucket and stream.
@@ -171,11 +174,11 @@ STORES: Final[tuple[Store, ...]] = (
         is_purged=True,
     ),
     Store(StoreKind.RECORDS, subjects.history_stream("{tree}"), ((_FAIR_SHARE, subjects.history("{tree}")),), ()),
-    _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
-    _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES)),
+    _bucket(subjects.TERMS_BUCKET, *((kind, "{role}") for kind in _SERVICES), is_read_whole=False),
+    _bucket(subjects.LEASES_BUCKET, *((kind, "{role}") for kind in _SERVICES), is_read_whole=False),
     _bucket(subjects.CHECKPOINT_BUCKET, (_ADMISSION, ">"), is_purged=True),
     _bucket(subjects.ARCHIVES_BUCKET, (_ADMISSION, ">"), is_purged=True),
-    _bucket(subjects.PIECES_BUCKET, (_ADMISSION, ">"), is_purged=True),
+    _bucket(subjects.PIECES_BUCKET, (_ADMISSION, ">"), is_purged=True, is_read_whole=False),
     _bucket(subjects.CLOCKS_BUCKET, (_FAIR_SHARE, "{tree}.*")),
     _bucket(subjects.VOLUMES_BUCKET, (_INTEGRAL, "{tree}"), (_INTEGRAL, "{tree}.>"), is_purged=True),
     *(

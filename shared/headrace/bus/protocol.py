@@ -361,7 +361,7 @@ class Bus(Protocol):
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
         """Opens a bounded stream over one subject.
 
-        Makes it where it is missing, or raises `MissingStore`. Gives it these bounds where it has others.
+        Makes it where it is missing, or raises `MissingStore`. Gives it these bounds where it has others, if we make stores.
         """
         ...
 

@@ -17,13 +17,17 @@ from headrace.bus.nats.streams.api import JetStreamRefused, StreamInfo
 from headrace.bus.protocol import BusError, NoResponders, RequestTimeout
 from headrace.ids import TreeName
 
-#: Of new records. Whoever writes them gives them its own bounds.
-_MAX_AGE_S: Final = 7 * 86_400.0
-_MAX_BYTES: Final = 512 * 2**20
 _COPY_S: Final = 30.0
 #: What JetStream answers while it has no leader.
 _NOT_AVAILABLE: Final = 10008
 _LOOK_AGAIN_S: Final = 0.05
+
+
+class RecordBounds(msgspec.Struct, frozen=True):
+    """The bounds of records of pools."""
+
+    max_age_s: float = 7 * 86_400.0
+    max_bytes: int = 512 * 2**20
 
 
 class Provisioned(msgspec.Struct, frozen=True):
@@ -39,8 +43,14 @@ class Provisioned(msgspec.Struct, frozen=True):
     changes: list[str] = []
 
 
-async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int | None = None) -> Sequence[Provisioned]:
-    """Makes each store that is missing. Gives those that are there so many `replicas`, where that is said.
+async def provision(
+    bus: NatsBus,
+    trees: Collection[TreeName],
+    *,
+    replicas: int | None = None,
+    records: RecordBounds | None = None,
+) -> Sequence[Provisioned]:
+    """Makes each store that is missing. Gives those that are there so many `replicas`, and records these bounds, where that is said.
 
     Returns when all that is new has been copied, or after half a minute.
     Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`. Where the server refuses one, all
@@ -50,7 +60,7 @@ async def provision(bus: NatsBus, trees: Collection[TreeName], *, replicas: int 
     refusals: list[JetStreamRefused] = []
     for store, tree, _ in _places(trees):
         try:
-            done.append(await _provision(bus, store, tree, replicas))
+            done.append(await _provision(bus, store, tree, replicas, records))
         except JetStreamRefused as refusal:
             # A disk without room for the records of pools may have room for all that services cannot do without.
             refusals.append(refusal)
@@ -86,10 +96,15 @@ def _places(trees: Collection[TreeName]) -> Iterator[tuple[Store, str, str]]:
             yield store, tree, store.stream.replace("{tree}", tree)
 
 
-async def _provision(bus: NatsBus, store: Store, tree: str, replicas: int | None) -> Provisioned:
+async def _provision(
+    bus: NatsBus, store: Store, tree: str, replicas: int | None, records: RecordBounds | None
+) -> Provisioned:
     stream = store.stream.replace("{tree}", tree)
     before = await bus.jetstream.stream(stream)
-    await _open(bus, store, tree, before)
+    await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
+    if before is not None and before.config.allow_rollup_hdrs:
+        # Older ones let whoever writes one key remove all others.
+        await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)
     after = await bus.jetstream.existing(stream)
@@ -111,19 +126,25 @@ async def _copied(bus: NatsBus, new: Provisioned) -> Provisioned:
     return msgspec.structs.replace(new, copies=copies)
 
 
-async def _open(bus: NatsBus, store: Store, tree: str, before: StreamInfo | None) -> None:
+async def _open(bus: NatsBus, store: Store, tree: str, records: RecordBounds | None) -> None:
     subject = store.writers[0][1].replace("{tree}", tree)
     match store.kind:
         case StoreKind.BUCKET:
             await bus.key_value(store.name, history=store.history)
         case StoreKind.LOG:
             await bus.log(store.name, subject)
-        case StoreKind.RECORDS if before is None:
+        case StoreKind.RECORDS if records is not None:
             name = store.name.replace("{tree}", tree)
-            await bus.records(name, subject, max_age_s=_MAX_AGE_S, max_bytes=_MAX_BYTES)
+            await bus.records(name, subject, max_age_s=records.max_age_s, max_bytes=records.max_bytes)
 
 
 def _changes(before: StreamInfo, after: StreamInfo) -> list[str]:
-    figures = {"replicas": "num_replicas", "values kept of a key": "max_msgs_per_subject"}
+    figures = {
+        "replicas": "num_replicas",
+        "values kept of a key": "max_msgs_per_subject",
+        "who writes a key may remove others": "allow_rollup_hdrs",
+        "nanoseconds that each is kept": "max_age",
+        "most bytes": "max_bytes",
+    }
     pairs = {says: (getattr(before.config, field), getattr(after.config, field)) for says, field in figures.items()}
     return [f"{says}: {old} before, {new} now" for says, (old, new) in pairs.items() if old != new]

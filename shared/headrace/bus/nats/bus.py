@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -178,7 +179,7 @@ class NatsBus:
         inbox = Mailbox(key=key, pending=pending)
         async with AsyncExitStack() as undo:
             for subject in subjects:
-                listener = await self._link.listen(subject, inbox.put)
+                listener = await self._link.listen(subject, partial(_put_if_said_there, inbox, subject))
                 undo.push_async_callback(listener.close)
             self._inboxes.append(inbox)
             inbox.closing.callback(self._inboxes.remove, inbox)
@@ -273,6 +274,20 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
         return compose()
 
     return answer
+
+
+def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
+    """Takes a message, unless a stream delivers it there. Its own subject tells where it was said, by somebody who may."""
+    if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
+        inbox.put(message)
+    else:
+        inbox.dropped += 1
+
+
+def _matches(pattern: list[str], subject: list[str]) -> bool:
+    if pattern[-1] == ">" and len(subject) >= len(pattern):
+        pattern, subject = pattern[:-1], subject[: len(pattern) - 1]
+    return len(pattern) == len(subject) and all(one in ("*", two) for one, two in zip(pattern, subject, strict=True))
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -1,13 +1,21 @@
-"""Requests under way: who waits for the answers that come to our inbox."""
+"""Requests under way: who waits for the answers that come to our inbox.
+
+Whoever was asked once knows how our inboxes begin, and may be a node, which the server lets answer anybody. So no token can be guessed.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
 from headrace.bus.protocol import BusError, Message
+
+#: Of the name of an inbox that nobody can guess.
+TOKEN_BYTES: Final = 16
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
@@ -23,7 +31,6 @@ class Calls:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._calls: dict[str, _Call] = {}
-        self._made = 0
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -33,8 +40,7 @@ class Calls:
         self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[BusError], None]
     ) -> Iterator[str]:
         """Yields the subject for the answers, which are handed over while the block lasts."""
-        self._made += 1
-        token = f"{self._made:x}"
+        token = secrets.token_hex(TOKEN_BYTES)
         self._calls[token] = _Call(subject.lower(), on_answer, on_error)
         try:
             yield f"{self._prefix}.{token}"

@@ -17,7 +17,7 @@ import anyio
 from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
 
 from headrace.bus.nats.barriers import Barriers
-from headrace.bus.nats.calls import Calls
+from headrace.bus.nats.calls import TOKEN_BYTES, Calls
 from headrace.bus.nats.fair_listener import FairListener
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing
@@ -231,7 +231,7 @@ class Link:
 
     def new_inbox(self) -> str:
         """A subject of our own, not one that answers to calls arrive on."""
-        return f"{self._prefix}.{secrets.token_hex(4)}.in"
+        return f"{self._prefix}.{secrets.token_hex(TOKEN_BYTES)}.in"
 
     async def listen(
         self,

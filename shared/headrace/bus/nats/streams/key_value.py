@@ -49,7 +49,6 @@ class NatsKeyValue:
             raise BadInput(f"history of bucket {bucket}", history, f"1 to {_MOST_HISTORY}")
         wanted = standard_stream(f"KV_{bucket}", f"$KV.{bucket}.>", replicas=jetstream.replicas)
         wanted.max_msgs_per_subject = history
-        wanted.allow_rollup_hdrs = True
         found = await jetstream.stream_or_new(wanted, "retention", "max_age", "max_msgs", "allow_direct")
         if found.max_msgs_per_subject < history:
             await jetstream.change_stream(wanted.name, max_msgs_per_subject=history)

@@ -20,6 +20,7 @@ from headrace.bus.nats.streams.api import (
 )
 from headrace.bus.nats.streams.pulling import pulled
 from headrace.bus.protocol import AppendRefused, BusError, LogEntry
+from headrace.obs.logging import logger
 
 
 class NatsRecords:
@@ -34,7 +35,7 @@ class NatsRecords:
     async def open(
         cls, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
     ) -> NatsRecords:
-        """Opens a stream. Makes it where it is missing, gives it these bounds where it has others.
+        """Opens a stream. Makes it where it is missing, gives it these bounds where it has others and we make stores.
 
         Raises `WrongConfiguration` when a stream of this name keeps something else, `BusError` when the server has no such room.
         """
@@ -45,7 +46,15 @@ class NatsRecords:
             max_bytes=max_bytes,
         )
         found = await jetstream.stream_or_new(wanted)
-        if (found.max_age, found.max_bytes) != (wanted.max_age, wanted.max_bytes):
+        if (found.max_age, found.max_bytes) == (wanted.max_age, wanted.max_bytes):
+            return cls(jetstream, name, subject)
+        if not jetstream.makes_stores:
+            # Whoever may change a stream may have it take any subject. So a service leaves it as it is.
+            logger().warning(
+                "records have other bounds than the settings say: `headrace bus provision` changes them",
+                **{"stream": name, "max_age_s": found.max_age // 10**9, "max_bytes": found.max_bytes},
+            )
+        else:
             await jetstream.change_stream(name, max_age=wanted.max_age, max_bytes=wanted.max_bytes)
         return cls(jetstream, name, subject)
 
