@@ -100,7 +100,7 @@ class AdmissionService:
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
         self._news = News(runtime.bus)
-        self._files = FileRequests(runtime, lambda: self.engine.state)
+        self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
     async def start(self) -> None:

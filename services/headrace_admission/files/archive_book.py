@@ -5,7 +5,7 @@ Pure. Invariants (`check`): nothing is booked beyond its archive, and all bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -35,6 +35,8 @@ class ArchiveRecord(msgspec.Struct, frozen=True):
     wanted_at_ms: int
     #: True if all pieces are there. Of others nobody knows after a restart which are.
     is_whole: bool = False
+    #: The term that wrote it last.
+    writer: int = 0
 
 
 class Use(NamedTuple):
@@ -63,14 +65,9 @@ class ArchiveBook:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def restore(self, records: dict[ArchiveKey, ArchiveRecord]) -> list[ArchiveKey]:
-        """Takes what the bucket has. Answers with what never became whole, which is to be removed."""
-        self._entries = {
-            key: _Entry(record.archive, set(), record.wanted_at_ms)
-            for key, record in records.items()
-            if record.is_whole
-        }
-        return [key for key, record in records.items() if not record.is_whole]
+    def restore(self, whole: Mapping[ArchiveKey, ArchiveRecord]) -> None:
+        """Takes the archives that are there."""
+        self._entries = {key: _Entry(record.archive, set(), record.wanted_at_ms) for key, record in whole.items()}
 
     def refusal(self, key: ArchiveKey, upload: Upload) -> Refusal | None:
         """The refusal of a piece that fits no archive, or of an archive that there is no room for."""

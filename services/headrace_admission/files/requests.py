@@ -6,25 +6,27 @@ So nothing starts with it meanwhile.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import anyio
 import msgspec
 
-from headrace.bus import BusError, Entry, KeyValue, MissingStore
+from headrace.bus import BusError, MissingStore
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure
+from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.role import Role
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
-from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
+from headrace.wire.files import AskOver, FetchPiece, Over, Piece, Upload, Uploaded
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
-from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, ArchiveRecord, Use
+from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, Use
+from headrace_admission.files.kept_archives import KeptArchives
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation
@@ -35,37 +37,31 @@ _SWEEP_S: Final = 5.0
 _AT_ONCE: Final = 8
 #: A node's tree is looked up so seldom.
 _TREE_HOLDS_S: Final = 10.0
-_RECORD: Final = "record"
-#: Before the data of each piece.
-HASH_BYTES: Final = 32
-_UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
 
 
 class FileRequests:
     """Handlers of these requests, for one term of admission."""
 
-    _archives: KeyValue
-    _pieces: KeyValue
+    _kept: KeptArchives
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], state: Callable[[], State]) -> None:
+    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, state: Callable[[], State]) -> None:
         settings = runtime.settings
         self._runtime = runtime
+        self._role = role
         self._state = state
         self._book = ArchiveBook(
             settings.most_archive_bytes, settings.most_archive_bytes_of_a_user, settings.unused_archive_ms
         )
         #: What is written and removed of archives follows the book, one after the other.
         self._writing = anyio.Lock()
-        #: Archives that could not be removed yet.
-        self._left_over: set[ArchiveKey] = set()
         self._trees: dict[str, tuple[TreeName | None, float]] = {}
 
     async def open(self) -> None:
-        """Opens the buckets, and removes what a former life left unfinished. Raises `BusError`."""
+        """Opens the buckets for this term. What a former life left unfinished is removed later. Raises `BusError`."""
         bus = self._runtime.bus
-        self._archives = await bus.key_value(subjects.ARCHIVES_BUCKET)
-        self._pieces = await bus.key_value(subjects.PIECES_BUCKET)
-        self._left_over.update(self._book.restore(_records(await self._archives.entries())))
+        archives, pieces = await bus.key_value(subjects.ARCHIVES_BUCKET), await bus.key_value(subjects.PIECES_BUCKET)
+        self._kept = KeptArchives(archives, pieces, self._role.term)
+        self._book.restore(await self._kept.claim())
 
     async def serve(self) -> None:
         """Serves them, and removes archives that nobody needs. Raises `BusError`."""
@@ -97,21 +93,22 @@ class FileRequests:
                 refusal = self._book.refusal(key, request)
                 if refusal is not None:
                     return refusal
-                if key in self._left_over:
-                    await self._remove(key)
+                # Keys of an older version have the names of all that follow below theirs.
+                await self._kept.remove_left()
                 new = self._book.want(key, request.archive, self._runtime.clock.moment())
                 if new is not None:
-                    await self._keep_record(key, new)
+                    await self._kept.keep_record(key, new)
                 if request.data and request.piece in self._book.missing(key):
-                    await self._pieces.put(f"{key.text}.{request.piece}", _hash(request.data) + request.data)
+                    await self._kept.keep_piece(key, request.piece, request.data)
                     whole = self._book.note_piece(key, request.piece)
                     if whole is not None:
-                        await self._keep_record(key, whole)
+                        await self._kept.keep_record(key, whole)
                         logger().info(
                             "archive is there", user=key.user, archive=key.sha256, bytes=whole.archive.size_bytes
                         )
                 return Uploaded(self._book.missing(key))
         except BusError as error:
+            self._end_if_fenced(error)
             # Whether it was written is not known.
             self._book.note_lost(key, request.piece)
             return NotReady(f"files cannot be kept: {error}")
@@ -137,16 +134,13 @@ class FileRequests:
     async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:
         """The bytes of a piece, None where they are lost or damaged, or their bucket is lost. Raises `BusError`."""
         try:
-            entry = await self._pieces.get(f"{key.text}.{piece}")
+            return await self._kept.piece(key, piece)
         except BusError:
             try:
                 await self._runtime.bus.key_value(subjects.PIECES_BUCKET)
             except MissingStore:
                 return None
             raise
-        value = entry.value if entry is not None else b""
-        data = value[HASH_BYTES:]
-        return data if data and value[:HASH_BYTES] == _hash(data) else None
 
     async def _refusal_of_node(self, node: NodeName, operation: Operation) -> Refusal | None:
         if is_final(operation.state):
@@ -178,40 +172,16 @@ class FileRequests:
             try:
                 async with self._writing:
                     uses = _uses(self._state()) if len(self._book) else ()
-                    self._left_over.update(self._book.take_due(uses, self._runtime.clock.moment()))
-                    for key in list(self._left_over):
-                        await self._remove(key)
+                    for key in self._book.take_due(uses, self._runtime.clock.moment()):
+                        self._kept.leave(key)
+                    await self._kept.remove_left()
             except BusError as error:
+                self._end_if_fenced(error)
                 logger().warning("archives not removed", error=str(error))
 
-    async def _keep_record(self, key: ArchiveKey, record: ArchiveRecord) -> None:
-        await self._archives.put(f"{key.text}.{_RECORD}", msgspec.json.encode(record))
-
-    async def _remove(self, key: ArchiveKey) -> None:
-        # Whoever finds it so, after a restart, goes on with it.
-        await self._keep_record(key, _UNFINISHED)
-        await self._pieces.purge(key.text)
-        await self._archives.purge(key.text)
-        self._left_over.discard(key)
-        logger().info("archive removed", user=key.user, archive=key.sha256)
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _records(entries: Mapping[str, Entry]) -> dict[ArchiveKey, ArchiveRecord]:
-    """The records in the bucket. One that cannot be read is that of an archive to be removed."""
-    found = {}
-    for name, entry in entries.items():
-        user, sha256 = name.split(".")[:2]
-        try:
-            record = msgspec.json.decode(entry.value, type=ArchiveRecord)
-        except msgspec.DecodeError as error:
-            logger().error("record of an archive cannot be read", key=name, error=str(error))
-            record = _UNFINISHED
-        found[ArchiveKey(user, sha256)] = record
-    return found
+    def _end_if_fenced(self, error: BusError) -> None:
+        if isinstance(error, KeyFenced):
+            self._role.step_down(str(error))
 
 
 def _uses(state: State) -> Iterator[Use]:

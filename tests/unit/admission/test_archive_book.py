@@ -101,10 +101,10 @@ def test_an_archive_that_is_sent_again_waits_for_its_next_operation() -> None:
     assert found.take_due([Use(MINE, 200, is_over=True)], at(501 + HOUR_MS)) == [MINE]
 
 
-def test_of_a_former_life_whole_archives_stay_and_others_go() -> None:
+def test_archives_of_a_former_life_are_there() -> None:
     found = book()
-    records = {MINE: ArchiveRecord(SMALL, 5, is_whole=True), LARGE_OF_MINE: ArchiveRecord(LARGE, 5)}
 
-    assert found.restore(records) == [LARGE_OF_MINE]
+    found.restore({MINE: ArchiveRecord(SMALL, 5, is_whole=True)})
+
     assert found.is_there(MINE, SMALL)
     assert len(found) == 1

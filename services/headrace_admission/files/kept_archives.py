@@ -1,0 +1,118 @@
+"""The archives in their buckets, written by one term at a time. A former one removes nothing that its successor keeps.
+
+A record is fenced: a new term writes each one again before it relies on it. So a former one strikes out none any more.
+Pieces cannot be fenced. So the keys of an archive are below a name that is used once, and what is removed late is nobody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.bus import KeyValue
+from headrace.obs.logging import logger
+from headrace.runtime.fenced import FencedKey
+from headrace.wire.files import Archive
+from headrace.wire.version import Term
+from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
+
+#: Before the data of each piece.
+HASH_BYTES: Final = 32
+_RECORD: Final = "record"
+_UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    """The keys of one archive, from when it is first sent until it is removed."""
+
+    prefix: str
+    record: FencedKey
+
+
+class KeptArchives:
+    """All archives as one term may write them. All methods raise `BusError`, those that write `KeyFenced`, too."""
+
+    def __init__(self, archives: KeyValue, pieces: KeyValue, term: Term) -> None:
+        self._archives = archives
+        self._pieces = pieces
+        self._term = term
+        self._made = 0
+        self._keys: dict[ArchiveKey, _Keys] = {}
+        #: Keys of archives that are to be removed.
+        self._left: list[_Keys] = []
+
+    async def claim(self) -> Mapping[ArchiveKey, ArchiveRecord]:
+        """Takes all records for this term. Answers with those of archives that are whole. Others are to be removed."""
+        whole: dict[ArchiveKey, ArchiveRecord] = {}
+        for name in await self._archives.entries():
+            user, sha256 = name.split(".")[:2]
+            key, keys = ArchiveKey(user, sha256), self._keys_below(name.rpartition(".")[0])
+            record = _record_in(await keys.record.claim(self._restated))
+            if record.is_whole and key not in whole:
+                whole[key], self._keys[key] = record, keys
+            else:
+                self._left.append(keys)
+        return whole
+
+    async def keep_record(self, key: ArchiveKey, record: ArchiveRecord) -> None:
+        """Writes the record of an archive."""
+        await self._of(key).record.write(self._written(record))
+
+    async def keep_piece(self, key: ArchiveKey, piece: int, data: bytes) -> None:
+        """Writes a piece of an archive."""
+        await self._pieces.put(f"{self._of(key).prefix}.{piece}", _hash(data) + data)
+
+    async def piece(self, key: ArchiveKey, piece: int) -> bytes | None:
+        """The bytes of a piece, None where they are lost or damaged."""
+        keys = self._keys.get(key)
+        entry = await self._pieces.get(f"{keys.prefix}.{piece}") if keys is not None else None
+        value = entry.value if entry is not None else b""
+        data = value[HASH_BYTES:]
+        return data if data and value[:HASH_BYTES] == _hash(data) else None
+
+    def leave(self, key: ArchiveKey) -> None:
+        """Has an archive removed by `remove_left`. What is sent under its name from now on is another."""
+        keys = self._keys.pop(key, None)
+        if keys is not None:
+            self._left.append(keys)
+
+    async def remove_left(self) -> None:
+        """Removes what is to be removed. Each record is struck out first: whoever finds it so goes on with it."""
+        for keys in list(self._left):
+            await keys.record.write(self._written(_UNFINISHED))
+            await self._pieces.purge(keys.prefix)
+            await self._archives.purge(keys.prefix)
+            self._left.remove(keys)
+            logger().info("archive removed", archive=keys.prefix)
+
+    def _of(self, key: ArchiveKey) -> _Keys:
+        if key not in self._keys:
+            self._made += 1
+            self._keys[key] = self._keys_below(f"{key.text}.{self._term}-{self._made}")
+        return self._keys[key]
+
+    def _keys_below(self, prefix: str) -> _Keys:
+        record = FencedKey(self._archives, f"{prefix}.{_RECORD}", self._term, lambda value: _record_in(value).writer)
+        return _Keys(prefix, record)
+
+    def _restated(self, value: bytes | None) -> bytes:
+        return self._written(_record_in(value))
+
+    def _written(self, record: ArchiveRecord) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(record, writer=self._term))
+
+
+def _record_in(value: bytes | None) -> ArchiveRecord:
+    """The record of a value. One that cannot be read is that of an archive to be removed."""
+    try:
+        return _UNFINISHED if value is None else msgspec.json.decode(value, type=ArchiveRecord)
+    except msgspec.DecodeError as error:
+        logger().error("record of an archive cannot be read", error=str(error))
+        return _UNFINISHED
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
