@@ -62,6 +62,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     stop_mode: StopMode = StopMode.INTERRUPT
     #: At a stop, from the interruption of the jobs to their kill, unless their own timeout is shorter. 3 s more are for the last ends.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
+    #: False: the runner is started by something else, such as a unit of systemd that `headrace agent install` wrote.
+    starts_runner: bool = True
     #: The strongest limits of jobs to try. What keeps jobs from the agent itself is another matter, and `users` says it.
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
     #: A cgroup v2 folder that was delegated to this user; empty: none.

@@ -52,7 +52,7 @@ class Trials:
     def __init__(self, settings: AgentSettings, folder: str) -> None:
         self._wanted = settings
         self._folder = folder
-        own = msgspec.structs.replace(settings, state_folder=folder, logs_folder="")
+        own = msgspec.structs.replace(settings, state_folder=folder, logs_folder="", starts_runner=True)
         self._link = RunnerLink(own, "selftest", self._on_message, self._on_trouble)
         self._picture: Picture | None = None
         self._ends: dict[JobKey, JobEnd] = {}

@@ -180,6 +180,10 @@ class RunnerLink:
     async def _reach(self) -> socket.socket:
         """A connection to the runner of the state folder, started if need be. Raises `NoRunner`."""
         connection = self._connect()
+        if connection is None and not self._settings.starts_runner:
+            raise NoRunner(
+                f"no runner listens in {self._state} yet, and the agent is to start none (starts_runner)", None
+            )
         if connection is None:
             if self._child is not None and self._child.poll() is None:
                 raise NoRunner("the runner lives and does not listen", None)

@@ -61,17 +61,21 @@ def let_go(process: subprocess.Popen[bytes]) -> None:
     process.returncode = process.poll() or 0
 
 
+def runner_command(settings: AgentSettings) -> list[str]:
+    """The command line of a runner for an agent with these settings."""
+    command = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
+    command += ["--isolation", settings.isolation, "--cgroup", settings.cgroup]
+    command += ["--log-cap-bytes", str(settings.log_cap_bytes)]
+    command += ["--logs-total-bytes", str(settings.logs_total_bytes)]
+    return [*command, "--log-level", "debug" if settings.log_level == "debug" else "info"]
+
+
 def _spawn(settings: AgentSettings, ready_fd: int) -> subprocess.Popen[bytes]:
     """Starts the runner in a session of its own, with nothing of our environment but what Python needs."""
-    arguments = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
-    arguments += ["--isolation", settings.isolation, "--cgroup", settings.cgroup, "--ready-fd", str(ready_fd)]
-    arguments += ["--log-cap-bytes", str(settings.log_cap_bytes)]
-    arguments += ["--logs-total-bytes", str(settings.logs_total_bytes)]
-    arguments += ["--log-level", "debug" if settings.log_level == "debug" else "info"]
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     with _open_log(settings.state()) as log:
         return subprocess.Popen(
-            arguments,
+            [*runner_command(settings), "--ready-fd", str(ready_fd)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

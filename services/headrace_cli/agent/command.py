@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 from cyclopts import App, Parameter
 
 from headrace.client.place import state_folder
 from headrace.errors import BadInput
-from headrace_cli.agent.joining import join_host
+from headrace.ids import node_name
+from headrace_cli.agent.joining import SETTINGS_FILE, join_host
 from headrace_cli.agent.token import read_token
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Switch
 from headrace_cli.show.screen import Screen
 
 app = App(name="agent", help="Make this host a node.")
+
+#: State folders of nodes whose agents systemd runs.
+_INSTALLED_STATE: Final = Path("/var/lib/headrace")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Units:
+    """Options of commands that write units of systemd."""
+
+    account: str = ""
+    """As which account agent and jobs run; else the agent is root, and its setting `users` says as which accounts jobs run."""
+
+    unit_folder: Path = Path("/etc/systemd/system")
+    """Where the units go."""
+
+    dry_run: Switch = False
+    """Print the units, and do nothing."""
+
+    def words(self) -> list[str]:
+        """The options as `headrace_agent.install` reads them."""
+        return ["--account", self.account, "--unit-folder", str(self.unit_folder.absolute())]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AtOnce(Units):
+    """Options of a host that joins and has systemd run its agent at once."""
+
+    install: Switch = False
+    """Have systemd run the agent, now and whenever the host starts."""
+
+    users: str = ""
+    """Accounts as which jobs run, for an agent that is root: `same`, PERSON=ACCOUNT with commas between them, or `agent`."""
+
+    def refuse_nonsense(self, *, no_start: bool) -> None:
+        """Raises `BadInput` for options that do not go together."""
+        if not self.install and self != AtOnce(users=self.users):
+            raise BadInput("--account, --unit-folder, --dry-run", "(no --install)", "`--install` with them")
+        if self.install and no_start:
+            raise BadInput("--no-start", "(with --install)", "one of the two")
 
 
 @app.command
@@ -30,6 +74,7 @@ def join(
     token_file: Path | None = None,
     folder: Path | None = None,
     no_start: Switch = False,
+    units: AtOnce | None = None,
 ) -> int:
     """Let this host join by a token, and run its agent.
 
@@ -43,6 +88,8 @@ def join(
 
         headrace agent join tls://10.0.0.1:4222 --token -
 
+        headrace agent join --token - --install --users same
+
     Parameters
     ----------
     url
@@ -52,21 +99,64 @@ def join(
     token_file
         The file that has it.
     folder
-        State folder of the node; else `agent-NODE` in the user's state folder.
+        State folder of the node; else `agent-NODE` in the user's state folder, with `--install` in `/var/lib/headrace`.
     no_start
         Print the command that runs the agent, in place of running it.
     """
+    units = units or AtOnce()
+    units.refuse_nonsense(no_start=no_start)
     read = read_token(_text(token, token_file))
-    folder = (folder or state_folder() / f"agent-{read.node}").absolute()
-    joined = join_host(read, url or read.url, folder)
+    folder = (folder or (_INSTALLED_STATE if units.install else state_folder()) / f"agent-{read.node}").absolute()
+    if units.install and (status := _look_before(read.node, folder, units)):
+        return status
+    joined = join_host(read, url or read.url, folder, units.users)
     screen = Screen()
     screen.say(f"this host is node {joined.node} of tree {joined.tree}")
+    if units.install:
+        _run_installer("install", "--config", joined.settings, "--restart", *units.words())
     command = [sys.executable, "-m", "headrace_agent", "--config", joined.settings]
     if no_start:
         screen.print_raw(shlex.join(command))
         return Exit.DONE
     sys.stdout.flush()
     os.execv(command[0], command)
+
+
+@app.command
+def install(*, config: Path, units: Units | None = None) -> int:
+    """Have systemd run the agent of a host that has joined, now and whenever the host starts.
+
+    A second time nothing is changed. Units that differ are shown, and replaced.
+
+    Examples:
+
+        headrace agent install --config /var/lib/headrace/agent-host-17/settings.toml
+
+    Parameters
+    ----------
+    config
+        Settings that `join` wrote, with `users` under `[agent]` unless there is an `--account`.
+    """
+    units = units or Units()
+    _run_installer("show" if units.dry_run else "install", "--config", str(config.absolute()), *units.words())
+
+
+@app.command
+def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
+    """Stop the agent of a node with its jobs, and have systemd run it no more. Its state folder stays.
+
+    Examples:
+
+        headrace agent uninstall host-17
+
+    Parameters
+    ----------
+    node
+        Name of the node.
+    unit_folder
+        Where the units are.
+    """
+    _run_installer("uninstall", "--node", node_name(node), "--unit-folder", str(unit_folder.absolute()))
 
 
 @app.command
@@ -89,6 +179,24 @@ def selftest(*, config: Path | None = None) -> int:
     options = ["--config", str(config.absolute())] if config is not None else []
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "headrace_agent.selftest", *options])
+
+
+def _look_before(node: str, folder: Path, units: AtOnce) -> int:
+    """The exit status of a look at what would keep units from running, before the token is used. Shows them if that is all."""
+    words = ["--node", node, "--config", str(folder / SETTINGS_FILE), "--users", units.users, *units.words()]
+    if units.dry_run:
+        _run_installer("show", *words)
+    return subprocess.run(_installer("check", *words), check=False).returncode
+
+
+def _installer(verb: str, *words: str) -> list[str]:
+    return [sys.executable, "-m", "headrace_agent.install", verb, *words]
+
+
+def _run_installer(verb: str, *words: str) -> NoReturn:
+    sys.stdout.flush()
+    command = _installer(verb, *words)
+    os.execv(command[0], command)
 
 
 def _text(token: str, file: Path | None) -> str:

@@ -34,7 +34,8 @@ from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.up.configuration import to_toml
 from headrace_cli.up.state_folder import StateFolder
 
-_SETTINGS_FILE: Final = "settings.toml"
+#: In the folder of a node.
+SETTINGS_FILE: Final = "settings.toml"
 _PENDING_SEED_FILE: Final = "joining.seed"
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 30.0
@@ -48,8 +49,11 @@ class JoinedHost(msgspec.Struct, frozen=True):
     settings: str
 
 
-def join_host(token: JoinToken, url: str, folder: Path) -> JoinedHost:
-    """Joins, and writes what the agent needs. Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError."""
+def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> JoinedHost:
+    """Joins, and writes what the agent needs, with the setting `users` if there is one.
+
+    Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError.
+    """
     clock, files = SystemClock(), StateFolder(folder)
     urls = parse_server_urls(url, place="URL")
     if token.authority_sha256 and not all(each.startswith("tls://") for each in urls):
@@ -63,11 +67,12 @@ def join_host(token: JoinToken, url: str, folder: Path) -> JoinedHost:
     joined = anyio.run(_ask, token, urls, ca_file, key, clock)
     files.write(folder / CREDENTIAL_FILE, KeyCredential(jwt=joined.jwt, seed=key.seed).text())
     agent = {"node": joined.node, "state_folder": str(folder), "credential_file": str(folder / CREDENTIAL_FILE)}
-    trust = {"ca_file": ca_file} if ca_file else {}
-    tables = {"common": {"nats_url": url, "tree": joined.tree}, "agent": {**agent, **trust}}
-    files.write(folder / _SETTINGS_FILE, to_toml(tables))
+    more = {"ca_file": ca_file, "users": users}
+    agent |= {name: value for name, value in more.items() if value}
+    tables = {"common": {"nats_url": url, "tree": joined.tree}, "agent": agent}
+    files.write(folder / SETTINGS_FILE, to_toml(tables))
     (folder / _PENDING_SEED_FILE).unlink(missing_ok=True)
-    return JoinedHost(joined.node, joined.tree, str(folder / _SETTINGS_FILE))
+    return JoinedHost(joined.node, joined.tree, str(folder / SETTINGS_FILE))
 
 
 async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey, clock: SystemClock) -> Joined:

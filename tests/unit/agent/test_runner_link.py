@@ -55,6 +55,27 @@ async def _give_a_picture_and_hang_up(listener: socket.socket) -> None:
             connection.sendall(pack(Picture([], [], "none", "", 1)))
 
 
+async def test_an_agent_that_is_to_start_no_runner_waits_for_one_and_says_so(tmp_path: Path) -> None:
+    told: list[tuple[Trouble, str]] = []
+    enough = anyio.Event()
+
+    def on_trouble(kind: Trouble, words: str) -> None:
+        told.append((kind, words))
+        if len(told) == 2:
+            enough.set()
+
+    settings = AgentSettings(state_folder=str(tmp_path), starts_runner=False)
+    link = RunnerLink(settings, "life-1", lambda _: None, on_trouble)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await enough.wait()
+            tasks.cancel_scope.cancel()
+
+    words = f"no runner listens in {tmp_path} yet, and the agent is to start none (starts_runner)"
+    assert (told, link.starts) == ([(Trouble.RUNNER_AWAY, words)] * 2, 0)
+
+
 async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is frozen. What it was told to start never started, and nobody was told why."""
     monkeypatch.setattr(link_module, "_STUCK_S", 0.2)

@@ -1,0 +1,63 @@
+"""`python -m headrace_agent.install`: what `headrace agent install`, `join --install` and `uninstall` do on this host.
+
+Exit status: 0 done, 2 unusable command line or settings, 4 this host does not allow it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.errors import BadInput, HeadraceError
+from headrace.runtime.settings import load
+from headrace_agent.install.installation import Place, check, install, uninstall, units_of
+from headrace_agent.settings import AgentSettings
+
+
+def main() -> None:
+    """Does what the command line says, and prints what it did."""
+    parser = argparse.ArgumentParser(prog="headrace agent install")
+    parser.add_argument("verb", choices=["check", "show", "install", "uninstall"])
+    parser.add_argument("--node", default="", help="node whose units go, or that has no settings yet")
+    parser.add_argument("--config", type=Path, help="settings file of the agent (TOML)")
+    parser.add_argument("--users", default="", help="the setting of an agent that has no settings yet")
+    parser.add_argument("--account", default="", help="account as which agent and jobs run; else root")
+    parser.add_argument("--unit-folder", type=Path, default=Path("/etc/systemd/system"))
+    parser.add_argument("--restart", action="store_true", help="the agent has new settings")
+    arguments = parser.parse_args()
+    try:
+        for line in _lines(arguments):
+            print(line, flush=True)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except (HeadraceError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(4)
+
+
+def _lines(arguments: argparse.Namespace) -> Iterator[str]:
+    place = Place(arguments.unit_folder, arguments.account)
+    if arguments.verb == "uninstall":
+        yield from uninstall(arguments.node, place)
+        return
+    config = arguments.config
+    if arguments.verb == "check":
+        check(place, arguments.users, "--users", config.parent)
+        return
+    if arguments.node:
+        settings = AgentSettings(node=arguments.node, state_folder=str(config.parent), users=arguments.users)
+    else:
+        # Not of the environment, which the units do not have.
+        settings = load(AgentSettings, "agent", config, {})
+    if arguments.verb == "show":
+        for unit in units_of(settings, config, place.account):
+            yield f"# {place.unit_folder}/{unit.name}\n{unit.text}"
+        return
+    yield from install(settings, config, place, restart=arguments.restart)
+
+
+if __name__ == "__main__":
+    main()

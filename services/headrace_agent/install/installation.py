@@ -1,0 +1,194 @@
+"""Installing the units of a node, and taking them away. A second time nothing is changed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput, HeadraceError
+from headrace_agent.host import facts
+from headrace_agent.host.accounts import AGENT, SAME, Users, parse_accounts
+from headrace_agent.host.state_folder import claim
+from headrace_agent.install import units
+from headrace_agent.install.systemd import is_true, systemctl
+from headrace_agent.install.units import Unit
+from headrace_agent.runner.host.accounts import account_named
+from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.process import runner_command
+
+#: Runs as the account: whether it reaches the programs and the folder.
+_REACHES: Final = "import os, sys, headrace_agent; os.chdir(sys.argv[1])"
+
+
+class CannotInstall(HeadraceError):
+    """Something about this host keeps the units from being installed. Nothing was changed."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The folder of units, and the account as which they run: root where it is empty."""
+
+    unit_folder: Path
+    account: str = ""
+
+
+def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
+    """The units of a node: of its runner, and of its agent. Raises `BadInput`."""
+    node = settings.node_name()
+    cgroup = settings.cgroup or units.runner_cgroup(node)
+    of_runner = runner_command(msgspec.structs.replace(settings, cgroup=cgroup))
+    of_agent = [sys.executable, "-m", "headrace_agent", "--config", str(config)]
+    return [
+        units.runner_unit(node, of_runner, account),
+        units.agent_unit(node, of_agent, account, settings.stop_timeout_ms),
+    ]
+
+
+def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
+    """Finds out before anything is done what would keep units from running. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
+    if not facts.is_root():
+        raise CannotInstall("only root installs units of systemd: try again with `sudo`")
+    if place.account:
+        if users:
+            raise BadInput(users_place, users, f"nothing beside `--account`: all jobs run as {place.account} then")
+        _check_reach(account_named(place.account).uid, place.account, folder)
+    elif not users:
+        expected = (
+            f"`{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, for jobs of an agent that is root; or `--account NAME` for both"
+        )
+        raise BadInput(users_place, "", expected)
+    else:
+        parse_accounts(users)
+    systemctl("show", "--property=Version")
+    try:
+        with tempfile.NamedTemporaryFile(dir=place.unit_folder, prefix=".headrace-"):
+            pass
+    except OSError as error:
+        raise CannotInstall(f"no unit can be written to {place.unit_folder}: {error.strerror}") from None
+
+
+def install(settings: AgentSettings, config: Path, place: Place, *, restart: bool) -> Iterator[str]:
+    """Installs the units and starts the agent. Yields what it did, and diffs before it replaces what differs.
+
+    Raises what `check` does, `StateInUse` while somebody runs an agent there, OSError.
+    """
+    state = Path(settings.state())
+    check(place, settings.users, f"{config}: [agent] users", state)
+    runner, agent = wanted = units_of(settings, config, place.account)
+    runs = is_true("is-active", agent.name)
+    if not runs:
+        os.close(claim(str(state), "agent"))
+    changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
+    owned = own_folder(state, place.account)
+    if owned:
+        yield f"{state} belongs to {place.account or 'root'} now, and nobody else reads it"
+    for unit in wanted:
+        if unit.name in changed:
+            yield from _write(place, unit)
+    if changed:
+        systemctl("daemon-reload")
+    if not is_true("is-enabled", agent.name):
+        systemctl("enable", agent.name)
+        changed.add(agent.name)
+    if not runs:
+        systemctl("start", agent.name)
+        yield f"{agent.name} is enabled and started"
+    elif restart or agent.name in changed:
+        systemctl("restart", agent.name)
+        yield f"{agent.name} is restarted, its jobs run on"
+    elif not changed and not owned:
+        yield f"{agent.name} is installed and runs: nothing to change"
+    if runs and runner.name in changed:
+        yield f"{runner.name} runs on as before: `systemctl restart {runner.name}` ends its jobs"
+
+
+def uninstall(node: str, place: Place) -> Iterator[str]:
+    """Stops the agent of a node with its jobs and takes its units away. Raises `CannotInstall`, `NoSystemd`, OSError."""
+    agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
+    there = [place.unit_folder / name for name in (agent, runner) if (place.unit_folder / name).exists()]
+    if not there:
+        yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
+        return
+    if not facts.is_root():
+        raise CannotInstall("only root takes units of systemd away: try again with `sudo`")
+    # The agent first: it interrupts the jobs, tells of their ends, and ends the runner.
+    systemctl("stop", agent)
+    systemctl("stop", runner)
+    systemctl("disable", agent)
+    for file in there:
+        file.unlink()
+        yield f"{file} is removed"
+    systemctl("daemon-reload")
+    yield f"its state folder stays, and the cluster has it until `headrace node remove {node}`"
+
+
+def _check_reach(uid: int, account: str, folder: Path) -> None:
+    above = next(each for each in (folder.parent, *folder.parents) if each.exists())
+    found = pwd.getpwuid(uid)
+    command: Sequence[str] = [sys.executable, "-c", _REACHES, str(above)]
+    groups = os.getgrouplist(found.pw_name, found.pw_gid)
+    try:
+        done = subprocess.run(
+            command,
+            cwd="/",
+            env={},
+            user=uid,
+            group=found.pw_gid,
+            extra_groups=groups,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
+    except OSError as error:
+        why = [error.strerror or str(error)]
+    if why:
+        raise CannotInstall(f"account {account} reaches not both of {sys.executable} and {above}: {why[0]}")
+
+
+def _text(place: Place, unit: Unit) -> str | None:
+    """The text that is there, None where there is none."""
+    try:
+        return (place.unit_folder / unit.name).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _write(place: Place, unit: Unit) -> Iterator[str]:
+    file, before = place.unit_folder / unit.name, _text(place, unit)
+    if before is not None:
+        lines = difflib.unified_diff(
+            before.splitlines(), unit.text.splitlines(), f"{file}", f"{file} (new)", lineterm=""
+        )
+        yield from lines
+    new = file.with_name(f".{file.name}.new")
+    new.write_text(unit.text, encoding="utf-8")
+    new.chmod(0o644)
+    new.replace(file)
+    yield f"{file} is {'written' if before is None else 'replaced'}"
+
+
+def own_folder(state: Path, account: str) -> int:
+    """Gives the state folder and its files to those who run the agent. Returns how many had another owner, or let others in."""
+    uid, gid = (found := pwd.getpwnam(account) if account else pwd.getpwuid(0)).pw_uid, found.pw_gid
+    paths = [state, *state.iterdir()]
+    for path in paths[1:]:
+        if path.is_dir() and path.lstat().st_uid != uid:
+            raise CannotInstall(
+                f"{path} is of an agent that ran as another account: join by a new token, into another folder"
+            )
+    strange = [path for path in paths if path.lstat().st_uid != uid]
+    for path in strange:
+        os.chown(path, uid, gid, follow_symlinks=False)
+    is_open = bool(state.stat().st_mode & 0o077)
+    if is_open:
+        state.chmod(0o700)
+    return len(strange) + is_open

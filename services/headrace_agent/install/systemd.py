@@ -1,0 +1,37 @@
+"""The requests to this host's systemd, by `systemctl`."""
+
+from __future__ import annotations
+
+import subprocess
+
+from headrace.errors import HeadraceError
+
+
+class NoSystemd(HeadraceError):
+    """This host is not run by systemd, or systemd refused what it was asked."""
+
+
+def systemctl(*words: str) -> str:
+    """The answer of a command that must succeed. Raises `NoSystemd`."""
+    done = _run(words)
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+        raise NoSystemd(f"`systemctl {' '.join(words)}`: {said}")
+    return done.stdout.strip()
+
+
+def is_true(*words: str) -> bool:
+    """True if a question of `systemctl` is answered by yes. Raises `NoSystemd`."""
+    return _run((*words[:1], "--quiet", *words[1:])).returncode == 0
+
+
+def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            ["systemctl", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise NoSystemd(
+            f"systemctl cannot be run ({error.strerror}): `--install` is for hosts that systemd runs; "
+            "elsewhere `headrace agent join --no-start` prints the command for what keeps services there"
+        ) from None
