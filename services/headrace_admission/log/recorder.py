@@ -7,19 +7,20 @@ by this process. A reader that misses one reads it from the stream.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Final
 
 import anyio
 import msgspec
 
-from headrace.bus import Bus, BusError, GroupAppender, Log
+from headrace.bus import AppenderFenced, Bus, BusError, GroupAppender, Log
 from headrace.ids import TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
+from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.happenings import recorded
@@ -53,6 +54,14 @@ def term_of(data: bytes) -> int | None:
 def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:
     """An entry of the log, made of encoded events."""
     return msgspec.msgpack.encode(_RawBatch(term, [msgspec.Raw(event) for event in events], writer, number))
+
+
+@contextmanager
+def _deposed_if_fenced() -> Iterator[None]:
+    try:
+        yield
+    except AppenderFenced as error:
+        raise Deposed(str(error)) from None
 
 
 class Recorder:
@@ -103,9 +112,12 @@ class Recorder:
         """Records the events of a decision. When it returns the entry that holds the last, they are durable.
 
         To be called without a pause after the decision, so that the log has the order of the decisions. Cancelling the wait takes
-        nothing back.
+        nothing back. Raises `Deposed` when somebody else writes the log: whoever waits here is answered by the successor.
         """
-        with tracing.child("append to log", {"events": len(events)}) if tracing.current() else _NO_SPAN:
+        with (
+            tracing.child("append to log", {"events": len(events)}) if tracing.current() else _NO_SPAN,
+            _deposed_if_fenced(),
+        ):
             return await self.appender.append(self._taken(events))
 
     def note(self, events: Sequence[Event]) -> None:
@@ -113,8 +125,12 @@ class Recorder:
         self.appender.add(self._taken(events))
 
     async def flush(self) -> None:
-        """Returns when everything that was decided before is durable, and no other term has recorded anything behind it."""
-        await self.appender.flush()
+        """Returns when everything that was decided before is durable, and no other term has recorded anything behind it.
+
+        Raises `Deposed` as `record` does.
+        """
+        with _deposed_if_fenced():
+            await self.appender.flush()
 
     async def publish(self) -> None:
         """Publishes durable events until cancelled."""
