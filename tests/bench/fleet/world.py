@@ -16,6 +16,8 @@ import psutil
 from headrace.bus import Bus
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
+from headrace.pools.amounts import PartialResources
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.resources import Resources
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
@@ -69,6 +71,10 @@ async def configure(server: NatsServer, pools: int) -> None:
         Pool(PoolName(f"leaf-{top}-{number}"), PoolName(f"top-{top}")) for top in range(_TOPS) for number in below
     ]
     options = TreeOptions(
+        # As in a tree that `headrace tree create` makes.
+        use_pool_satisfaction_for_scheduling=True,
+        fifo_pool_scheduling_order=FifoPoolSchedulingOrder.FIFO,
+        min_spare_allocation_resources_on_node=PartialResources(user_slots=1),
         max_operation_count=most,
         max_running_operation_count=most,
         max_operation_count_per_pool=most,
