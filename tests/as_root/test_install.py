@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_agent.host.state_folder import claim
+from headrace_agent.host.state_folder import Holder, claim
 from headrace_agent.install.installation import CannotInstall, Place, check, own_folder, uninstall
 from headrace_agent.runner.host.accounts import account_named, acting_as
 from tests.support.systemctl import SystemctlFolder
@@ -86,6 +86,21 @@ def test_a_unit_that_differs_is_shown_before_it_is_replaced_and_the_agent_is_res
     assert said.index("-RestartSec=500\n+RestartSec=5\n") < said.index(f"{AGENT} is replaced")
     assert (host.units / AGENT).read_text() == written[AGENT][2]
     assert host.systemctl.told() == ["daemon-reload", f"restart {AGENT}"]
+
+
+def test_an_agent_that_joined_anew_is_restarted_for_its_new_credential(host: Host) -> None:
+    host.install()
+    host.systemctl.told()
+    command = [sys.executable, "-m", "headrace_agent.install", "install", "--restart", "--config", str(host.config)]
+    subprocess.run([*command, "--unit-folder", str(host.units)], env={"PATH": host.path}, check=True)
+
+    assert host.systemctl.told() == [f"restart {AGENT}"]
+
+
+def test_settings_that_leave_the_folder_to_the_home_of_a_person_are_refused(host: Host) -> None:
+    host.config.write_text('[agent]\nnode = "host-17"\nusers = "same"\n')
+
+    assert f"{host.config}: [agent] state_folder: '' cannot be used" in host.install(status=2)
 
 
 def test_a_runner_with_jobs_is_not_restarted_and_that_is_said(host: Host) -> None:
@@ -174,10 +189,11 @@ def test_what_systemd_refuses_is_told_and_the_next_time_goes_on_from_there(host:
     assert host.systemctl.told() == [f"enable {AGENT}", f"start {AGENT}"]
 
 
-def test_an_agent_that_somebody_runs_there_is_left_alone(host: Host) -> None:
-    lock = claim(str(host.state), "agent")
+@pytest.mark.parametrize("holder", ["agent", "runner"])
+def test_an_agent_or_a_runner_that_somebody_runs_there_is_left_alone(holder: Holder, host: Host) -> None:
+    lock = claim(str(host.state), holder)
     try:
-        assert f"another agent (pid {os.getpid()}) uses {host.state}" in host.install(status=4)
+        assert f"another {holder} (pid {os.getpid()}) uses {host.state}" in host.install(status=4)
     finally:
         os.close(lock)
     assert (host.written(), host.systemctl.told()) == ({}, [])

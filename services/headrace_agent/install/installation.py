@@ -8,16 +8,17 @@ import pwd
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headrace.errors import BadInput, HeadraceError
+from headrace.wire.nodes import StopMode
 from headrace_agent.host import facts
 from headrace_agent.host.accounts import AGENT, SAME, Users, parse_accounts
-from headrace_agent.host.state_folder import claim
+from headrace_agent.host.state_folder import Holder, claim
 from headrace_agent.install import units
 from headrace_agent.install.systemd import is_true, systemctl
 from headrace_agent.install.units import Unit
@@ -27,6 +28,13 @@ from headrace_agent.to_runner.process import runner_command
 
 #: Runs as the account: whether it reaches the programs and the folder.
 _REACHES: Final = "import os, sys, headrace_agent; os.chdir(sys.argv[1])"
+
+
+#: The locks of a state folder, and the units whose processes have them.
+_HOLDERS: Final[dict[Holder, Callable[[str], str]]] = {
+    "agent": units.agent_unit_name,
+    "runner": units.runner_unit_name,
+}
 
 
 class CannotInstall(HeadraceError):
@@ -42,13 +50,13 @@ class Place(msgspec.Struct, frozen=True):
 
 def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
     """The units of a node: of its runner, and of its agent. Raises `BadInput`."""
-    node = settings.node_name()
+    node, waits = settings.node_name(), settings.stop_mode is StopMode.WAIT
     cgroup = settings.cgroup or units.runner_cgroup(node)
     of_runner = runner_command(msgspec.structs.replace(settings, cgroup=cgroup))
     of_agent = [sys.executable, "-m", "headrace_agent", "--config", str(config)]
     return [
         units.runner_unit(node, of_runner, account),
-        units.agent_unit(node, of_agent, account, settings.stop_timeout_ms),
+        units.agent_unit(node, of_agent, account, None if waits else settings.stop_timeout_ms),
     ]
 
 
@@ -80,12 +88,18 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
 
     Raises what `check` does, `StateInUse` while somebody runs an agent there, OSError.
     """
+    if not settings.state_folder:
+        raise BadInput(
+            f"{config}: [agent] state_folder", "", "the folder of the node: that of a person is not found by a unit"
+        )
     state = Path(settings.state())
     check(place, settings.users, f"{config}: [agent] users", state)
     runner, agent = wanted = units_of(settings, config, place.account)
     runs = is_true("is-active", agent.name)
-    if not runs:
-        os.close(claim(str(state), "agent"))
+    # A runner that somebody else started keeps its jobs from the cgroup of the unit, and the unit from its folder.
+    for holder, unit_name in _HOLDERS.items():
+        if not is_true("is-active", unit_name(settings.node_name())):
+            os.close(claim(str(state), holder))
     changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
     owned = own_folder(state, place.account)
     if owned:

@@ -90,8 +90,8 @@ def runner_cgroup(node: str) -> str:
     return f"{_CGROUPS}/{_SLICE}/{runner_unit_name(node)}"
 
 
-def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int) -> Unit:
-    """The unit of an agent. Without an account it is root. Raises `BadInput`."""
+def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> Unit:
+    """The unit of an agent, root without an account. A timeout of None lets jobs end when it is stopped. Raises `BadInput`."""
     return Unit(
         agent_unit_name(node),
         _AGENT.format(
@@ -101,7 +101,7 @@ def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms:
             command=_command_line(command),
             account=_user(account),
             slice=_SLICE,
-            stop_s=-(-stop_timeout_ms // 1000) + _AGENT_STOP_S,
+            stop_s="infinity" if stop_timeout_ms is None else -(-stop_timeout_ms // 1000) + _AGENT_STOP_S,
         ),
     )
 

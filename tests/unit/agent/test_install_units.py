@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import BadInput
+from headrace.wire.nodes import StopMode
 from headrace_agent.install.installation import units_of
 from headrace_agent.install.units import Unit, agent_unit
 from headrace_agent.runner.settings import parse
@@ -49,6 +50,12 @@ def test_the_agent_starts_no_runner_pulls_its_unit_and_leaves_the_jobs_to_it_whi
     assert "KillSignal" not in agent["Service"]
     assert int(agent["Service"]["TimeoutStopSec"]) >= 61 + 3
     assert (agent["Service"]["Restart"], agent["Install"]["WantedBy"]) == ("on-failure", "multi-user.target")
+
+
+def test_an_agent_that_waits_for_its_jobs_when_it_is_stopped_is_not_killed_meanwhile() -> None:
+    _, agent = of(stop_mode=StopMode.WAIT)
+
+    assert agent["Service"]["TimeoutStopSec"] == "infinity"
 
 
 def test_both_are_root_unless_there_is_an_account() -> None:
