@@ -4,6 +4,7 @@ With an operator the server's configuration names no user. The folder `authority
 `operator.seed`, `account.seed` and `system.seed`. Besides, `account.jwt` is the word about the account.
 `issued.json` has the public key of each credential. `headrace cluster push` enters by `credential`.
 Signing keys, `operator-signing.seed` and `account-signing.seed`, are handed to admission, which lets hosts join by them.
+So is the credential `admission`. All three can be replaced: the public keys of the former ones follow in the same file until they end.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ from headrace_cli.up.state_folder import StateFolder
 
 _ISSUED: Final = "issued.json"
 _ACCOUNT_WORD: Final = "account.jwt"
+_SYSTEM_WORD: Final = "system.jwt"
+_OPERATOR_SIGNING: Final = "operator-signing.seed"
+_ACCOUNT_SIGNING: Final = "account-signing.seed"
+_ADMISSION: Final = "admission"
+_FORMER_ADMISSION: Final = "admission.former"
 #: No key is used again once it is revoked, whatever clocks said when its word was signed: a second of the year 2242.
 _FOREVER_S: Final = 2**33
+#: With other signing keys the word about the account is so much later than any that admission has signed: the server keeps the latest,
+#: and one of a key that counts no more would shut everybody out.
+_AHEAD_S: Final = 3_600
 
 
 class Proofs(Protocol):
@@ -76,8 +85,8 @@ class Operator:
         self._operator = self._key(folder / "operator.seed", KeyKind.OPERATOR)
         self._account = self._key(folder / "account.seed", KeyKind.ACCOUNT)
         self._system = self._key(folder / "system.seed", KeyKind.ACCOUNT)
-        self._operator_signing = self._key(folder / "operator-signing.seed", KeyKind.OPERATOR)
-        self._account_signing = self._key(folder / "account-signing.seed", KeyKind.ACCOUNT)
+        self._operator_signing = self._key(folder / _OPERATOR_SIGNING, KeyKind.OPERATOR)
+        self._account_signing = self._key(folder / _ACCOUNT_SIGNING, KeyKind.ACCOUNT)
         self._issued: dict[str, str] = {}
 
     def let_in(self, party: Party, file: Path, user: str) -> None:
@@ -87,7 +96,8 @@ class Operator:
     def server_part(self, server: Path) -> str:
         self._issue_system(CREDENTIAL_FILE, "operator")
         accounts = {self._account.public: self._word_of_account(), self._system.public: self._word_of_system()}
-        claims = jwt.operator_claims(self._operator, self._system.public, [self._operator_signing.public])
+        signing = [self._operator_signing.public, *self._former_of(_OPERATOR_SIGNING)]
+        claims = jwt.operator_claims(self._operator, self._system.public, signing)
         operator = self._word(self._folder / "operator.jwt", self._operator, claims)
         preload = "\n".join(f"  {public}: {word}" for public, word in accounts.items())
         return (
@@ -102,8 +112,30 @@ class Operator:
             account=self._account.public,
             account_seed=self._account_signing.seed,
             operator_seed=self._operator_signing.seed,
-            system=self._issue_system("admission", "admission"),
+            system=self._issue_system(_ADMISSION, "admission"),
         )
+
+    def replace_keys(self) -> None:
+        """Makes other keys for admission. What the former ones signed counts until they end. Raises OSError, `BadInput`."""
+        kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
+        if all(self._former_of(name) for name in kinds):
+            expected = "one key: `headrace cluster rekey --end-old` ends those that were replaced before"
+            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "keys that were replaced", expected)
+        # One that was interrupted goes on.
+        for name in (name for name in kinds if not self._former_of(name)):
+            former = self._key(self._folder / name, kinds[name]).public
+            self._files.write(self._folder / name, f"{_new_key(kinds[name]).seed}\n{former}\n")
+        if (self._folder / _ADMISSION).exists() and not (self._folder / _FORMER_ADMISSION).exists():
+            (self._folder / _ADMISSION).rename(self._folder / _FORMER_ADMISSION)
+
+    def end_former_keys(self) -> None:
+        """Ends what was signed by keys that were replaced. Raises OSError, and `BadInput` where none were."""
+        if not self._has_former():
+            expected = "keys that were replaced: `headrace cluster rekey` does it"
+            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "one key", expected)
+        for name in (_OPERATOR_SIGNING, _ACCOUNT_SIGNING):
+            seed = (self._folder / name).read_text(encoding="utf-8").split()[0]
+            self._files.write(self._folder / name, seed + "\n")
 
     @property
     def account(self) -> str:
@@ -114,7 +146,9 @@ class Operator:
         """The word about the account that follows the server's: ours, and what it revokes. None if the server has it."""
         own, there = jwt.claims_of(self._account_word()), jwt.claims_of(known)
         claims = jwt.with_revoked(own, jwt.revoked_by(there))
-        return None if claims["nats"] == there["nats"] else next_word(self._operator, known, claims, self._now_s())
+        signers = (self._operator.public, self._operator_signing.public, *self._former_of(_OPERATOR_SIGNING))
+        is_known = claims["nats"] == there["nats"] and there["iss"] in signers
+        return None if is_known else next_word(self._operator, known, claims, self._now_s())
 
     def _account_word(self) -> str:
         file = self._folder / _ACCOUNT_WORD
@@ -138,16 +172,33 @@ class Operator:
         for user, public in self._read_issued().items():
             if self._issued.get(user) != public:
                 revoked[public] = _FOREVER_S
-        signing = [self._account_signing.public]
+        signing = [self._account_signing.public, *self._former_of(_ACCOUNT_SIGNING)]
         claims = jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True, signing_keys=signing)
-        word = self._word(file, self._operator, claims)
+        has_other_keys = file.exists() and _signing_keys(file.read_text(encoding="utf-8")) != signing
+        word = self._word(file, self._operator, claims, ahead_s=_AHEAD_S if has_other_keys else 0)
         # Only after the word: a crash between the two must not lose a revocation.
         self._files.write(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
         return word
 
     def _word_of_system(self) -> str:
-        claims = jwt.account_claims(self._system, "system", {}, has_jetstream=False)
-        return self._word(self._folder / "system.jwt", self._operator, claims)
+        file, former = self._folder / _SYSTEM_WORD, self._folder / _FORMER_ADMISSION
+        revoked = _revoked_in(file)
+        is_over = former.exists() and not self._former_of(_OPERATOR_SIGNING)
+        if is_over and (known := read_key_credential(former.read_text(encoding="utf-8"))) is not None:
+            revoked[SigningKey.from_seed(known.seed).public] = _FOREVER_S
+        claims = jwt.account_claims(self._system, "system", revoked, has_jetstream=False)
+        word = self._word(file, self._operator, claims)
+        if is_over:
+            former.unlink()
+        return word
+
+    def _has_former(self) -> bool:
+        replaced = (_OPERATOR_SIGNING, _ACCOUNT_SIGNING)
+        return any(map(self._former_of, replaced)) or (self._folder / _FORMER_ADMISSION).exists()
+
+    def _former_of(self, name: str) -> list[str]:
+        """The public keys that were replaced in this file, and have not ended."""
+        return (self._folder / name).read_text(encoding="utf-8").split()[1:]
 
     def _read_issued(self) -> dict[str, str]:
         file = self._folder / _ISSUED
@@ -173,12 +224,12 @@ class Operator:
     def _key(self, file: Path, kind: KeyKind) -> SigningKey:
         if not file.exists():
             self._files.write(file, _new_key(kind).seed + "\n")
-        key = SigningKey.from_seed(file.read_text(encoding="utf-8").strip())
+        key = SigningKey.from_seed((file.read_text(encoding="utf-8").split() or [""])[0])
         if key.kind is not kind:
             raise BadInput(str(file), f"the seed of {key.kind.name.lower()}", f"the seed of {kind.name.lower()}")
         return key
 
-    def _word(self, file: Path, issuer: SigningKey, claims: Mapping[str, object]) -> str:
+    def _word(self, file: Path, issuer: SigningKey, claims: Mapping[str, object], *, ahead_s: int = 0) -> str:
         at_s = self._now_s()
         if file.exists():
             known = file.read_text(encoding="utf-8").strip()
@@ -186,9 +237,14 @@ class Operator:
                 return known
             # The server keeps the latest word of all that it was ever given, and of two of one second any.
             at_s = max(at_s, jwt.claims_of(known)["iat"] + 1)
-        word = jwt.signed(issuer, claims, at_s)
+        word = jwt.signed(issuer, claims, at_s + ahead_s)
         self._files.write(file, word + "\n")
         return word
+
+
+def _signing_keys(word: str) -> list[str]:
+    keys: list[str] = jwt.claims_of(word.strip())["nats"].get("signing_keys", [])
+    return keys
 
 
 def _revoked_in(file: Path) -> dict[str, int]:

@@ -43,6 +43,33 @@ def push(folder: Path, /) -> int:
 
 
 @app.command
+def rekey(folder: Path, /, *, end_old: bool = False) -> int:
+    """Replace the keys by which admission lets hosts join, or end what the former ones signed.
+
+    For a folder with an operator. Start the servers anew after it, then admission: they read the keys when they start.
+    What the former keys signed counts until they are ended, and hosts that joined get a credential of the new ones by themselves,
+    half of the time before theirs is over. A host that has none by then joins again by a token.
+
+    Examples:
+
+        headrace cluster rekey cluster
+
+        headrace cluster rekey cluster --end-old
+
+    Parameters
+    ----------
+    folder
+        The folder of the cluster.
+    end_old
+        End the keys that were replaced before, and all that they signed. Where they are in wrong hands, at once.
+    """
+    ClusterFolder(folder.absolute()).rekey(end_old=end_old)
+    done = "what the former keys signed counts no more" if end_old else "new keys, beside the former ones"
+    Screen().out.print(f"{folder}: {done}, once the servers and then admission were started anew")
+    return Exit.DONE
+
+
+@app.command
 def init(
     folder: Path,
     /,

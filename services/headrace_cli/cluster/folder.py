@@ -124,6 +124,18 @@ class ClusterFolder:
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
 
+    def rekey(self, *, end_old: bool) -> None:
+        """Replaces the keys by which hosts join, or ends what those signed that were. Raises OSError, `BadInput`."""
+        options = self.options()
+        if options is None or not self.authority.exists():
+            raise BadInput(str(self.authority), "(nothing)", "the folder of a cluster with an operator")
+        operator = self.operator()
+        if end_old:
+            operator.end_former_keys()
+        else:
+            operator.replace_keys()
+        self.write(options)
+
     def _write_node(self, folder: Path, authority: str, common: Mapping[str, Table] | None) -> None:
         """Lets a node in. Where there are `common` settings, the agent starts in its folder wherever that is taken."""
         party = Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE)
