@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,6 +59,14 @@ class Stack:
     def compose(self, *words: str, **environment: str) -> str:
         """Runs a command of compose. Returns what it prints."""
         return run([*self._compose, *words], self.environment | environment)
+
+    def type(self, page: str, section: str, number: int, cwd: Path) -> None:
+        """Types the commands of compose in a page of `docs/how-to`: those of one block of a section."""
+        text = (ROOT / "docs" / "how-to" / page).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+        block = re.findall(r"```\n(.*?)```", text, re.DOTALL)[number]
+        for line in (line for line in block.splitlines() if "docker compose" in line):
+            command = line.replace("docker compose -f compose/compose.yaml", shlex.join(self._compose))
+            run(["sh", "-ec", command], self.environment, cwd=cwd)
 
     def headrace(self, *words: str, cwd: Path | str = "/tmp") -> str:
         """Runs a command of Headrace outside of all containers."""
