@@ -185,7 +185,7 @@ class AllocatorEngine:
                     effects.append(NudgeNode(name))
                 room_changed |= self.facts.enrol(record, moment)
             elif known is not None:
-                self.facts.let_go(known)
+                room_changed |= self.facts.let_go(known)
         self.facts.recovery.begin(changed)
         self._lost.remove_gone()
         if room_changed:

@@ -153,8 +153,10 @@ class Ranking:
         return came_in
 
     def checks(self) -> Iterator[Check]:
-        """The order, and the place of each operation."""
+        """The order, the place of each operation, and whether a node could run its jobs."""
         yield from self.order.checks()
+        for known in list(self._facts.operations):
+            yield partial(self._check_size, known)
         for name in list(self.order):
             yield partial(self._check_place, name)
         for pool in self.order.pools():
@@ -198,6 +200,14 @@ class Ranking:
     def _check_pool(self, name: PoolName) -> list[str]:
         marked = self._all_marked or name in self._marked_pools
         return [] if marked else self.order.check_place(name)
+
+    def _check_size(self, name: OperationId) -> list[str]:
+        operation, facts = self._facts.operations.get(name), self._facts
+        if operation is None or self._all_marked or name in self._marked:
+            return []
+        fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
+        told = "is told to fit on some node" if operation.fits_somewhere else "is told to fit on no node"
+        return [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is not so"]
 
     def _check_place(self, name: OperationId) -> list[str]:
         operation, entry = self._facts.operations.get(name), self.order.entry(name)

@@ -105,7 +105,7 @@ class Facts:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def enrol(self, record: NodeRecord, moment: Moment) -> bool:
-        """Notes what is enrolled of a node. True if the tree's room changed by it, or which jobs its tags admit."""
+        """Notes what is enrolled of a node. True if the tree's room changed by it, or which jobs some node admits."""
         node = self.nodes.get(record.node)
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
@@ -114,15 +114,15 @@ class Facts:
         retagged = node.record.tags != record.tags
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
-        self._note_shape(node)
+        changed |= self._note_shape(node)
         self.tagged_rooms.note(node)
         return changed or retagged
 
-    def let_go(self, node: Node) -> None:
-        """The node is enrolled no more, and may still hold something."""
+    def let_go(self, node: Node) -> bool:
+        """The node is enrolled no more, and may still hold something. True if other jobs are admitted by some node than before."""
         node.enrolled = False
         self.leaving.add(node.record.node)
-        self._note_shape(node)
+        return self._note_shape(node)
 
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
@@ -139,7 +139,7 @@ class Facts:
             self.unfiltered = deque(self.nodes)
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
-        """Notes what a heartbeat says of its node. True if the tree's room changed by it."""
+        """Notes what a heartbeat says of its node. True if the tree's room changed by it, or which jobs some node admits."""
         accepted = node.accepts_jobs
         node.hear(heartbeat)
         self.last_heard.note(node, moment)
@@ -150,10 +150,9 @@ class Facts:
         if not is_settled or node.reported != reported:
             empty = not (heartbeat.allocations or heartbeat.ends or node.allocations or node.reporting)
             changed = self._set_room(node, online=True, reported=reported, empty=empty)
-        if accepted == node.accepts_jobs:
-            return changed
-        self._note_shape(node)
-        return True
+        if accepted != node.accepts_jobs:
+            changed |= self._note_shape(node)
+        return changed
 
     def set_offline(self, node: Node) -> bool:
         """The node fell silent: its room leaves the total. True if there was any."""
@@ -325,7 +324,7 @@ class Facts:
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
     ) -> bool:
-        """Notes a node's room as it is now, None for what is as before. True if the tree's total changed by it."""
+        """Notes a node's room as it is now, None for what is as before. True if the total or the shapes of nodes changed by it."""
         online = node.online if online is None else online
         empty = node.drained_empty if empty is None else empty
         reported = node.reported if reported is None else reported
@@ -337,13 +336,13 @@ class Facts:
         self._count(node, -1)
         node.set_room(reported, online=online, outside=outside, drained_empty=drained_empty)
         self._count(node, 1)
-        self.shapes.note(node)
+        changed = self.shapes.note(node)
         self.tagged_rooms.note(node)
-        return self.total != before
+        return changed or self.total != before
 
-    def _note_shape(self, node: Node) -> None:
-        self.shapes.note(node)
+    def _note_shape(self, node: Node) -> bool:
         self.rooms.note(node)
+        return self.shapes.note(node)
 
     def _count(self, node: Node, times: int) -> None:
         self.rooms.note(node)

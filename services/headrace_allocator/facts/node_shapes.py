@@ -74,16 +74,15 @@ class NodeShapes:
         self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
 
-    def note(self, node: Node) -> None:
-        """The tags or the size of a node changed, or whether it accepts jobs."""
+    def note(self, node: Node) -> bool:
+        """The tags or the size of a node changed, or whether it accepts jobs. True if the shapes that there are changed by it."""
         name, before = node.record.node, self._shape_of.get(node.record.node)
         shape = _shape(node)
         if shape == before:
-            return
-        if before is not None:
-            self._leave(name, before)
-        if shape is not None:
-            self._enter(node, shape)
+            return False
+        was_last = before is not None and self._leave(name, before)
+        is_first = shape is not None and self._enter(node, shape)
+        return was_last or is_first
 
     def may_fit(self, size: Resources, filters: Iterable[str]) -> bool:
         """True if some node could run a job of this size, were the node empty. Without any node nothing is known."""
@@ -126,9 +125,11 @@ class NodeShapes:
     def _at_least(self, size: Resources) -> npt.NDArray[np.bool_]:
         return np.asarray((self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0))
 
-    def _enter(self, node: Node, shape: Shape) -> None:
+    def _enter(self, node: Node, shape: Shape) -> bool:
+        """Lists a node. True if it is the first of its shape."""
         self._shape_of[node.record.node] = shape
         number = self._numbers.get(shape)
+        is_first = number is None
         if number is None:
             number = self._numbers[shape] = self._number()
             self._sizes[:, number] = shape[1].as_tuple()
@@ -136,17 +137,21 @@ class NodeShapes:
             self._answers.clear()
         self._nodes[number][node.record.node] = node
         self._counts[number] += 1
+        return is_first
 
-    def _leave(self, name: NodeName, shape: Shape) -> None:
+    def _leave(self, name: NodeName, shape: Shape) -> bool:
+        """Lists a node no more. True if it was the last of its shape."""
         del self._shape_of[name]
         number = self._numbers[shape]
         del self._nodes[number][name]
         self._counts[number] -= 1
-        if not self._nodes[number]:
-            del self._numbers[shape]
-            self._unused.append(number)
-            self._tags.leave(number, shape[0])
-            self._answers.clear()
+        if self._nodes[number]:
+            return False
+        del self._numbers[shape]
+        self._unused.append(number)
+        self._tags.leave(number, shape[0])
+        self._answers.clear()
+        return True
 
     def _number(self) -> int:
         """A number that no shape has."""

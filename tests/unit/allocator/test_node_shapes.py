@@ -11,7 +11,7 @@ from headrace.pools import TreeOptions
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.wire.explanations import ExplainWaiting
-from headrace.wire.heartbeat import NodeState
+from headrace.wire.heartbeat import AllocationReport, AllocationState, NodeState
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.facts.node_shapes import TagSets
 from headrace_allocator.facts.nodes import Node
@@ -67,6 +67,27 @@ def test_tags_that_no_node_has_any_more_are_forgotten() -> None:
         known.leave(number, ("ssd", f"host-{number}"))
 
     assert vars(known) == vars(TagSets())
+
+
+def test_what_fits_only_on_a_node_that_is_drained_for_a_while_asks_for_its_room_again() -> None:
+    """The node was never empty, so that its room stayed and nobody looked: the operation was owed nothing for good."""
+    desk = Desk({"small": cores(1), "large": cores(8, slots=2)})
+    desk.start(an_operation("runs", 1), an_operation("waits", 5, cores(4)))
+    desk.share(runs=0.5)
+    desk.beat("small")
+    started = desk.beat("large")[0].start
+    shown = [AllocationReport(one.allocation, one.operation, AllocationState.RUNNING, one.resources) for one in started]
+
+    def asked(*, drained: bool) -> int:
+        large = NodeRecord(NodeName("large"), drained=drained)
+        desk.engine.on_nodes({large.node: large}, desk.moment)
+        desk.beat("large", allocations=shown)
+        desk.refresh()
+        return {item.operation: item.pending.cpu for item in desk.cut_usage().items}.get("waits", -1)
+
+    assert shown
+    assert asked(drained=True) == 0
+    assert asked(drained=False) > 0
 
 
 @pytest.mark.parametrize("seed", range(10))
