@@ -83,7 +83,8 @@ def test_what_fits_only_on_a_node_that_is_drained_for_a_while_asks_for_its_room_
         desk.engine.on_nodes({large.node: large}, desk.moment)
         desk.beat("large", allocations=shown)
         desk.refresh()
-        return {item.operation: item.pending.cpu for item in desk.cut_usage().items}.get("waits", -1)
+        (item,) = (item for item in desk.cut_usage().items if item.operation == "waits")
+        return item.pending.cpu
 
     assert shown
     assert asked(drained=True) == 0
