@@ -53,15 +53,18 @@ async def provision_at(
 
 
 async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
-    """Makes what is missing, and again whatever is lost, until cancelled."""
+    """Makes what is missing, changes what an older version made, and makes again whatever is lost, until cancelled."""
     throttle = LogThrottle()
+    is_known = False
     while True:
         try:
             async with open_bus(place, "headrace up", PartyKind.PROVISIONER.inbox) as bus:
                 while True:
-                    for each in () if await has_all_stores(bus, trees) else await provision(bus, trees):
+                    is_known = is_known and await has_all_stores(bus, trees)
+                    for each in () if is_known else await provision(bus, trees):
                         if each.outcome != "found":
                             logger().info("store", name=each.name, outcome=each.outcome, changes=each.changes)
+                    is_known = True
                     await anyio.sleep(_LOOK_AGAIN_S)
         except (BusError, ClientError) as error:
             if throttle.due(str(error)):

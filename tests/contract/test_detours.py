@@ -161,6 +161,38 @@ async def test_a_request_that_a_stream_delivers_is_nobodys(server: Guarded) -> N
     assert served == []
 
 
+@pytest.mark.parametrize("name", ["anna", "n1", "integral"])
+async def test_nobody_has_the_server_tell_of_a_message_at_anothers_subject(server: Guarded, name: str) -> None:
+    said = {"anna": subjects.user("anna", "op.start"), "n1": subjects.enrol("n1"), "integral": subjects.WHO}
+    async with with_stores(server) as buses:
+        link = buses[name]._link
+        refused = link.refused_publishes
+        for count, place in enumerate((subjects.LOG, subjects.EVENTS, f"$KV.{subjects.NODES_BUCKET}.n1"), refused + 1):
+            await link.send(said[name], b"", headers={"Nats-Trace-Dest": place})
+            await link.barrier()
+            link._take_errors()
+            assert link.refused_publishes == count, place
+
+
+async def test_whoever_is_asked_with_others_and_answers_without_end_fills_no_memory(
+    server: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.bus.nats.link._MOST_ANSWERS", 50)
+    async with everybody(server, PARTIES) as buses:
+        asked = await buses["n1"].subscribe(subjects.WHO)
+
+        async def answer() -> None:
+            inbox = (await anext(asked)).reply_to
+            for _ in range(100):
+                await buses["n1"].publish(inbox, b"1")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer)
+            answers = await buses["allocator"].gather(subjects.WHO, b"", wait_s=2.0)
+
+    assert len(answers) == 50
+
+
 async def test_an_answer_of_jetstream_at_anothers_subject_is_no_message(server: Guarded) -> None:
     async with with_stores(server) as buses:
         heard = await buses["allocator"].subscribe(subjects.EVENTS)

@@ -18,8 +18,10 @@ from headrace.bus import BusError, Credential, MissingStore, connect
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import RecordBounds, missing_streams, provision
 from headrace.bus.stores import needed_streams
+from headrace.client import Place
 from headrace.ids import TreeName
 from headrace.wire import subjects
+from headrace_cli.stores import keep_stores
 from tests.support.nats_server import NatsServer, nats_server
 
 TREES = [TreeName("east"), TreeName("west")]
@@ -90,6 +92,23 @@ async def test_a_bucket_in_which_one_writer_could_remove_all_keys_is_changed(ser
 
     assert changed.name == subjects.TERMS_BUCKET
     assert changed.changes == ["who writes a key may remove others: True before, False now"]
+
+
+async def test_one_machine_has_its_stores_changed_when_it_starts() -> None:
+    terms = f"KV_{subjects.TERMS_BUCKET}"
+    with nats_server() as server:
+        async with connect([server.url], name="test") as bus, anyio.create_task_group() as tasks:
+            await provision(bus, TREES)
+            await bus.jetstream.change_stream(terms, allow_rollup_hdrs=True)
+            tasks.start_soon(keep_stores, Place(server.url, "", "", TREES[0], str(server.folder)), TREES)
+            with anyio.fail_after(30):
+                while (await bus.jetstream.existing(terms)).config.allow_rollup_hdrs:
+                    pass
+            await bus.request(f"$JS.API.STREAM.DELETE.{terms}", b"", timeout_s=5)
+            with anyio.fail_after(30):
+                while terms not in await bus.jetstream.names():
+                    pass
+            tasks.cancel_scope.cancel()
 
 
 async def test_the_provisioner_gives_records_their_bounds_and_no_service_changes_them(server: NatsServer) -> None:

@@ -47,6 +47,8 @@ _INSPECT_EVERY_S = 5.0
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
+#: Twice the nodes of the largest fleet.
+_MOST_ANSWERS = 20_000
 
 
 class Link:
@@ -210,13 +212,17 @@ class Link:
         raise RequestTimeout(f"{subject}: no answer within {timeout_s:g} s")
 
     async def collect(self, subject: str, data: bytes, *, wait_s: float) -> list[Message]:
-        """Sends once and collects the answers of `wait_s`. Ends at once where nobody listens."""
+        """Sends once and collects the answers of `wait_s`, up to a bound: whoever was asked may answer again and again.
+
+        Ends at once where nobody listens.
+        """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_answer(message: Message) -> None:
             if message.headers.get("status") != "503":
-                answers.append(message)
+                if len(answers) < _MOST_ANSWERS:
+                    answers.append(message)
             elif not ended.done():
                 ended.set_result(None)
 
