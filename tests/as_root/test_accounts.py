@@ -63,6 +63,16 @@ def test_a_job_runs_as_the_account_with_its_groups_its_home_and_no_rights_of_roo
     assert "Permission denied" in said
 
 
+def test_the_job_of_an_account_is_kept_to_its_memory_where_root_may_not_limit_others(up: Up) -> None:
+    """In a container root has no right to set the limits of another account's process, and no job with `--memory` began."""
+    operation = up.start_operation("--cwd", "/", "--memory", "200M", "--", "sh", "-c", "ulimit -d; ulimit -H -d")
+    up.run("op", "wait", operation)
+
+    soft, hard = up.run("op", "logs", operation).stdout.split()
+    assert soft == hard
+    assert int(soft) * 1024 >= 200 * 2**20
+
+
 def test_files_that_go_with_an_operation_belong_to_the_account(
     up: Up, account: pwd.struct_passwd, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ class Trials:
         verdicts = []
         for account in accounts:
             words = [_AS_ACCOUNT, account, facts.absolute(self._wanted.credential_file)]
-            end = await self._job(["/bin/sh", "-c", *words], account=account)
+            end = await self._job(["/bin/sh", "-c", *words], memory_bytes=_LIMIT_BYTES, account=account)
             passed = end is not None and end.result is JobResult.COMPLETED
             found = "jobs run as it, and cannot read the agent's credential" if passed else _what_became(end)
             verdicts.append(Verdict(f"account {account}", passed, found))

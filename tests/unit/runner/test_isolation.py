@@ -176,20 +176,8 @@ def test_where_even_prlimit_is_refused_nothing_holds_and_both_reasons_are_said()
     )
 
 
-class Recorder(LinuxProcesses):
-    def __init__(self) -> None:
-        super().__init__()
-        self.limits: list[tuple[int, int, int, int]] = []
-
-    def limit(self, pid: int, which: int, soft: int, hard: int) -> None:
-        self.limits.append((pid, which, soft, hard))
-
-
 def test_memory_is_limited_with_headroom_and_only_where_the_job_has_a_limit() -> None:
-    processes = Recorder()
-    isolation = RlimitIsolation(processes, 1000, "")
-    processes.limits.clear()
-    isolation.confine(a_run(memory_bytes=0), 7)
-    isolation.confine(a_run(memory_bytes=5000), 7)
+    isolation = RlimitIsolation(LinuxProcesses(), 1000, "")
 
-    assert processes.limits == [(7, resource.RLIMIT_DATA, 6000, 6000)]
+    assert isolation.limits(a_run(memory_bytes=0)) == {}
+    assert isolation.limits(a_run(memory_bytes=5000)) == {resource.RLIMIT_DATA: (6000, 6000)}

@@ -8,6 +8,9 @@ import resource
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from headrace.runtime.engine import NS_PER_MS, Moment
@@ -23,6 +26,10 @@ _PROC_BYTES = 65536
 _DEAD = (b"Z", b"X", b"x")
 
 
+#: Soft and hard limits by number.
+Limits = Mapping[int, tuple[int, int]]
+
+
 class Spawn(NamedTuple):
     """A process to start."""
 
@@ -33,6 +40,9 @@ class Spawn(NamedTuple):
     stderr_fd: int
     #: None: the runner's own.
     account: Account | None = None
+    #: Limits, soft and hard, that a process with an account gives itself before it becomes its program. To set them from outside
+    #: takes a right (CAP_SYS_RESOURCE) that root does not have in a container.
+    limits: Limits = MappingProxyType({})
 
 
 class Reaped(NamedTuple):
@@ -42,6 +52,11 @@ class Reaped(NamedTuple):
     signal: int | None
     cpu_ms: int
     max_rss_bytes: int
+
+
+def _limit_oneself(limits: Limits) -> None:
+    for which, bounds in limits.items():
+        resource.setrlimit(which, bounds)
 
 
 class LinuxProcesses:
@@ -87,6 +102,8 @@ class LinuxProcesses:
             close_fds=True,
             user=user,
             group=group,
+            # The runner has one thread.
+            preexec_fn=partial(_limit_oneself, order.limits) if order.limits else None,
         )
         # We collect it ourselves, with its usage; Popen must not try to when the object goes.
         process.returncode = 0

@@ -7,8 +7,8 @@
   touch), so it is set to the limit and some room. A process that asks for more is refused the memory and is not killed.
 * `none`: nothing.
 
-In all of them the limits come right after the start, not before it: a child that the job forks in its very first moments may
-escape them, never the kill at the end.
+In all of them the limits come right after the start, unless an account has the job give them to itself before: a child that the
+job forks in its very first moments may escape them, never the kill at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.processes import Limits, LinuxProcesses
 from headrace_agent.runner.protocol import Run
 
 _CPU_PERIOD_US = 100_000
@@ -57,8 +57,12 @@ class Isolation:
     def prepare(self, run: Run) -> None:
         """Prepares a job's limits before its start. Raises OSError."""
 
+    def limits(self, run: Run) -> Limits:
+        """The limits of single processes."""
+        return {}
+
     def confine(self, run: Run, pid: int) -> None:
-        """Sets the limits, right after the start. Raises OSError, but not for a process that is gone already."""
+        """Sets all other limits, right after the start. Raises OSError, but not for a process that is gone already."""
 
     def kill(self, job: JobKey) -> None:
         """Kills whatever is left of a job."""
@@ -79,7 +83,6 @@ class RlimitIsolation(Isolation):
 
     def __init__(self, processes: LinuxProcesses, headroom_bytes: int, detail: str) -> None:
         super().__init__(detail)
-        self._processes = processes
         self._headroom_bytes = headroom_bytes
         try:
             soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -88,14 +91,13 @@ class RlimitIsolation(Isolation):
             raise CannotIsolate(f"prlimit is refused: {error.strerror}") from None
         self._most = hard
 
-    def confine(self, run: Run, pid: int) -> None:
+    def limits(self, run: Run) -> Limits:
         if not run.memory_bytes:
-            return
+            return {}
         bound = run.memory_bytes + self._headroom_bytes
         if self._most != resource.RLIM_INFINITY:
             bound = min(bound, self._most)
-        with contextlib.suppress(ProcessLookupError):
-            self._processes.limit(pid, resource.RLIMIT_DATA, bound, bound)
+        return {resource.RLIMIT_DATA: (bound, bound)}
 
 
 class Cgroup2(Isolation):

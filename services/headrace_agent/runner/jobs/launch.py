@@ -15,7 +15,7 @@ from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_fo
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import MARKER, Spawn
+from headrace_agent.runner.host.processes import MARKER, Limits, Spawn
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
@@ -100,7 +100,10 @@ class Launcher:
             out, out_end, err, err_end = pipes
             own = account.environment() if account is not None else {}
             environment = {**own, **run.environment, MARKER: job_name(run.job)}
-            pid = self._host.processes.spawn(Spawn(run.argv, environment, folder, out_end, err_end, account))
+            limits = self._limits(run)
+            own_limits = limits if account is not None else {}
+            order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits)
+            pid = self._host.processes.spawn(order)
             pidfd = self._watch(pid)
         except (OSError, ValueError) as error:
             for fd in pipes:
@@ -109,8 +112,11 @@ class Launcher:
         self._host.files.close(out_end)
         self._host.files.close(err_end)
         at = self._host.processes.now()
-        failure = self._after_start(run, pid, at)
+        failure = self._after_start(run, pid, at, {} if own_limits else limits)
         return Launched(pid, pidfd, out, err, at, scratch, failure)
+
+    def _limits(self, run: Run) -> Limits:
+        return {**self._isolation.limits(run), **({resource.RLIMIT_NOFILE: self._open_files} if self._raised else {})}
 
     def _watch(self, pid: int) -> int:
         try:
@@ -121,12 +127,12 @@ class Launcher:
                 self._host.processes.pause(1)
             raise
 
-    def _after_start(self, run: Run, pid: int, at: Moment) -> str:
+    def _after_start(self, run: Run, pid: int, at: Moment, limits: Limits) -> str:
         failure = ""
         try:
             self._isolation.confine(run, pid)
-            if self._raised:
-                self._host.processes.limit(pid, resource.RLIMIT_NOFILE, *self._open_files)
+            for which, bounds in limits.items():
+                self._host.processes.limit(pid, which, *bounds)
         except ProcessLookupError:
             # It is over already, and its end is told like any other.
             pass
