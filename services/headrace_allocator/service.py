@@ -212,8 +212,6 @@ class AllocatorService:
             return BadRequest("node", heartbeat.node, f"the node of the subject, {caller.name}")
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
-        # A node that was just restarted knows no term, and would obey us beside the true leader.
-        await self._role.until_sure()
         moment = self._shell.moment()
         orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
         self._heartbeat_log.note(heartbeat, orders, (self._shell.moment().steady_ns - moment.steady_ns) / 1e6)

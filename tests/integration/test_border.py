@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, BusError, Subscription
+from headrace.bus import Bus, BusError, RequestTimeout, Subscription
 from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.runtime.border import Border, Caller, CallerKind, UserQuota
 from headrace.runtime.lease import LeaseRecord
@@ -79,6 +79,24 @@ async def test_a_header_of_a_person_makes_no_span_and_those_of_a_node_few(
 
     assert len(service.asked) == 100
     assert len(spans) == most
+
+
+@pytest.mark.parametrize("kind", [CallerKind.USER, CallerKind.NODE])
+async def test_who_may_have_been_succeeded_answers_neither_persons_nor_nodes_until_it_knows(
+    server: NatsServer, kind: CallerKind
+) -> None:
+    """A former admission told nodes that operations were over of which only its successor had heard."""
+    subject = SUBJECT if kind is CallerKind.USER else subjects.enrol("*")
+    async with a_bus(server, "service", "tested") as bus, a_bus(server, kind.value, "anna") as anna:
+        service = Service(Border(bus, HandClock(), Deposition()), HandClock())
+        role = service.border.leads = Role("tested", 1, Deposition())
+        await service.border.serve(subject, WhoRequest, kind, service.on_ask)
+        await anna.request(subject.replace("*", "anna"), encode(WhoRequest("x")), timeout_s=5)
+        role.doubt()
+        with pytest.raises(RequestTimeout):
+            await anna.request(subject.replace("*", "anna"), encode(WhoRequest("y")), timeout_s=0.3)
+
+    assert service.asked == ["anna"]
 
 
 async def ask(server: NatsServer, data: bytes, user: str = "anna", inbox: str = "anna") -> Any:

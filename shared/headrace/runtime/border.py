@@ -119,8 +119,9 @@ class Border:
                 if not message.reply_to:
                     return None
                 return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
-            if self.leads is not None and caller_kind is CallerKind.USER:
-                # One that was succeeded while it was frozen would tell what was.
+            if self.leads is not None and caller_kind is not CallerKind.SERVICE:
+                # One that was succeeded while it was frozen would tell what was. And a node that was just restarted knows no term,
+                # and would obey it beside the true leader.
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
