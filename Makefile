@@ -94,12 +94,13 @@ bench-fleet: setup ## All services under a fleet of nodes, NODES=n of them (1000
 docs: setup ## The pages with all their pictures, into docs/build
 	$(BIN)/python docs/pictures/build.py
 
-docs-reference: setup ## Write the pages of docs/reference/ that come from tables
+docs-reference: setup ## Write the pages of docs/reference/ that come from tables, and the table that a Tab is answered from
 	$(BIN)/python -m docs.generate.pools_page > docs/reference/pools.md
 	$(BIN)/python -m docs.generate.fields_page > docs/reference/fields.md
 	$(BIN)/python -m docs.generate.settings_page > docs/reference/settings.md
 	$(BIN)/python -m docs.generate.subjects_page > docs/reference/subjects.md
 	$(BIN)/python -m docs.generate.metrics_page > docs/reference/metrics.md
+	$(BIN)/python -m docs.generate.commands_table
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

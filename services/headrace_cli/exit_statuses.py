@@ -22,7 +22,7 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
-EXIT_HELP = """\
-**Exit status** 0 done (with `--wait`: the operation completed), 1 it went wrong (the operation failed or was aborted),
-2 unusable command line, 3 Headrace is not running or did not answer, 4 refused, 130 Ctrl-C.
-"""
+EXIT_HELP = (
+    "**Exit status** 0 done (with `--wait`: the operation completed), 1 it went wrong (the operation failed or was "
+    "aborted), 2 unusable command line, 3 Headrace is not running or did not answer, 4 refused, 130 Ctrl-C."
+)

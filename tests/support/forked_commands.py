@@ -169,10 +169,15 @@ def _serve(listener: socket.socket) -> NoReturn:
     import anyio
     import rich.markdown  # noqa: F401
 
-    from headrace_cli import __main__ as command_line
+    import headrace_cli.completion.answer
+    import headrace_cli.completion.names
+    import headrace_cli.completion.settings
+    import headrace_cli.pools.files  # noqa: F401
+    from headrace_cli.__main__ import main
+    from headrace_cli.command_line import app
 
-    for name in command_line.COMMANDS:
-        command_line.app[name]
+    for name in app:
+        app[name]
     anyio.run(anyio.sleep, 0)
     gc.freeze()  # nor does any command look for cycles among what it shares
     running: dict[int, tuple[int, socket.socket]] = {}
@@ -181,7 +186,7 @@ def _serve(listener: socket.socket) -> NoReturn:
     while True:
         for descriptor, _ in events.poll():
             if descriptor == listener.fileno():
-                begun = _begin(listener, command_line.main)
+                begun = _begin(listener, main)
                 running[begun[0]] = begun[1:]
                 events.register(begun[0], select.POLLIN)
             else:

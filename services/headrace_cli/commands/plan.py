@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.pools.options import parse_figures
+from headrace_cli.pools.key_values import parse_figures
 from headrace_cli.session import Switch
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen

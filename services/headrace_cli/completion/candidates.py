@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Schema
-from headrace.wire.operations import OperationState
-from headrace_cli.commands.operations.changes import KEYS
-from headrace_cli.completion.keys import assignments, attributes
-from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
-from headrace_cli.completion.slot import Slot, is_repeated
-from headrace_cli.pools.fields import FIELDS
-
-_LONGEST_DESCRIPTION = 80
+from headrace_cli.completion.meaning import WORDS_OF_SETTINGS, Meaning, meaning_of
+from headrace_cli.completion.slot import Slot
+from headrace_cli.completion.table import Argument, short
 
 
 class Mark(enum.StrEnum):
@@ -68,76 +62,44 @@ def _all(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
     if slot.options:
         yield from _options(slot)
     if slot.argument is not None:
-        yield from _values(slot, known)
+        yield from _values(slot, slot.argument, known)
 
 
 def _commands(slot: Slot) -> Iterator[Completion]:
-    for name in slot.app:
-        if not name.startswith("-") and slot.app[name].show:
-            yield Completion(Mark.WORD, name, _short(slot.app[name].help))
+    for name, command in slot.command.commands.items():
+        yield Completion(Mark.WORD, name, command.help)
 
 
 def _options(slot: Slot) -> Iterator[Completion]:
-    for argument in slot.arguments:
-        if argument.field_info.name in slot.given and not is_repeated(argument):
-            continue
-        for name in argument.names:
-            if name.startswith("-"):
-                yield Completion(Mark.WORD, name, _short(argument.parameter.help or ""))
-    flags = [*slot.app.help_flags, *(() if slot.path else slot.app.version_flags)]
-    for flag in flags:
-        yield Completion(Mark.WORD, flag, _short(slot.app[flag].help))
+    for argument in slot.command.arguments:
+        if argument.repeated or argument.name not in slot.given:
+            yield from (Completion(Mark.WORD, name, argument.help) for name in argument.options)
+    for flag, about in slot.command.flags:
+        yield Completion(Mark.WORD, flag, about)
 
 
-def _values(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
-    assert slot.argument is not None
-    choices = slot.argument.get_choices(force=True)
-    if choices:
-        yield from (Completion(Mark.WORD, slot.lead + choice) for choice in choices)
-        return
+def _values(slot: Slot, argument: Argument, known: Sequence[Name]) -> Iterator[Completion]:
     match meaning_of(slot):
+        case _ if argument.choices:
+            yield from (Completion(Mark.WORD, slot.lead + choice) for choice in argument.choices)
         case Meaning.FILE:
             yield Completion(Mark.FILES, "files")
         case Meaning.COMMAND:
             yield Completion(Mark.COMMAND, str(slot.words_before))
-        case Meaning.STATE:
-            yield from (Completion(Mark.WORD, slot.lead + state) for state in OperationState)
-        case Meaning.ASSIGNMENT:
-            yield from _keys(slot, assignments(_schema(slot), slot.value))
-        case Meaning.ATTRIBUTE:
-            yield from _keys(slot, attributes(_schema(slot), slot.value))
-        case Meaning.OPERATION_SETTING:
-            yield from _keys(slot, ((f"{key}=", "") for key in KEYS))
-            yield from _names(slot, known)
-        case Meaning.FIELD:
-            yield from _names(slot, known)
-            yield from (Completion(Mark.WORD, field.name, _short(field.help)) for field in FIELDS)
-        case meaning if meaning in LIVE:
-            yield from _names(slot, known)
+        case meaning if meaning in WORDS_OF_SETTINGS:
+            # The tables of settings are large: only who asks for words of them waits for that.
+            from headrace_cli.completion.settings import words_of_settings
+
+            for word, about in words_of_settings(slot):
+                mark = Mark.PART if word.endswith(("=", "/", ".")) else Mark.WORD
+                yield Completion(mark, slot.lead + word, short(about))
+            yield from _names(slot, argument, known)
         case _:
-            pass
+            yield from _names(slot, argument, known)
 
 
-def _names(slot: Slot, known: Sequence[Name]) -> Iterator[Completion]:
-    assert slot.argument is not None
-    given = slot.given.get(slot.argument.field_info.name, ())
+def _names(slot: Slot, argument: Argument, known: Sequence[Name]) -> Iterator[Completion]:
+    given = slot.given.get(argument.name, ())
     for name in known:
         if name.name not in given:
-            yield Completion(Mark.WORD, slot.lead + name.name, _short(name.about))
-
-
-def _keys(slot: Slot, keys: Iterable[tuple[str, str]]) -> Iterator[Completion]:
-    for key, about in keys:
-        mark = Mark.PART if key.endswith(("=", "/", ".")) else Mark.WORD
-        yield Completion(mark, slot.lead + key, _short(about))
-
-
-def _schema(slot: Slot) -> Schema:
-    return TREE_ATTRIBUTES if slot.path[0] == "tree" else POOL_ATTRIBUTES
-
-
-def _short(text: str) -> str:
-    """The first sentence without its marks, cut where a list of candidates would become hard to read."""
-    line = text.strip().partition("\n")[0].partition(". ")[0].removesuffix(".").replace("`", "").replace("**", "")
-    line = "".join(character if character.isprintable() else " " for character in line)
-    return line if len(line) <= _LONGEST_DESCRIPTION else line[: _LONGEST_DESCRIPTION - 1] + "…"
+            yield Completion(Mark.WORD, slot.lead + name.name, short(name.about))

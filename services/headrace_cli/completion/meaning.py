@@ -7,8 +7,7 @@ that the command is about: in `pool get NAME` a pool.
 from __future__ import annotations
 
 import enum
-from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final
 
 from headrace_cli.completion.slot import Slot
 
@@ -41,7 +40,7 @@ class Meaning(enum.Enum):
 
 
 #: Known to a running Headrace only.
-LIVE: Final = frozenset(
+_LIVE: Final = frozenset(
     {
         Meaning.POOL,
         Meaning.POOL_OR_ROOT,
@@ -50,8 +49,11 @@ LIVE: Final = frozenset(
         Meaning.NODE,
         Meaning.TREE,
         Meaning.USER,
-        Meaning.OPERATION_SETTING,
     }
+)
+#: Words of tables that stand in the code.
+WORDS_OF_SETTINGS: Final = frozenset(
+    {Meaning.STATE, Meaning.FIELD, Meaning.ASSIGNMENT, Meaning.OPERATION_SETTING, Meaning.ATTRIBUTE}
 )
 
 _BY_NAME: Final = {
@@ -94,11 +96,11 @@ def meaning_of(slot: Slot) -> Meaning | None:
     argument = slot.argument
     if argument is None:
         return None
-    name = argument.field_info.name
+    name = argument.name
     noun, verb = slot.path[0] if len(slot.path) > 1 else "", slot.path[-1]
     if (verb, name) in _NEW:
         return None
-    if _is_path(argument.hint):
+    if argument.is_path:
         return Meaning.FILE
     if name == "name":
         return Meaning.ATTRIBUTE if verb in _VERBS_OF_SETTINGS else _specific(_BY_NOUN.get(noun), verb)
@@ -113,5 +115,12 @@ def _specific(meaning: Meaning | None, verb: str) -> Meaning | None:
     return meaning
 
 
-def _is_path(hint: Any) -> bool:
-    return hint is Path or any(_is_path(part) for part in get_args(hint))
+def asks_headrace(slot: Slot) -> bool:
+    """True if only a running Headrace knows names for the slot."""
+    match meaning_of(slot):
+        case Meaning.FIELD:
+            return any(separator in slot.value for separator in "/.")
+        case Meaning.OPERATION_SETTING:
+            return slot.value.startswith("pool=")
+        case meaning:
+            return meaning in _LIVE

@@ -10,9 +10,10 @@ import anyio
 from headrace.client import Client, connect
 from headrace.errors import HeadraceError
 from headrace.ids import ROOT_POOL
+from headrace.obs.logging import configure
 from headrace.resources import format_amount
 from headrace_cli.completion.candidates import Name
-from headrace_cli.completion.meaning import LIVE, Meaning, meaning_of
+from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
 from headrace_cli.pools.fields import read
 
@@ -22,39 +23,27 @@ _MOST_OPERATIONS = 200
 
 
 def known_names(slot: Slot) -> Sequence[Name]:
-    """Returns names of the kind that the slot asks for. It is empty for kinds that no service knows."""
-    meaning = meaning_of(slot)
-    if meaning is None or not _must_ask(slot, meaning):
-        return ()
+    """Returns names of the kind that the slot asks for."""
+    configure("cli", "error")
     folder = slot.given.get("state") or slot.given.get("state_folder") or [""]
     state = os.path.expanduser(folder[-1])
     try:
-        return anyio.run(_ask, slot, meaning, state)
+        return anyio.run(_ask, slot, state)
     except (HeadraceError, OSError, TimeoutError, BaseExceptionGroup):
         return ()
 
 
-def _must_ask(slot: Slot, meaning: Meaning) -> bool:
-    match meaning:
-        case Meaning.FIELD:
-            return any(separator in slot.value for separator in "/.")
-        case Meaning.OPERATION_SETTING:
-            return slot.value.startswith("pool=")
-        case _:
-            return meaning in LIVE
-
-
-async def _ask(slot: Slot, meaning: Meaning, state: str) -> list[Name]:
+async def _ask(slot: Slot, state: str) -> list[Name]:
     with anyio.fail_after(TIME_S):
         async with connect(state=state or None, timeout_s=TIME_S) as client:
-            return await _names(client, slot, meaning)
+            return await _names(client, slot)
 
 
-async def _names(client: Client, slot: Slot, meaning: Meaning) -> list[Name]:
-    match meaning:
-        case Meaning.POOL | Meaning.POOL_OR_ROOT:
+async def _names(client: Client, slot: Slot) -> list[Name]:
+    match meaning_of(slot):
+        case Meaning.POOL | Meaning.POOL_OR_ROOT as meaning:
             return await _pools(client, root=meaning is Meaning.POOL_OR_ROOT)
-        case Meaning.OPERATION | Meaning.LIVE_OPERATION:
+        case Meaning.OPERATION | Meaning.LIVE_OPERATION as meaning:
             return await _operations(client, live=meaning is Meaning.LIVE_OPERATION)
         case Meaning.NODE:
             nodes = (await client.nodes()).nodes

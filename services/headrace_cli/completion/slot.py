@@ -1,6 +1,6 @@
 """The slot under the cursor: the argument, and its command, to which the word belongs. Pure.
 
-Read from the commands themselves, so that whatever they take can be completed without being listed anywhere else.
+Read from the table of commands, so that whatever they take can be completed.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cyclopts import App
-from cyclopts.argument import Argument
+from headrace_cli.completion.table import Argument, Command
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,7 @@ class Slot:
     """The place of the word under the cursor."""
 
     #: The command as far as it is written.
-    app: App
+    command: Command
     #: Its names: `("pool", "get")`.
     path: tuple[str, ...]
     #: The word, up to the cursor.
@@ -30,7 +29,6 @@ class Slot:
     commands: bool = False
     #: Options may stand here.
     options: bool = False
-    arguments: tuple[Argument, ...] = ()
     #: What was written before, by the name of the parameter.
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Words before the first one of `argument`, of all behind `headrace`.
@@ -42,31 +40,27 @@ class Slot:
         return self.word[len(self.lead) :]
 
 
-def is_repeated(argument: Argument) -> bool:
-    """True if it takes several values."""
-    _, takes_all = argument.token_count()
-    return bool(takes_all)
-
-
-def find_slot(app: App, words: Sequence[str]) -> Slot:
-    """The slot of the last of `words`, which are those behind the program's name."""
-    before, word = list(words[:-1]), words[-1] if words else ""
-    path, apps, rest = app.parse_commands(before)
-    command = apps[-1]
-    if command.default_command is None:
+def find_slot(command: Command, words: Sequence[str]) -> Slot:
+    """The slot of the last of `words`, which are those behind the name of the command."""
+    before, word = words[:-1], words[-1] if words else ""
+    depth = 0
+    while depth < len(before) and before[depth] in command.commands:
+        command = command.commands[before[depth]]
+        depth += 1
+    path, rest = tuple(before[:depth]), before[depth:]
+    if command.commands:
         return Slot(command, path, word, commands=not rest, options=word.startswith("-"))
-    return _Walk(command, path, word, words_of_path=len(before) - len(rest)).of(rest)
+    return _Walk(command, path, word).of(rest)
 
 
 class _Walk:
     """Goes through the words behind a command as the command itself would."""
 
-    def __init__(self, app: App, path: tuple[str, ...], word: str, words_of_path: int) -> None:
-        self._app, self._path, self._word = app, path, word
-        self._arguments = tuple(a for a in app.assemble_argument_collection(parse_docstring=True) if a.show)
-        self._options = {name: a for a in self._arguments for name in a.names if name.startswith("-")}
-        self._positional = sorted((a for a in self._arguments if a.index is not None), key=lambda a: a.index or 0)
-        self._words_of_path = words_of_path
+    def __init__(self, command: Command, path: tuple[str, ...], word: str) -> None:
+        self._command, self._path, self._word = command, path, word
+        self._options = {name: argument for argument in command.arguments for name in argument.options}
+        positional = [argument for argument in command.arguments if argument.position is not None]
+        self._positional = sorted(positional, key=lambda argument: argument.position or 0)
         self._given: dict[str, list[str]] = {}
         self._begins: dict[str, int] = {}
 
@@ -79,7 +73,7 @@ class _Walk:
                 self._give(waits_for_value, token)
                 waits_for_value = None
             elif options_over or not token.startswith("-") or token == "-":
-                self._begin(count, self._words_of_path + at)
+                self._begin(count, len(self._path) + at)
                 self._give(self._argument_at(count), token)
                 count += 1
             elif token == "--":
@@ -87,11 +81,11 @@ class _Walk:
             else:
                 name, equals, value = token.partition("=")
                 option = self._options.get(name)
-                if option is not None and not equals and _takes_value(option):
+                if option is not None and not equals and option.takes_value:
                     waits_for_value = option
                 else:
                     self._give(option, value)
-        self._begin(count, self._words_of_path + len(before))
+        self._begin(count, len(self._path) + len(before))
         return self._here(waits_for_value, count, options_over)
 
     def _here(self, waiting: Argument | None, count: int, options_over: bool) -> Slot:
@@ -105,34 +99,28 @@ class _Walk:
 
     def _slot(self, argument: Argument | None, *, lead: str = "", options: bool = False) -> Slot:
         return Slot(
-            app=self._app,
+            command=self._command,
             path=self._path,
             word=self._word,
             argument=argument,
             lead=lead,
             options=options,
-            arguments=self._arguments,
             given=self._given,
-            words_before=self._begins.get(argument.field_info.name, 0) if argument is not None else 0,
+            words_before=self._begins.get(argument.name, 0) if argument is not None else 0,
         )
 
     def _argument_at(self, count: int) -> Argument | None:
         """The positional argument that takes the word with so many before it."""
         for place, argument in enumerate(self._positional):
-            if place == count or (place < count and is_repeated(argument)):
+            if place == count or (place < count and argument.repeated):
                 return argument
         return None
 
     def _begin(self, count: int, words_before: int) -> None:
         argument = self._argument_at(count)
         if argument is not None:
-            self._begins.setdefault(argument.field_info.name, words_before)
+            self._begins.setdefault(argument.name, words_before)
 
     def _give(self, argument: Argument | None, value: str) -> None:
         if argument is not None:
-            self._given.setdefault(argument.field_info.name, []).append(value)
-
-
-def _takes_value(option: Argument) -> bool:
-    count, _ = option.token_count()
-    return bool(count)
+            self._given.setdefault(argument.name, []).append(value)

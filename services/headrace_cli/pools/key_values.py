@@ -17,7 +17,7 @@ from headrace.pools import Record, Schema
 from headrace.pools.attributes.kinds import Choices, Defects, Kind, Words
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
-from headrace_cli.pools.options import parse_figures
+from headrace.resources import RESOURCE_NAMES, parse_resources
 
 #: A text in quotes, a separator before a bracket that closes, any other one, a word that may be a key.
 _TOKEN: Final = re.compile(
@@ -116,3 +116,16 @@ def _number(token: str) -> object:
         except ValueError:
             continue
     return token
+
+
+def parse_figures(option: str, text: str) -> dict[str, str]:
+    """Reads `cpu=4,memory=16G`. `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
+    figures: dict[str, str] = {}
+    pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
+    for piece in filter(None, pieces):
+        resource, equals, figure = (part.strip() for part in piece.partition("="))
+        if not equals or resource not in RESOURCE_NAMES or resource in figures:
+            raise BadInput(option, piece, "resource=amount, each resource once: " + ", ".join(RESOURCE_NAMES))
+        figures[resource] = figure
+    parse_resources(figures, place=option)
+    return figures

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cyclopts import Parameter
 
-from headrace.errors import BadInput
-from headrace.resources import RESOURCE_NAMES, parse_resources
+from headrace_cli.pools.key_values import parse_figures
 
 
 @Parameter(name="*")
@@ -42,16 +40,3 @@ class PoolOptions:
         if self.burst is not None:
             changes["integral_guarantees/burst_guarantee_resources"] = parse_figures("--burst", self.burst)
         return changes
-
-
-def parse_figures(option: str, text: str) -> dict[str, str]:
-    """Reads `cpu=4,memory=16G`. `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
-    figures: dict[str, str] = {}
-    pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
-    for piece in filter(None, pieces):
-        resource, equals, figure = (part.strip() for part in piece.partition("="))
-        if not equals or resource not in RESOURCE_NAMES or resource in figures:
-            raise BadInput(option, piece, "resource=amount, each resource once: " + ", ".join(RESOURCE_NAMES))
-        figures[resource] = figure
-    parse_resources(figures, place=option)
-    return figures

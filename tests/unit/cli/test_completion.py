@@ -10,38 +10,42 @@ from cyclopts import App, Parameter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.generate.commands_table import table_of, table_text
 from headrace.ids import PoolName
 from headrace.pools import POOL_ATTRIBUTES
 from headrace.wire.operations import OperationState
-from headrace_cli.__main__ import app
+from headrace_cli.command_line import COMMANDS
 from headrace_cli.commands.completion import completion
 from headrace_cli.completion.bash_line import read_line
 from headrace_cli.completion.candidates import Completion, Mark, Name, candidates
 from headrace_cli.completion.keys import assignments
 from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import find_slot
+from headrace_cli.completion.table import TABLE_FILE, read_table
 
+TABLE = read_table()
 POOLS = (Name("research", "in <Root>"), Name(PoolName("hub$ann")), Name("team:x"))
 
 
 def values(*words: str, known: tuple[Name, ...] = ()) -> list[str]:
-    return [candidate.value for candidate in candidates(find_slot(app, words), known)]
+    return [candidate.value for candidate in candidates(find_slot(TABLE, words), known)]
 
 
 def meaning(*words: str) -> Meaning | None:
-    return meaning_of(find_slot(app, words))
+    return meaning_of(find_slot(TABLE, words))
+
+
+def test_the_table_of_commands_is_what_the_commands_themselves_say() -> None:
+    assert TABLE_FILE.read_text(encoding="utf-8") == table_text(), "run: make docs-reference"
 
 
 def test_every_command_that_help_shows_is_offered_and_no_other() -> None:
-    shown = [name for name in app if not name.startswith("-") and app[name].show]
-
-    assert values("") == shown
-    assert "complete" not in shown
+    assert values("") == [*COMMANDS, "version"]
     assert {"list", "get", "logs", "wait", "abort"} <= set(values("op", ""))
 
 
 def test_a_command_comes_with_its_first_sentence() -> None:
-    found = candidates(find_slot(app, ["pool", ""]), ())
+    found = candidates(find_slot(TABLE, ["pool", ""]), ())
 
     assert Completion(Mark.WORD, "create", "Make a pool") in found
 
@@ -107,7 +111,7 @@ def test_a_slot_is_known_by_the_commands_themselves(words: list[str], expected: 
 
 
 def test_names_come_with_what_is_known_of_them_and_not_twice() -> None:
-    slot = find_slot(app, ["op", "abort", "aaaa-1111", ""])
+    slot = find_slot(TABLE, ["op", "abort", "aaaa-1111", ""])
     known = (Name("aaaa-1111"), Name("bbbb-2222", "running in research: train\ta\nmodel"))
 
     assert candidates(slot, known) == [Completion(Mark.WORD, "bbbb-2222", "running in research: train a")]
@@ -115,7 +119,7 @@ def test_names_come_with_what_is_known_of_them_and_not_twice() -> None:
 
 
 def test_a_line_of_the_answer_has_three_columns_whatever_is_known() -> None:
-    slot = find_slot(app, ["pool", "get", ""])
+    slot = find_slot(TABLE, ["pool", "get", ""])
 
     lines = [found.line() for found in candidates(slot, (Name("a", "tab\there"), Name("broken\nname"), Name("b")))]
 
@@ -127,8 +131,8 @@ def test_fields_of_a_pool_are_offered() -> None:
 
 
 def test_the_command_of_a_job_begins_behind_so_many_words() -> None:
-    assert candidates(find_slot(app, ["run", "--pool", "x", "--", ""]), ()) == [Completion(Mark.COMMAND, "4")]
-    assert candidates(find_slot(app, ["run", "--wait", "python", "--version", "w"]), ()) == [
+    assert candidates(find_slot(TABLE, ["run", "--pool", "x", "--", ""]), ()) == [Completion(Mark.COMMAND, "4")]
+    assert candidates(find_slot(TABLE, ["run", "--wait", "python", "--version", "w"]), ()) == [
         Completion(Mark.COMMAND, "2")
     ]
 
@@ -169,7 +173,7 @@ def test_a_value_that_begins_with_a_hyphen_belongs_to_its_option() -> None:
     def look(*, since: Annotated[str, Parameter(allow_leading_hyphen=True)] = "", word: Literal["x"] = "x") -> None:
         """Look."""
 
-    slot = find_slot(thing, ["look", "--since", "--word", ""])
+    slot = find_slot(table_of(thing), ["look", "--since", "--word", ""])
     assert slot.argument is None
     assert slot.given == {"since": ["--word"]}
 

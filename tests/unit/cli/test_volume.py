@@ -299,7 +299,7 @@ def test_without_the_library_the_error_says_how_to_get_it(tmp_path: Path, monkey
 
 
 def test_whoever_asks_for_no_file_waits_for_no_library() -> None:
-    words = "import sys, headrace_cli.__main__; print(sorted({'matplotlib', 'plotille'} & set(sys.modules)))"
+    words = "import sys, headrace_cli.commands.pool; print(sorted({'matplotlib', 'plotille'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -12,12 +12,10 @@ from headrace.errors import BadInput
 from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
+from headrace_cli.commands.operations.keys import KEYS
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
-
-#: What `op set` can change.
-KEYS: Final = ("weight", "pool")
 
 
 def set_(

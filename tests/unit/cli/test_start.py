@@ -1,0 +1,68 @@
+"""A command loads what it needs: libraries that another one needs are those that everybody would wait for."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace_cli.command_line import COMMANDS
+from tests.support.loaded_modules import loaded_by
+
+LAYING_OUT = {"attr", "attrs", "cyclopts", "docstring_parser", "rich"}
+READING = {"msgspec", "typing_extensions"}
+
+
+def test_the_list_of_commands_loads_none_of_them() -> None:
+    loaded = loaded_by("--help")
+
+    shown = " ".join(loaded.printed.replace("│", " ").split())
+    assert all(f"{name} {summary}" in shown for name, (_, summary) in COMMANDS.items())
+    assert loaded.libraries <= LAYING_OUT
+    assert "rich.markdown" not in loaded.modules
+    assert loaded.own <= {
+        "headrace",
+        "headrace.errors",
+        "headrace_cli",
+        "headrace_cli.__main__",
+        "headrace_cli.command_line",
+        "headrace_cli.exit_statuses",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["po"], "w\tpool\t"),
+        (["pool", ""], "w\tlist\t"),
+        (["pool", "set", "research", "-"], "w\t--guarantee\t"),
+        (["plan", ""], "f\tfiles\t"),
+    ],
+)
+def test_a_tab_is_answered_from_the_table_of_commands_alone(words: list[str], answer: str) -> None:
+    loaded = loaded_by("complete", "zsh", "--", *words)
+
+    assert answer in loaded.printed
+    assert loaded.libraries <= READING
+    assert {name for name in loaded.own if not name.startswith("headrace_cli.completion")} == {
+        "headrace",
+        "headrace.errors",
+        "headrace_cli",
+        "headrace_cli.__main__",
+        "headrace_cli.exit_statuses",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["pool", "set", "research", "mo"], "p\tmode=\t"),
+        (["pool", "get", "research", "us"], "w\tusage\t"),
+        (["op", "set", "an-operation", "we"], "p\tweight=\t"),
+        (["op", "list", "--state", "ru"], "w\trunning\t"),
+    ],
+)
+def test_a_tab_at_settings_loads_their_tables_and_no_client(words: list[str], answer: str) -> None:
+    loaded = loaded_by("complete", "fish", "--", *words)
+
+    assert answer in loaded.printed
+    assert loaded.libraries <= READING
+    assert not {"asyncio", "headrace.client"} & loaded.modules
