@@ -14,6 +14,7 @@ import pytest
 
 from headrace_agent.host import facts
 from tests.support.headrace_up import Up
+from tests.support.loaded_modules import loaded_by
 
 WITHOUT_ISOLATION = (
     "jobs run as root, so they can read the agent's key"
@@ -26,6 +27,15 @@ WITHOUT_ISOLATION = (
 def up() -> Iterator[Up]:
     with Up(nodes=("alpha:cpu=2,memory=2G",)) as running:
         yield running
+
+
+def test_a_look_at_pools_loads_neither_what_services_run_on_nor_what_other_commands_need(up: Up) -> None:
+    loaded = loaded_by("pool", "list", environment=up.environment)
+
+    assert "<Root>" in loaded.printed
+    assert loaded.libraries <= {"anyio", "attr", "attrs", "cyclopts", "msgspec", "nats", "rich", "typing_extensions"}
+    assert not {"headrace.archives", "headrace.runtime.service", "headrace.tree_file.pools"} & loaded.modules
+    assert not {"argparse", "http.server", "tarfile", "tomllib"} & loaded.modules
 
 
 def exported(up: Up) -> Any:

@@ -13,8 +13,8 @@ import pytest
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import CredentialRefused, connect
+from headrace.bus.credential_files import read_credential
 from headrace.errors import BadInput
-from headrace.runtime.service import read_credential
 from headrace.runtime.settings import load
 from headrace_admission.settings import AdmissionSettings
 from headrace_agent.settings import AgentSettings

@@ -22,12 +22,12 @@ from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import Bus, BusClosed, CredentialRefused, Message, NoResponders, PermissionRefused, connect
+from headrace.bus.credential_files import read_credential
 from headrace.bus.provisioning import provision
 from headrace.client import Client, NotAdmitted, Refused
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.joining import MakeToken, Renew

@@ -15,9 +15,9 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import CredentialRefused, connect
 from headrace.bus.account_word import tell_account_word
+from headrace.bus.credential_files import read_credential
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
-from headrace.runtime.service import read_credential
 from headrace_cli.agent.token import new_user_key
 from headrace_cli.cluster.command import init, push, rekey
 from tests.integration.test_cluster_folder import Server

@@ -12,8 +12,8 @@ import msgspec
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.bus import BusError, Credential, PermissionRefused, connect
+from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
-from headrace.runtime.service import read_credential
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.up.state_folder import StateFolder
 from tests.support.nats_server import nats_server

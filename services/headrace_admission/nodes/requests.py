@@ -10,10 +10,11 @@ import msgspec
 
 from headrace.access.account_authority import AccountAuthority, read_account_authority
 from headrace.bus import BusError
+from headrace.bus.credential_files import read_secret
 from headrace.pools.rights import Person
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
-from headrace.runtime.service import Runtime, read_secret
+from headrace.runtime.service import Runtime
 from headrace.wire import subjects
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord

@@ -17,9 +17,9 @@ import msgspec
 from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Bus, BusError
+from headrace.bus.credential_files import read_credential
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
-from headrace.runtime.service import read_credential
 
 #: Parts of its whole time, between which it is first renewed: each node at a time of its own.
 _RENEWED_AFTER: Final = (0.5, 0.6)

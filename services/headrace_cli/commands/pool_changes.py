@@ -13,13 +13,10 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
-from headrace.tree_file.pools import ConfiguredPool
 from headrace.wire.pool_changes import Create, Move, PoolPlan, Remove, Set, Transfer
-from headrace.wire.pools import PoolList
 from headrace.wire.trees import MovePoolToTree
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
-from headrace_cli.pools.files import changes_between, exported, read_file
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
 from headrace_cli.session import Common, Switch, change, talk
@@ -268,13 +265,19 @@ def import_(file: Path, /, *, keep: Switch = False, dry_run: Switch = False, com
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
+    from headrace_cli.pools.files import (  # YAML loads longer than most commands run
+        changes_between,
+        configured,
+        read_file,
+    )
+
     described = read_file(str(file))
 
     async def ask(client: Client) -> PoolPlan:
         if described.tree and described.tree != client.trees.own:
             raise BadInput(f"{file}: tree", described.tree, f"{client.trees.own}, the tree that is asked")
         listed = await client.pools.list()
-        changes = changes_between(_configured(listed), described, keep=keep)
+        changes = changes_between(configured(listed), described, keep=keep)
         return await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
 
     return change(common, ask, f"{file} is in force", whole=True)
@@ -295,12 +298,14 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
         The options of the tree too.
     """
 
+    from headrace_cli.pools.files import configured, exported  # as above
+
     async def work(client: Client, screen: Screen) -> None:
         listed = await client.pools.list()
         of_tree: TreeOptions | None = None
         if options:
             of_tree = (await client.trees.list(client.trees.own)).trees[0].options
-        text = exported(_configured(listed), client.trees.own, of_tree, as_json=screen.json)
+        text = exported(configured(listed), client.trees.own, of_tree, as_json=screen.json)
         sys.stdout.write(text)
 
     return talk(common, work)
@@ -339,14 +344,6 @@ def _changes(
         changes[key] = value
     checked(changes, POOL_ATTRIBUTES)
     return changes
-
-
-def _configured(listed: PoolList) -> list[ConfiguredPool]:
-    return [
-        ConfiguredPool.of(pool.name, pool.parent, pool.settings)
-        for pool in listed.pools
-        if not pool.ephemeral and pool.name != ROOT_POOL
-    ]
 
 
 def _parent(name: str) -> PoolName:

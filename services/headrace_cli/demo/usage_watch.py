@@ -10,12 +10,12 @@ import anyio
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import connect
+from headrace.bus.credential_files import read_credential
 from headrace.ids import TreeName
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
 from headrace.runtime.feeds import SnapshotFeed
 from headrace.runtime.role import Deposition
-from headrace.runtime.service import read_credential
 from headrace.wire import subjects
 from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart

@@ -11,13 +11,13 @@ from rich.table import Table
 from headrace.access import jwt
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Credential
+from headrace.bus.credential_files import read_credential
 from headrace.client import Client, connect, find_place
 from headrace.client.places.endpoint import PERSON_LOGIN, Endpoint
 from headrace.client.places.kept import KeptPlaces
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.near import hint
-from headrace.runtime.service import read_credential
 from headrace.server_urls import parse_server_urls
 from headrace.wire.rights import Rights
 from headrace_cli.exit_statuses import Exit

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from headrace.ids import PoolName
+from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, TreeOptions
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, as_yaml, read_tree_file, tree_as_map
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import parse, read
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions
+from headrace.wire.pools import PoolList
 
 
 def read_file(path: str) -> TreeFile:
@@ -25,6 +26,15 @@ def described(data: bytes, file: str) -> TreeFile:
     read = read_tree_file(parse(data, problems, "a map with pools, and perhaps tree and options"), problems)
     problems.refuse()
     return read
+
+
+def configured(listed: PoolList) -> list[ConfiguredPool]:
+    """The pools of an answer that somebody made."""
+    return [
+        ConfiguredPool.of(pool.name, pool.parent, pool.settings)
+        for pool in listed.pools
+        if not pool.ephemeral and pool.name != ROOT_POOL
+    ]
 
 
 def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | None, *, as_json: bool = False) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.archives import Packed
 from headrace.client.asking import Asker
 from headrace.wire.files import Archive, Upload, Uploaded
 from headrace.wire.joining import MakeToken, TokenMade
 from headrace.wire.rights import GetRights, Rights
+
+if TYPE_CHECKING:
+    from headrace.archives import Packed  # packing takes longer to load than most commands to run
 
 #: A piece is sent again for so long.
 _PIECE_S: Final = 30.0

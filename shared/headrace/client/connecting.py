@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from headrace.bus import BusError, CredentialRefused, PermissionRefused
 from headrace.bus import connect as connect_bus
+from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotRunning
@@ -21,7 +22,6 @@ from headrace.client.place import Place, find_place, login_user
 from headrace.ids import user_name
 from headrace.obs import tracing
 from headrace.runtime.clock import SystemClock
-from headrace.runtime.service import read_credential
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
 

@@ -21,8 +21,9 @@ import anyio
 import anyio.abc
 import msgspec
 
-from headrace.access.key_credential import KeyCredential, read_key_credential
+from headrace.access.key_credential import KeyCredential
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
+from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput, HeadraceError
@@ -140,35 +141,6 @@ def runtime_on(
         tasks=tasks,
         stopping=stopping,
     )
-
-
-def read_credential(path: str) -> Credential | KeyCredential | None:
-    """Reads a file with `user:password`, or with a word of an operator's account and a key.
-
-    Raises `BadInput` when it is missing, readable by others, or something else.
-    """
-    if not path:
-        return None
-    text = read_secret("credential_file", path)
-    with_key = read_key_credential(text)
-    if with_key is not None:
-        return with_key
-    user, colon, password = text.partition(":")
-    if not (user and colon and password) or "\n" in text:
-        raise BadInput("credential_file", path, "one line, user:password, or a credential of NATS with its key")
-    return Credential(user=user, password=password)
-
-
-def read_secret(setting: str, path: str) -> str:
-    """Reads the file that a setting names. Raises `BadInput` when it is missing or readable by others."""
-    try:
-        status = os.stat(path)
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise BadInput(setting, path, f"a readable file ({error.strerror})") from None
-    if status.st_mode & 0o077:
-        raise BadInput(setting, path, "a file that only its owner can read (chmod 600)")
-    return text
 
 
 def run_service(

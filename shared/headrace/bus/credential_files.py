@@ -1,0 +1,39 @@
+"""Reads the files that hold credentials, which nobody else may be able to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.access.key_credential import KeyCredential, read_key_credential
+from headrace.bus.nats.connecting import Credential
+from headrace.errors import BadInput
+
+
+def read_credential(path: str) -> Credential | KeyCredential | None:
+    """Reads a file with `user:password`, or with a word of an operator's account and a key.
+
+    Raises `BadInput` when it is missing, readable by others, or something else.
+    """
+    if not path:
+        return None
+    text = read_secret("credential_file", path)
+    with_key = read_key_credential(text)
+    if with_key is not None:
+        return with_key
+    user, colon, password = text.partition(":")
+    if not (user and colon and password) or "\n" in text:
+        raise BadInput("credential_file", path, "one line, user:password, or a credential of NATS with its key")
+    return Credential(user=user, password=password)
+
+
+def read_secret(setting: str, path: str) -> str:
+    """Reads the file that a setting names. Raises `BadInput` when it is missing or readable by others."""
+    try:
+        status = os.stat(path)
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise BadInput(setting, path, f"a readable file ({error.strerror})") from None
+    if status.st_mode & 0o077:
+        raise BadInput(setting, path, "a file that only its owner can read (chmod 600)")
+    return text
