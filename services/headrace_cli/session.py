@@ -57,13 +57,16 @@ class CommonOfLists:
         return Common(self.state_folder, self.json)
 
 
-def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]]) -> int:
-    """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise."""
+def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]], *, tree: str = "") -> int:
+    """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise.
+
+    The client is that of `tree`, else of the usual one.
+    """
     common = common or Common()
     screen = Screen(json=common.json)
 
     async def run() -> int:
-        async with connect(state=common.state) as client:
+        async with connect(state=common.state, tree=tree) as client:
             return await work(client, screen) or Exit.DONE
 
     try:
@@ -84,14 +87,19 @@ def say_if_full(common: Common | None, screen: Screen) -> None:
 
 
 def change(
-    common: Common | None, ask: Callable[[Client], Awaitable[PoolPlan]], done: str, *, whole: bool = False
+    common: Common | None,
+    ask: Callable[[Client], Awaitable[PoolPlan]],
+    done: str,
+    *,
+    whole: bool = False,
+    tree: str = "",
 ) -> int:
     """Asks for a change of configuration, shows what becomes of it, and returns the exit status. Raises what `talk` raises."""
 
     async def work(client: Client, screen: Screen) -> int:
         return Exit.DONE if show_plan(screen, await ask(client), done, whole=whole) else Exit.REFUSED
 
-    return talk(common, work)
+    return talk(common, work, tree=tree)
 
 
 def complain(error: BaseException) -> int:

@@ -243,10 +243,21 @@ def transfer(
     )
 
 
-def import_(file: Path, /, *, keep: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
+def import_(
+    file: Path,
+    /,
+    *,
+    yarn_site: Path | None = None,
+    tree: str = "",
+    keep: Switch = False,
+    dry_run: Switch = False,
+    common: Common | None = None,
+) -> int:
     """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
     Pools that the file does not name are taken away. Options of the tree stay unless the file has them.
+
+    The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
     Examples:
 
@@ -256,31 +267,35 @@ def import_(file: Path, /, *, keep: Switch = False, dry_run: Switch = False, com
 
         headrace pool import pools.yaml
 
+        headrace pool import fair-scheduler.xml --yarn-site yarn-site.xml --dry-run
+
     Parameters
     ----------
     file
-        The file.
+        The file; `-` for standard input.
+    yarn_site
+        The yarn-site.xml that goes with a fair-scheduler.xml. It says whether YARN preempts.
+    tree
+        The tree; else `$HEADRACE_TREE`, else the first that is served.
     keep
         Leave pools that the file does not name.
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    from headrace_cli.pools.files import (  # YAML loads longer than most commands run
-        changes_between,
-        configured,
-        read_file,
-    )
+    from headrace_cli.pools.files import configured
+    from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
 
-    described = read_file(str(file))
+    importing = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
 
     async def ask(client: Client) -> PoolPlan:
-        if described.tree and described.tree != client.trees.own:
-            raise BadInput(f"{file}: tree", described.tree, f"{client.trees.own}, the tree that is asked")
+        if importing.tree and importing.tree != client.trees.own:
+            raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree that is asked")
         listed = await client.pools.list()
-        changes = changes_between(configured(listed), described, keep=keep)
-        return await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
+        changes, warnings = importing.changes(configured(listed), listed.frame.total, keep=keep)
+        plan = await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
+        return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
 
-    return change(common, ask, f"{file} is in force", whole=True)
+    return change(common, ask, f"{file} is in force", whole=True, tree=tree)
 
 
 def export(*, options: Switch = False, common: Common | None = None) -> int:

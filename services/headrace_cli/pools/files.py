@@ -10,14 +10,9 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, TreeOptions
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, as_yaml, read_tree_file, tree_as_map
 from headrace.tree_file.problems import Problems
-from headrace.tree_file.values import parse, read
+from headrace.tree_file.values import parse
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions
 from headrace.wire.pools import PoolList
-
-
-def read_file(path: str) -> TreeFile:
-    """Reads a file, or standard input for `-`. Raises `UnusableFile`."""
-    return described(read(path, Problems(path)), path)
 
 
 def described(data: bytes, file: str) -> TreeFile:

@@ -67,11 +67,14 @@ def read(path: str, problems: Problems) -> bytes:
     def whole(wrong: str, expected: str) -> FileProblem:
         return FileProblem(0, "", "", wrong, expected)
 
+    size = ""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
         else:
-            if stat.S_ISDIR(os.stat(path).st_mode):
+            facts = os.stat(path)
+            size = f" ({facts.st_size} bytes)"
+            if stat.S_ISDIR(facts.st_mode):
                 raise problems.unusable(whole("is a directory", "a file, YAML or JSON"))
             with Path(path).open("rb") as file:
                 data = file.read(LARGEST_FILE_BYTES + 1)
@@ -79,7 +82,7 @@ def read(path: str, problems: Problems) -> bytes:
         words = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         raise problems.unusable(whole(words, "a file that can be read")) from None
     if len(data) > LARGEST_FILE_BYTES:
-        raise problems.unusable(whole("is too large", f"at most {LARGEST_FILE_BYTES // 1024**2} MiB"))
+        raise problems.unusable(whole(f"is too large{size}", f"at most {LARGEST_FILE_BYTES // 1024**2} MiB"))
     return data
 
 

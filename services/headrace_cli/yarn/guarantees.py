@@ -1,0 +1,136 @@
+"""Strong guarantees and limits of pools from the minimums and maximums of queues, with what a tree's rules need changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.resources import Resources, format_amount
+from headrace_cli.yarn.allocation_file import AllocationFile, Queue
+from headrace_cli.yarn.amounts import Amounts
+from headrace_cli.yarn.warnings import Warnings
+
+#: Amounts by resource, in units of `Resources`.
+Figures = dict[str, int]
+_MEMORY: Final = "memory"
+
+
+@dataclass
+class Bounds:
+    """Guarantees and limits by path of a queue. A queue without one has no entry."""
+
+    guarantees: dict[str, Figures] = field(default_factory=dict)
+    limits: dict[str, Figures] = field(default_factory=dict)
+    #: True if some guarantee names memory alone.
+    by_memory: bool = False
+
+
+class BoundsOf:
+    """Works out the bounds of all queues of a file."""
+
+    def __init__(self, file: AllocationFile, fair: set[str], total: Resources, warnings: Warnings) -> None:
+        self._file = file
+        #: Queues of policy fair, which shares memory alone.
+        self._fair = fair
+        self._total = total
+        self._warnings = warnings
+        self._bounds = Bounds()
+
+    def work_out(self) -> Bounds:
+        """Returns the bounds. Says what is resolved, dropped or raised."""
+        default: Figures | None = None
+        if "queueMaxResourcesDefault" in self._file.values:
+            said = self._file.values["queueMaxResourcesDefault"]
+            default = self.resolved(said.value, said.line, "queueMaxResourcesDefault")
+            words = "holds for parents too, each by itself; the root, which has no such limit here, is not limited"
+            self._warnings.say("W12", said.line, "queueMaxResourcesDefault", words)
+        root = self._file.root
+        for key in ("minResources", "maxResources", "maxChildResources"):
+            if key in root.values:
+                words = "the root has neither guarantee nor limit here: dropped"
+                self._warnings.say("W25", root.values[key].line, f"{root.path} {key}", words)
+        for queue in list(root.all())[1:]:
+            self._limit(queue, default)
+            self._guarantee(queue)
+        for queue in root.children.values():
+            self._raise(queue)
+        return self._bounds
+
+    def resolved(self, amounts: Amounts, line: int, place: str) -> Figures | None:
+        """The figures of a limit, percents as amounts of now. None where the tree has nothing to take percents of."""
+        figures = amounts.of(self._total)
+        if not amounts.is_percentage:
+            return figures
+        if not figures:
+            self._warnings.say(
+                "W02", line, place, "a percentage of a tree without nodes: no limit is made; import again"
+            )
+            return None
+        words = f"a percentage becomes {_words(figures)}, of the cluster as it is now, and does not follow it"
+        self._warnings.say("W02", line, place, words)
+        return figures
+
+    def _limit(self, queue: Queue, default: Figures | None) -> None:
+        if "maxResources" in queue.values:
+            said = queue.values["maxResources"]
+            limit = self.resolved(said.value, said.line, f"{queue.path} maxResources")
+            if limit is not None:
+                self._bounds.limits[queue.path] = limit
+            if limit is not None and 0 in limit.values():
+                none = ", ".join(name for name, amount in limit.items() if amount == 0)
+                words = f"no {none} may be used: the pool is closed to what needs it"
+                self._warnings.say("W24", said.line, f"{queue.path} maxResources", words)
+        elif default:
+            self._bounds.limits[queue.path] = dict(default)
+
+    def _guarantee(self, queue: Queue) -> None:
+        if "minResources" not in queue.values:
+            return
+        said, place = queue.values["minResources"], f"{queue.path} minResources"
+        amounts: Amounts = said.value
+        if amounts.is_percentage:
+            self._warnings.say(
+                "W03", said.line, place, "a percentage here makes no minimum in YARN, and no guarantee here"
+            )
+            return
+        own = {_MEMORY: 0} | amounts.of(self._total)
+        dropped = ""
+        if queue.path in self._fair:
+            dropped = ", ".join(
+                format_amount(name, amount) + f" {name}" for name, amount in own.items() if name != _MEMORY
+            )
+            own = {_MEMORY: own[_MEMORY]}
+            self._bounds.by_memory = True
+        if dropped:
+            words = (
+                f"policy fair shares memory alone: of the minimum {dropped} are dropped; the rest follows from memory"
+            )
+            self._warnings.say("W06", said.line, place, words)
+        self._bounds.guarantees[queue.path] = own
+        limit = self._bounds.limits.get(queue.path, {})
+        for name, amount in own.items():
+            if name in limit and limit[name] < amount:
+                words = f"{format_amount(name, limit[name])} of {name} at most is below the minimum: raised to it"
+                self._warnings.say("W04", said.line, place, f"{words}, {format_amount(name, amount)}")
+                limit[name] = amount
+
+    def _raise(self, queue: Queue) -> None:
+        """Raises the guarantees of parents to what their children have in sum, from the leaves up."""
+        together: Figures = {}
+        for child in queue.children.values():
+            self._raise(child)
+            for name, amount in self._bounds.guarantees.get(child.path, {}).items():
+                together[name] = together.get(name, 0) + amount
+        own = self._bounds.guarantees.get(queue.path, {})
+        raised = own | {
+            name: amount for name, amount in together.items() if amount > own.get(name, 0) or name not in own
+        }
+        if together and raised != own:
+            words = f"children are guaranteed {_words(together)} in sum: raised from {_words(own)} to {_words(raised)}"
+            self._warnings.say("W05", queue.line, f"{queue.path} minResources", words)
+            self._bounds.guarantees[queue.path] = raised
+
+
+def _words(figures: Mapping[str, int]) -> str:
+    return ", ".join(f"{format_amount(name, amount)} {name}" for name, amount in figures.items()) or "nothing"

@@ -1,0 +1,76 @@
+"""Reads what yarn-site.xml says of the fair scheduler."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
+from headrace.tree_file.problems import FileProblem, Problems, shown
+from headrace_cli.yarn.elements import read_elements
+from headrace_cli.yarn.warnings import Warnings
+
+_FAIR: Final = "yarn.scheduler.fair."
+_FLAGS: Final = {
+    "preemption": "preemption",
+    "user-as-default-queue": "user_queues",
+    "allow-undeclared-pools": "undeclared",
+}
+#: Options of a tree by properties. They are kept until preemption goes by YARN's rules.
+_KEPT: Final = {
+    "preemption.cluster-utilization-threshold": "yarn/cluster_utilization_threshold",
+    "waitTimeBeforeKill": "yarn/wait_before_kill",
+    "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
+}
+_INCREMENTS: Final = ("yarn.scheduler.increment-allocation-mb", "yarn.scheduler.increment-allocation-vcores")
+
+
+class YarnSite(msgspec.Struct):
+    """Properties of the fair scheduler, at YARN's defaults where the file does not have them."""
+
+    preemption: bool = False
+    preemption_line: int = 0
+    user_queues: bool = True
+    undeclared: bool = True
+    #: Options of a tree that are kept.
+    kept: dict[str, object] = {}
+
+
+def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
+    """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
+    site = YarnSite()
+    for element in read_elements(data, problems, "configuration").children:
+        said = {child.name: child for child in element.children}
+        if element.name != "property" or "name" not in said:
+            warnings.say("W01", element.line, element.name, "is no property with name and value, and is ignored")
+            continue
+        name = said["name"].text.strip()
+        if not name.startswith(_FAIR) and name not in _INCREMENTS:
+            continue
+        line = said["value"].line if "value" in said else element.line
+        text = said["value"].text.strip() if "value" in said else ""
+        key = name.removeprefix(_FAIR)
+        if key in _FLAGS:
+            if text.lower() not in ("true", "false"):
+                problems.found.append(_unusable(line, BadInput(name, text, "true or false")))
+            setattr(site, _FLAGS[key], text.lower() == "true")
+            site.preemption_line = line if key == "preemption" else site.preemption_line
+        elif key in _KEPT:
+            try:
+                TREE_ATTRIBUTES.changed(TreeOptions(), {_KEPT[key]: text}, name)
+            except Defects as error:
+                problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
+            site.kept[_KEPT[key]] = text
+            words = f"{text} is kept as {_KEPT[key]}; it has no effect yet, since YARN's rules of preemption are not here yet"
+            warnings.say("W25", line, name, words)
+        elif key != "allocation.file":
+            warnings.say("W25", line, name, f"{shown(text)} has no counterpart here and is dropped")
+    problems.refuse()
+    return site
+
+
+def _unusable(line: int, error: BadInput) -> FileProblem:
+    value = shown(error.value)
+    return FileProblem(line, error.place, value, f"{value} cannot be used", error.expected)

@@ -1,0 +1,307 @@
+"""Makes pools and options of a tree from an allocation file. Whatever has no counterpart is a warning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Final
+
+from headrace.ids import ROOT_POOL
+from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
+from headrace.pools.attributes.map_kinds import ResourceAmounts
+from headrace.pools.pool_config import SMALLEST_WEIGHT
+from headrace.resources import Resources
+from headrace.tree_file.pools import ConfiguredPool
+from headrace.tree_file.problems import Problems, shown
+from headrace_cli.yarn.access import access_of_pool, access_of_root
+from headrace_cli.yarn.allocation_file import NEVER_MS, ROOT, AllocationFile, Queue
+from headrace_cli.yarn.guarantees import BoundsOf
+from headrace_cli.yarn.placement import Placement, placement
+from headrace_cli.yarn.site_file import YarnSite
+from headrace_cli.yarn.warnings import Warnings
+
+#: Operations of a pool where YARN has no limit: as many as a tree takes unless it says otherwise.
+_MANY: Final = 50_000
+_AGGRESSIVE_MS: Final = 120_000
+_POLICIES: Final = ("fair", "fifo", "drf")
+_TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
+_THRESHOLD: Final = "fairSharePreemptionThreshold"
+#: Values of queues without a counterpart: the code of the warning, and why.
+_DROPPED: Final = {
+    "maxAMShare": ("W09", "operations have no masters here: dropped"),
+    "maxContainerAllocation": ("W10", "a pool has no limit for a single job here: dropped"),
+    "reservation": ("W11", "nothing is reserved here: an ordinary pool; integral guarantees come nearest"),
+    **dict.fromkeys(
+        ("aclAdministerReservations", "aclListReservations", "aclSubmitReservations"),
+        ("W11", "nothing is reserved here: dropped"),
+    ),
+}
+_DROPPED_OF_ALL: Final = {
+    "queueMaxAMShareDefault": ("W09", "operations have no masters here: dropped"),
+    **dict.fromkeys(
+        ("reservation-planner", "reservation-agent", "reservation-policy"), ("W11", "nothing is reserved here: dropped")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A tree as the file describes it."""
+
+    #: Each pool behind its parent.
+    pools: list[ConfiguredPool]
+    #: Options to set, and None for one to take back to its default. All others stay.
+    options: dict[str, object]
+
+
+def imported(
+    file: AllocationFile, site: YarnSite | None, total: Resources, problems: Problems, warnings: Warnings
+) -> Imported:
+    """Translates a file for a tree that has `total`. Raises `UnusableFile`."""
+    found = _Translation(file, site, total, placement(file, site, problems, warnings), warnings).translate()
+    problems.refuse()
+    return found
+
+
+class _Translation:
+    def __init__(
+        self, file: AllocationFile, site: YarnSite | None, total: Resources, placed: Placement, warnings: Warnings
+    ) -> None:
+        self._file = file
+        self._site = site
+        self._placed = placed
+        self._warnings = warnings
+        self._queues = list(file.root.all())
+        self._names = self._pool_names()
+        self._policies: dict[str, str] = {}
+        self._judge_policies(file.root, "fair")
+        fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
+        # The policy of a fifo queue compares by memory, too, but its minimum counts in the policy of its parent.
+        fair |= {
+            each.path for each in self._queues if self._policies[each.path] == "fifo" and self._above(each) in fair
+        }
+        self._bounding = BoundsOf(file, fair, total, warnings)
+        self._bounds = self._bounding.work_out()
+
+    def translate(self) -> Imported:
+        """Makes the options, then the pools."""
+        for key, said in self._file.values.items():
+            if key in _DROPPED_OF_ALL:
+                code, words = _DROPPED_OF_ALL[key]
+                self._warnings.say(code, said.line, key, words)
+        self._dropped(self._file.root)
+        options = self._options()
+        self._users()
+        pools: list[ConfiguredPool] = []
+        self._pools(self._file.root, pools, self._effective(self._file.root, {}), protected=self._is_shut())
+        return Imported(pools, options)
+
+    # --- the tree ---------------------------------------------------------------------------------------------------
+
+    def _options(self) -> dict[str, object]:
+        file, root = self._file, self._file.root
+        values = self._effective(root, {})
+        fair_ms, min_ms = values["fairSharePreemptionTimeout"], values["minSharePreemptionTimeout"]
+        options: dict[str, object] = {
+            "fair_share_starvation_timeout": fair_ms,
+            "fair_share_aggressive_starvation_timeout": max(int(fair_ms), _AGGRESSIVE_MS),
+            "fair_share_starvation_tolerance": values[_THRESHOLD],
+            "min_share_preemption_timeout": min_ms if min_ms < NEVER_MS else None,
+            "max_operation_count_per_pool": _MANY,
+            "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
+            "default_parent_pool": self._names[self._placed.default_parent],
+            **access_of_root(root, self._warnings),
+        }
+        if self._bounds.by_memory:
+            options["main_resource"] = "memory"
+        running = root.get("maxRunningApps", file.get("queueMaxAppsDefault"))
+        if running is not None:
+            options["max_running_operation_count"] = running
+        if "queueMaxAppsDefault" in file.values:
+            said = file.values["queueMaxAppsDefault"]
+            words = f"holds for parents too, and {running} operations at most run in the whole tree"
+            self._warnings.say("W12", said.line, "queueMaxAppsDefault", words)
+        if self._is_shut():
+            options["preemption"] = "off"
+        elif self._site is not None:
+            options["preemption"] = "on" if self._site.preemption else "off"
+        if self._site is not None:
+            options |= {"yarn/enabled": self._site.preemption, **self._site.kept}
+        self._judge_preemption()
+        return options
+
+    def _is_shut(self) -> bool:
+        return self._file.root.get("allowPreemptionFrom", True) is False
+
+    def _judge_preemption(self) -> None:
+        said = [
+            values[key]
+            for values in (self._file.values, *(queue.values for queue in self._queues))
+            for key in (*_TIMEOUTS, "defaultFairSharePreemptionTimeout", "defaultMinSharePreemptionTimeout")
+            if key in values
+        ]
+        line = min((each.line for each in said), default=self._file.root.line)
+        if self._site is None and said:
+            words = "timeouts, but without --yarn-site it is not known whether YARN preempts: preemption stays as the tree has it"
+            self._warnings.say("W16", line, "preemption", words)
+        elif self._site is not None and self._site.preemption and all(each.value >= NEVER_MS for each in said):
+            words = "is on in yarn-site.xml, but no timeout is finite: nothing is ever taken back"
+            self._warnings.say("W16", line, "preemption", words)
+
+    def _users(self) -> None:
+        for name, said in self._file.users.items():
+            words = (
+                f"{said.value} running operations of this user over all queues: a user has no limit of their own here"
+            )
+            self._warnings.say("W13", said.line, f"user {name}", words)
+        if "userMaxAppsDefault" in self._file.values:
+            said = self._file.values["userMaxAppsDefault"]
+            hubs = ", ".join(sorted(self._names[path] for path in self._placed.hubs))
+            where = (
+                f"holds in each user's pool below {hubs}, and not over all"
+                if hubs
+                else "is dropped: no queue makes pools of users"
+            )
+            self._warnings.say("W13", said.line, "userMaxAppsDefault", f"{said.value} {where}")
+
+    # --- pools ------------------------------------------------------------------------------------------------------
+
+    def _pools(self, above: Queue, into: list[ConfiguredPool], values: dict[str, float], *, protected: bool) -> None:
+        for queue in above.children.values():
+            own = self._effective(queue, values)
+            allows = queue.get("allowPreemptionFrom")
+            if allows and protected:
+                line, place = queue.values["allowPreemptionFrom"].line, f"{queue.path} allowPreemptionFrom"
+                self._warnings.say("W19", line, place, "true has no effect below a queue with false")
+            attributes: dict[str, object] = {
+                **self._sharing(queue),
+                **self._timeouts(queue, own),
+                **({"preemption": "off"} if allows is False and not protected else {}),
+                **access_of_pool(queue, self._file.root, self._warnings),
+            }
+            if self._policies[queue.path] == "fifo" and min(own[key] for key in _TIMEOUTS) < NEVER_MS:
+                words = "a fifo queue with a timeout: operations behind the first are owed what it leaves, and may lose everything"
+                self._warnings.say("W21", queue.line, queue.path, words)
+            self._dropped(queue)
+            settings = POOL_ATTRIBUTES.changed(PoolConfig(), attributes, queue.path).value
+            name, parent = self._names[queue.path], self._names[above.path]
+            into.append(ConfiguredPool(name, parent, POOL_ATTRIBUTES.written(settings), queue.path))
+            self._pools(queue, into, own, protected=protected or allows is False)
+
+    def _sharing(self, queue: Queue) -> dict[str, object]:
+        attributes: dict[str, object] = {"weight": queue.get("weight", 1.0)}
+        if queue.get("weight", 1.0) < SMALLEST_WEIGHT:
+            attributes["weight"] = SMALLEST_WEIGHT
+            words = f"{queue.get('weight'):g} gives nothing but the minimum; here it is the smallest weight, {SMALLEST_WEIGHT:.2g}"
+            self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
+        if self._policies[queue.path] == "fifo":
+            attributes["mode"] = "fifo"
+        for key, found in (
+            ("strong_guarantee_resources", self._bounds.guarantees),
+            ("resource_limits", self._bounds.limits),
+        ):
+            if queue.path in found:
+                attributes[key] = ResourceAmounts().write(PartialResources(**found[queue.path]))
+        if "maxRunningApps" in queue.values:
+            attributes["max_running_operation_count"] = queue.get("maxRunningApps")
+            if queue.get("maxRunningApps") == 0:
+                line = queue.values["maxRunningApps"].line
+                self._warnings.say("W24", line, f"{queue.path} maxRunningApps", "0: nothing runs in the pool")
+        if queue.path in self._placed.hubs:
+            attributes |= self._of_hub(queue)
+        elif "maxChildResources" in queue.values:
+            line, place = queue.values["maxChildResources"].line, f"{queue.path} maxChildResources"
+            self._warnings.say("W14", line, place, "no rule makes queues below it: dropped")
+        elif queue.children or queue.is_parent:
+            attributes["forbid_immediate_operations"] = True
+        return attributes
+
+    def _of_hub(self, queue: Queue) -> dict[str, object]:
+        subpools: dict[str, object] = {}
+        if "maxChildResources" in queue.values:
+            said = queue.values["maxChildResources"]
+            figures = self._bounding.resolved(said.value, said.line, f"{queue.path} maxChildResources")
+            subpools["resource_limits"] = ResourceAmounts().write(PartialResources(**(figures or {})))
+        if "userMaxAppsDefault" in self._file.values:
+            subpools["max_running_operation_count"] = self._file.get("userMaxAppsDefault")
+        return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
+
+    def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
+        """What the queue says itself: what it does not say is that of its parent here as there."""
+        names = {
+            "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
+            "minSharePreemptionTimeout": "min_share_preemption_timeout",
+            _THRESHOLD: "fair_share_starvation_tolerance",
+        }
+        return {name: values[key] for key, name in names.items() if key in queue.values}
+
+    def _effective(self, queue: Queue, above: dict[str, float]) -> dict[str, float]:
+        """Timeouts and threshold in force at a queue."""
+        values: dict[str, float] = {}
+        for key, infinite in (*((key, NEVER_MS) for key in _TIMEOUTS), (_THRESHOLD, 0.5)):
+            default = f"default{key[0].upper()}{key[1:]}"
+            values[key] = queue.get(key, above[key] if above else self._file.get(default, infinite))
+        clamped = min(1.0, max(0.0, values[_THRESHOLD]))
+        if clamped != values[_THRESHOLD] and (not above or _THRESHOLD in queue.values):
+            said = queue.values.get(_THRESHOLD) or self._file.values["defaultFairSharePreemptionThreshold"]
+            self._warn_once(
+                "W17", said.line, f"{queue.path} {_THRESHOLD}", f"{values[_THRESHOLD]:g} becomes {clamped:g}"
+            )
+        return values | {_THRESHOLD: clamped}
+
+    def _warn_once(self, code: str, line: int, place: str, words: str) -> None:
+        if not any((each.code, each.line) == (code, line) for each in self._warnings.found):
+            self._warnings.say(code, line, place, words)
+
+    def _dropped(self, queue: Queue) -> None:
+        for key, said in queue.values.items():
+            if key in _DROPPED:
+                code, words = _DROPPED[key]
+                self._warnings.say(code, said.line, f"{queue.path} {key}", words)
+
+    # --- policies and names -----------------------------------------------------------------------------------------
+
+    def _judge_policies(self, queue: Queue, above: str) -> None:
+        """Finds the policy in force at each queue, and says which ones YARN would not take or share otherwise."""
+        default = self._file.get("defaultQueueSchedulingPolicy", "fair")
+        policy = queue.get("schedulingPolicy", default)
+        key = "schedulingPolicy" if "schedulingPolicy" in queue.values else "defaultQueueSchedulingPolicy"
+        said = queue.values.get(key) or self._file.values.get(key)
+        line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
+        if policy not in _POLICIES:
+            self._warn_once("W07", line, place, f"{shown(policy)} is no policy of YARN's own: treated as fair")
+            policy = "fair"
+        if policy == "fifo" and (queue.children or queue.is_parent or queue.path == ROOT):
+            self._warnings.say("W07", line, place, "fifo on a parent, which YARN refuses: treated as fair")
+            policy = "fair"
+        if policy == "drf" and above == "fair" and queue.path != ROOT:
+            self._warnings.say("W07", line, place, "drf below fair, which YARN refuses: treated as fair")
+            policy = "fair"
+        if policy == "fair" and (above != "fair" or queue.path == ROOT):
+            words = "policy fair shares memory alone in YARN; here every resource that is wanted counts"
+            self._warnings.say("W06", line, place, words)
+        self._policies[queue.path] = policy
+        for child in queue.children.values():
+            self._judge_policies(child, policy)
+
+    def _above(self, queue: Queue) -> str:
+        return queue.path.rpartition(".")[0]
+
+    def _pool_names(self) -> dict[str, str]:
+        """The name of each queue's pool: its own where the whole file has it once, else with those above it in front."""
+        counts = Counter(queue.name for queue in self._queues)
+        names: dict[str, str] = {ROOT: ROOT_POOL}
+        taken = set(counts)
+        for queue in self._queues[1:]:
+            parts = queue.path.split(".")[1:]
+            name = queue.name
+            if counts[name] > 1 and len(parts) > 1:
+                longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
+                tries = chain(longer, (f"{longer[-1]}-{number}" for number in count(2)))
+                name = next(each for each in tries if each not in taken)
+                words = f"another queue is named {queue.name}, and a name stands once in a tree: the pool is {name}"
+                self._warnings.say("W26", queue.line, queue.path, words)
+            taken.add(name)
+            names[queue.path] = name
+        return names

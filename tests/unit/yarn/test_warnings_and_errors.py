@@ -1,0 +1,317 @@
+"""Every difference is warned of with its place, and every file that cannot be used is refused with its line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ids import PoolName
+from headrace.pools import TREE_ATTRIBUTES, TreeOptions
+from headrace.tree_file.problems import FileProblem, Problems, UnusableFile
+from headrace_cli.yarn import elements
+from headrace_cli.yarn.site_file import YarnSite, read_site
+from headrace_cli.yarn.warnings import Warnings
+from tests.support.yarn_files import in_force, translated, tree_of
+
+
+def inside(text: str) -> str:
+    return f"<allocations>\n{text}\n</allocations>"
+
+
+def refused(text: str | bytes) -> list[FileProblem]:
+    with pytest.raises(UnusableFile) as caught:
+        translated(text)
+    return caught.value.problems
+
+
+WARNED = {
+    "W01 an element of a queue": ("W01", "<queue name='a'><colour>red</colour></queue>", "root.a colour"),
+    "W01 an element of the file": ("W01", "<colour>red</colour>", "colour"),
+    "W01 an attribute": ("W01", "<queue name='a' colour='red'/>", "root"),
+    "W01 a type": ("W01", "<queue name='a' type='child'/>", "root.a"),
+    "W03": ("W03", "<queue name='a'><minResources>10%</minResources></queue>", "root.a minResources"),
+    "W04": (
+        "W04",
+        "<queue name='a'><minResources>9 mb, 9 vcores</minResources><maxResources>5 mb, 9 vcores</maxResources></queue>",
+        "root.a minResources",
+    ),
+    "W05 a parent without any": (
+        "W05",
+        "<queue name='a'><queue name='b'><minResources>9 mb, 9 vcores</minResources></queue></queue>",
+        "root.a minResources",
+    ),
+    "W07 a class": (
+        "W07",
+        "<queue name='a'><schedulingPolicy>org.x.Y</schedulingPolicy></queue>",
+        "root.a schedulingPolicy",
+    ),
+    "W07 drf below fair": (
+        "W07",
+        "<queue name='a'><schedulingPolicy>drf</schedulingPolicy></queue>",
+        "root.a schedulingPolicy",
+    ),
+    "W07 fifo on a parent": (
+        "W07",
+        "<queue name='a'><schedulingPolicy>fifo</schedulingPolicy><queue name='b'/></queue>",
+        "root.a schedulingPolicy",
+    ),
+    "W08 nearly nothing": ("W08", "<queue name='a'><weight>1e-30</weight></queue>", "root.a weight"),
+    "W09": ("W09", "<queue name='a'><maxAMShare>-1</maxAMShare></queue>", "root.a maxAMShare"),
+    "W11": (
+        "W11",
+        "<queue name='a'><aclListReservations>*</aclListReservations></queue>",
+        "root.a aclListReservations",
+    ),
+    "W13 no pools of users": ("W13", "<userMaxAppsDefault>3</userMaxAppsDefault>", "userMaxAppsDefault"),
+    "W14": (
+        "W14",
+        "<queue name='a' type='parent'><maxChildResources>1 mb, 1 vcores</maxChildResources></queue>",
+        "root.a maxChildResources",
+    ),
+    "W15 groups at the root": (
+        "W15",
+        "<queue name='root'><aclSubmitApps>ann devs</aclSubmitApps></queue>",
+        "root aclSubmitApps",
+    ),
+    "W17": (
+        "W17",
+        "<queue name='a'><fairSharePreemptionThreshold>1.5</fairSharePreemptionThreshold></queue>",
+        "root.a fairSharePreemptionThreshold",
+    ),
+    "W18 the old one last": (
+        "W18",
+        "<defaultFairSharePreemptionTimeout>5</defaultFairSharePreemptionTimeout>"
+        "<fairSharePreemptionTimeout>6</fairSharePreemptionTimeout>",
+        "fairSharePreemptionTimeout",
+    ),
+    "W18 the old one first": (
+        "W18",
+        "<fairSharePreemptionTimeout>6</fairSharePreemptionTimeout>"
+        "<defaultFairSharePreemptionTimeout>5</defaultFairSharePreemptionTimeout>",
+        "defaultFairSharePreemptionTimeout",
+    ),
+    "W19": (
+        "W19",
+        "<queue name='a'><allowPreemptionFrom>false</allowPreemptionFrom>"
+        "<queue name='b'><allowPreemptionFrom>true</allowPreemptionFrom></queue></queue>",
+        "root.a.b allowPreemptionFrom",
+    ),
+    "W20 a default that is no parent": (
+        "W20",
+        "<queuePlacementPolicy><rule name='specified'/><rule name='default'/></queuePlacementPolicy>",
+        "queuePlacementPolicy",
+    ),
+    "W23": ("W23", "<queue name='a'/><queue name='a'><weight>2</weight></queue>", "root.a"),
+    "W24 no applications": (
+        "W24",
+        "<queue name='a'><maxRunningApps>0</maxRunningApps></queue>",
+        "root.a maxRunningApps",
+    ),
+    "W25 a limit of the root": (
+        "W25",
+        "<queue name='root'><maxResources>1 mb, 1 vcores</maxResources></queue>",
+        "root maxResources",
+    ),
+    "W26": ("W26", "<queue name='a'><queue name='x'/></queue><queue name='x'/>", "root.a.x"),
+}
+
+
+@pytest.mark.parametrize("name", WARNED)
+def test_a_difference_is_warned_of_with_its_line_and_place(name: str) -> None:
+    code, text, place = WARNED[name]
+    found, warnings = translated(inside(text))
+    tree_of(found)
+
+    assert (code, 2, place) in [(each.code, each.line, each.place) for each in warnings.found]
+    assert all(each.words for each in warnings.found)
+
+
+REFUSED = {
+    "another top": ("<configuration>\n</configuration>", 1, "<allocations>"),
+    "no XML": ("<allocations>\n<queue>\n</allocations>", 3, "<allocations>"),
+    "nothing": ("", 1, "<allocations>"),
+    "a document type": ("<!DOCTYPE allocations>\n<allocations/>", 1, "elements, attributes and text"),
+    "an entity": (
+        "<!DOCTYPE a [<!ENTITY b 'x'>]>\n<allocations>&b;</allocations>",
+        1,
+        "elements, attributes and text",
+    ),
+    "a file of the host": (
+        "<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/hostname'>]>\n<allocations>&b;</allocations>",
+        1,
+        "elements, attributes and text",
+    ),
+    "an encoding": ("<?xml version='1.0' encoding='klingon'?><allocations/>", 1, "<allocations>"),
+    "a period": (inside("<queue name='a.b'/>"), 2, "a name without periods"),
+    "no name": (inside("<queue/>"), 2, "1 to 100 characters"),
+    "beside root": (inside("<queue name='root'/>\n<queue name='a'/>"), 3, "root alone at the top"),
+    "fifo for all": (inside("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>"), 2, "fair or drf"),
+    "a reservation on a parent": (
+        inside("<queue name='a'><queue name='b'/>\n<reservation/></queue>"),
+        3,
+        "a queue without child queues",
+    ),
+    "an empty value": (inside("<queue name='a'>\n<weight/></queue>"), 3, "a value"),
+    "a weight below 0": (inside("<queue name='a'><weight>-1</weight></queue>"), 2, "a number from 0"),
+    "a weight that is none": (inside("<queue name='a'><weight>nan</weight></queue>"), 2, "a number"),
+    "a count": (inside("<queue name='a'><maxRunningApps>2.5</maxRunningApps></queue>"), 2, "a whole number"),
+    "seconds": (inside("<defaultMinSharePreemptionTimeout>5s</defaultMinSharePreemptionTimeout>"), 2, "seconds"),
+    "one of two": (inside("<queue name='a'><minResources>5 mb</minResources></queue>"), 2, "X mb, Y vcores"),
+    "negative": (inside("<queue name='a'><maxResources>5 mb, -2 vcores</maxResources></queue>"), 2, "nothing negative"),
+    "an unknown resource": (inside("<queue name='a'><maxResources>disk=5</maxResources></queue>"), 2, "memory-mb"),
+    "a rule": (
+        inside("<queuePlacementPolicy><rule name='best'/><rule name='reject'/></queuePlacementPolicy>"),
+        2,
+        "one of",
+    ),
+    "behind the end": (
+        inside("<queuePlacementPolicy><rule name='reject'/>\n<rule name='default'/></queuePlacementPolicy>"),
+        3,
+        "before that one",
+    ),
+    "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "at its end"),
+    "nothing nested": (
+        inside("<queuePlacementPolicy><rule name='nestedUserQueue'/><rule name='reject'/></queuePlacementPolicy>"),
+        2,
+        "one rule inside",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_used_is_refused_with_its_line(name: str) -> None:
+    text, line, expected = REFUSED[name]
+    (problem,) = refused(text)
+
+    assert problem.line == line
+    assert expected in problem.expected
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    text = inside("<queue name='a'>\n<weight>x</weight>\n<maxRunningApps/>\n</queue>\n<queue name=''/>")
+
+    assert [problem.line for problem in refused(text)] == [3, 4, 6]
+    assert refused(text)[0].text("f.xml") == "f.xml:3: root.a weight: x cannot be used; expected a number"
+
+
+def test_what_is_nested_deep_or_has_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "<queue name='a'>" * elements.MOST_NESTED
+    assert refused(inside(deep))[0].wrong == "nested very deep"
+    monkeypatch.setattr(elements, "MOST_ELEMENTS", 3)
+    assert refused(inside("<queue/>" * 3))[0].wrong == "too many elements"
+
+
+def test_the_later_values_of_a_queue_that_stands_twice_win_one_by_one() -> None:
+    text = inside(
+        "<queue name='a'><weight>2</weight><maxRunningApps>7</maxRunningApps></queue><queue name='a'><weight>3</weight></queue>"
+    )
+    tree = tree_of(translated(text)[0])
+    settings = tree.settings(PoolName("a"))
+
+    assert (settings.weight, settings.max_running_operation_count) == (3, 7)
+
+
+def test_queues_of_one_name_become_pools_of_several() -> None:
+    text = inside(
+        "<queue name='a'><queue name='x'/></queue><queue name='b'><queue name='x'/></queue><queue name='b-x'/>"
+    )
+
+    tree = tree_of(translated(text)[0])
+
+    assert set(tree.pools) == {"a", "a-x", "b", "b-x-2", "b-x", "default"}
+    assert tree.path(PoolName("b-x-2")) == "/b/b-x-2"
+
+
+SITE = """<?xml version="1.0"?>
+<configuration>
+<property><name>yarn.scheduler.fair.preemption</name><value>{preemption}</value></property>
+<property><name>yarn.scheduler.fair.waitTimeBeforeKill</name><value>{wait}</value></property>
+<property><name>yarn.scheduler.fair.sizebasedweight</name><value>true</value></property>
+<property><name>yarn.nodemanager.resource.memory-mb</name><value>8</value></property>
+</configuration>"""
+
+
+def site(preemption: str = "true", wait: str = "15000") -> tuple[YarnSite, list[tuple[str, int]]]:
+    warnings = Warnings("site.xml")
+    read = read_site(SITE.format(preemption=preemption, wait=wait).encode(), Problems("site.xml"), warnings)
+    return read, [(each.code, each.line) for each in warnings.found]
+
+
+@pytest.mark.parametrize(("said", "switch"), [("true", "on"), ("false", "off")])
+def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is_kept(said: str, switch: str) -> None:
+    read, warned = site(said)
+    text = inside("<queue name='a'><fairSharePreemptionTimeout>5</fairSharePreemptionTimeout></queue>")
+    found, warnings = translated(text, read)
+    options = TREE_ATTRIBUTES.changed(TreeOptions(), found.options).value
+
+    assert warned == [("W25", 4), ("W25", 5)]
+    assert "W16" not in {each.code for each in warnings.found}
+    assert in_force(tree_of(found), "a").preemption == switch
+    assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 15_000)
+    assert options.preemption_policy == "ytsaurus"
+
+
+def test_preemption_without_a_finite_timeout_is_warned_of() -> None:
+    _, warnings = translated(inside("<queue name='a'/>"), site()[0])
+
+    assert "W16" in {each.code for each in warnings.found}
+
+
+@pytest.mark.parametrize(("preemption", "wait", "line"), [("yes", "1", 3), ("true", "soon", 4)])
+def test_a_site_that_cannot_be_used_is_refused_with_its_line(preemption: str, wait: str, line: int) -> None:
+    with pytest.raises(UnusableFile) as caught:
+        site(preemption, wait)
+
+    assert [problem.line for problem in caught.value.problems] == [line]
+
+
+AMOUNTS = st.sampled_from(
+    [
+        "1024 mb, 2 vcores",
+        "0 mb, 0 vcores",
+        "50%",
+        "10% memory, 20% cpu",
+        "memory-mb=9, vcores=3",
+        "gpu=2",
+        "vcores=5%",
+        "7 mb",
+    ]
+)
+VALUES = {
+    "weight": st.sampled_from(["0", "1", "2.5", "1e-20", "-1", "67108864"]),
+    "minResources": AMOUNTS,
+    "maxResources": AMOUNTS,
+    "maxChildResources": AMOUNTS,
+    "maxRunningApps": st.sampled_from(["0", "1", "2147483647", "x"]),
+    "schedulingPolicy": st.sampled_from(["fair", "fifo", "drf", "DRF", "org.x.Y"]),
+    "fairSharePreemptionTimeout": st.sampled_from(["0", "5", "9223372036854775807"]),
+    "minSharePreemptionTimeout": st.sampled_from(["0", "5", "9223372036854775807"]),
+    "fairSharePreemptionThreshold": st.sampled_from(["-1", "0.5", "7"]),
+    "allowPreemptionFrom": st.sampled_from(["true", "false", "maybe"]),
+    "aclSubmitApps": st.sampled_from([" ", "*", "ann,ann devs", " devs"]),
+    "aclAdministerApps": st.sampled_from([" ", "*", "ann,ann devs", " devs"]),
+}
+VALUE = st.sampled_from(sorted(VALUES)).flatmap(lambda key: VALUES[key].map(lambda value: f"<{key}>{value}</{key}>"))
+QUEUE = st.recursive(
+    st.lists(VALUE, max_size=4).map("".join),
+    lambda inner: st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["", " type='parent'"]), inner), max_size=3
+    ).map(lambda queues: "".join(f"<queue name='{name}'{kind}>{text}</queue>" for name, kind, text in queues)),
+    max_leaves=8,
+)
+
+
+@given(QUEUE, st.booleans(), st.sampled_from(["", "<defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>"]))
+def test_whatever_a_file_holds_is_refused_or_becomes_a_tree_that_keeps_all_rules(
+    queues: str, under_root: bool, default: str
+) -> None:
+    text = f"<queue name='root'>{queues}</queue>" if under_root else queues
+    try:
+        found, _ = translated(inside(text + default))
+    except UnusableFile as error:
+        told = error.problems
+    else:
+        told = []
+        tree_of(found)
+    assert all(problem.line and problem.expected for problem in told)
