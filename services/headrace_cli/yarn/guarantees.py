@@ -94,7 +94,8 @@ class BoundsOf:
                 "W03", said.line, place, "a percentage here makes no minimum in YARN, and no guarantee here"
             )
             return
-        own = {_MEMORY: 0} | amounts.of(self._total)
+        # What a minimum does not name is 0 of it.
+        own = {"cpu": 0, _MEMORY: 0} | amounts.of(self._total)
         dropped = ""
         if queue.path in self._fair:
             dropped = ", ".join(
@@ -107,7 +108,8 @@ class BoundsOf:
                 f"policy fair shares memory alone: of the minimum {dropped} are dropped; the rest follows from memory"
             )
             self._warnings.say("W06", said.line, place, words)
-        self._bounds.guarantees[queue.path] = own
+        if any(own.values()):
+            self._bounds.guarantees[queue.path] = own
         limit = self._bounds.limits.get(queue.path, {})
         for name, amount in own.items():
             if name in limit and limit[name] < amount:

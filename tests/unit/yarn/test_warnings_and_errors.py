@@ -212,6 +212,45 @@ def test_the_later_values_of_a_queue_that_stands_twice_win_one_by_one() -> None:
     assert (settings.weight, settings.max_running_operation_count) == (3, 7)
 
 
+def test_a_limit_below_the_minimum_is_raised_to_it_resource_by_resource() -> None:
+    text = "<minResources>9 mb, 1 vcores</minResources><maxResources>5 mb, 7 vcores</maxResources>"
+    settings = tree_of(translated(inside(f"<queue name='a'>{text}</queue>"))[0]).settings(PoolName("a"))
+
+    assert settings.resource_limits.named() == {"cpu": 700, "memory": 9 * 2**20}
+
+
+def test_what_a_minimum_does_not_name_is_none_of_it() -> None:
+    queue = "<queue name='a'><schedulingPolicy>drf</schedulingPolicy><minResources>{}</minResources></queue>"
+    default = "<defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>"
+    gpus, none = (translated(inside(default + queue.format(text)))[0] for text in ("gpu=2", "0 mb, 0 vcores"))
+
+    guarantee = tree_of(gpus).settings(PoolName("a")).strong_guarantee_resources
+    assert guarantee.named() == {"cpu": 0, "gpu": 2, "memory": 0}
+    assert tree_of(none).settings(PoolName("a")).strong_guarantee_resources.named() == {}
+
+
+@pytest.mark.parametrize(("kind", "parent"), [("", "last"), (" type='parent'", "hub")])
+def test_queues_of_users_come_below_a_parent_only_and_else_the_next_rule_places(kind: str, parent: str) -> None:
+    nested = "<rule name='nestedUserQueue'><rule name='default' queue='root.hub'/></rule>"
+    rules = f"<queuePlacementPolicy><rule name='specified'/>{nested}<rule name='default' queue='last'/></queuePlacementPolicy>"
+    tree = tree_of(translated(inside(f"<queue name='hub'{kind}/><queue name='last'/>{rules}"))[0])
+
+    assert tree.options.default_parent_pool == parent
+    assert tree.is_hub(PoolName("hub")) == (parent == "hub")
+
+
+def test_what_holds_far_above_a_queue_is_known_there() -> None:
+    fifo = "<queue name='c'><schedulingPolicy>fifo</schedulingPolicy><allowPreemptionFrom>true</allowPreemptionFrom></queue>"
+    above = "<fairSharePreemptionTimeout>5</fairSharePreemptionTimeout><allowPreemptionFrom>false</allowPreemptionFrom>"
+    found, warnings = translated(inside(f"<queue name='a'>{above}<queue name='b'>{fifo}</queue></queue>"))
+
+    told = {(each.code, each.place) for each in warnings.found}
+    assert {("W19", "root.a.b.c allowPreemptionFrom"), ("W21", "root.a.b.c")} <= told
+    assert in_force(tree_of(found), "c").preemption == "off"
+    _, warnings = translated(inside(f"<queue name='a'><queue name='b'>{fifo}</queue></queue>"))
+    assert not {"W19", "W21"} & {each.code for each in warnings.found}
+
+
 def test_queues_of_one_name_become_pools_of_several() -> None:
     text = inside(
         "<queue name='a'><queue name='x'/></queue><queue name='b'><queue name='x'/></queue><queue name='b-x'/>"
@@ -232,7 +271,7 @@ SITE = """<?xml version="1.0"?>
 </configuration>"""
 
 
-def site(preemption: str = "true", wait: str = "15000") -> tuple[YarnSite, list[tuple[str, int]]]:
+def site(preemption: str = "true", wait: str = "20000") -> tuple[YarnSite, list[tuple[str, int]]]:
     warnings = Warnings("site.xml")
     read = read_site(SITE.format(preemption=preemption, wait=wait).encode(), Problems("site.xml"), warnings)
     return read, [(each.code, each.line) for each in warnings.found]
@@ -248,7 +287,7 @@ def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is
     assert warned == [("W25", 4), ("W25", 5)]
     assert "W16" not in {each.code for each in warnings.found}
     assert in_force(tree_of(found), "a").preemption == switch
-    assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 15_000)
+    assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 20_000)
     assert options.preemption_policy == "ytsaurus"
 
 
