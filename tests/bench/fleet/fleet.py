@@ -207,7 +207,7 @@ class Fleet:
         node.on_lost(seq, self._random.random(), moment)
 
     def _enrol(self, _at_ns: int, node: FleetNode, attempt: int) -> None:
-        if self._enrolling.get(node.name) != attempt:
+        if node.name in self.enrolled or self._enrolling.get(node.name) != attempt:
             return
         reply_to = f"{subjects.inbox('node', node.name)}.enrol"
         self._connection.request(subjects.enrol(node.name), reply_to, encode(Enrol(node.name, self._tree)))
