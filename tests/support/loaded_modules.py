@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _COMMAND = """
-import atexit, sys
+import atexit, gc, sys
 from headrace_cli.__main__ import main
-atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+atexit.register(lambda: print(gc.get_freeze_count(), *sys.modules, file=sys.stderr))
 sys.argv[1:] = {words!r}
 main()
 """
@@ -23,6 +23,8 @@ class Loaded(NamedTuple):
     """What one command printed and loaded."""
 
     printed: str
+    #: Objects that the collector passes by when the process ends.
+    frozen_at_end: int
     modules: frozenset[str]
 
     @property
@@ -41,4 +43,5 @@ def loaded_by(*words: str, environment: Mapping[str, str] | None = None) -> Load
     """Runs a command in an interpreter of its own."""
     command = [sys.executable, "-c", _COMMAND.format(words=list(words))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(environment or os.environ))
-    return Loaded(done.stdout, frozenset(done.stderr.split()))
+    frozen, *modules = done.stderr.split()
+    return Loaded(done.stdout, int(frozen), frozenset(modules))

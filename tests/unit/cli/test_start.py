@@ -28,6 +28,11 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     }
 
 
+@pytest.mark.parametrize("words", [["--version"], ["complete", "zsh", "--", ""]])
+def test_at_its_end_a_command_looks_for_no_garbage(words: list[str]) -> None:
+    assert loaded_by(*words).frozen_at_end > 1_000
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
