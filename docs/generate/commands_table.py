@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -55,7 +56,16 @@ def _is_path(hint: Any) -> bool:
 
 def table_text() -> str:
     """The file, from the commands."""
-    return msgspec.json.format(msgspec.json.encode(table_of(app)), indent=1).decode() + "\n"
+    return _laid_out(table_of(app), "") + "\n"
+
+
+def _laid_out(command: Command, indent: str) -> str:
+    """A line for each command that stands below no other."""
+    own = msgspec.json.encode(msgspec.structs.replace(command, commands={})).decode()
+    if not command.commands:
+        return own
+    below = (f"{indent} {json.dumps(name)}:{_laid_out(each, indent + ' ')}" for name, each in command.commands.items())
+    return f'{own[:-1]},"commands":{{\n' + ",\n".join(below) + f"\n{indent}}}}}"
 
 
 if __name__ == "__main__":
