@@ -16,6 +16,7 @@ from tests.support.typed_pages import typed
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "how-to" / "come-from-yarn.md"
+SAMPLES = DOCS.parent / "tests" / "unit" / "yarn" / "files"
 CODES = DOCS.parent / "services" / "headrace_cli" / "yarn"
 
 
@@ -128,6 +129,14 @@ def test_a_site_file_goes_with_an_allocation_file_only_and_a_tree_must_be_there(
     done = up.run("pool", "import", "pools.yaml", "--yarn-site", "yarn-site.xml", expect=2)
     assert "--yarn-site: 'yarn-site.xml' cannot be used; expected it beside a fair-scheduler.xml" in done.stderr
     assert up.run("pool", "import", "fair-scheduler.xml", "--tree", "nowhere", expect=None).returncode in (3, 4)
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in SAMPLES.glob("*.xml")))
+def test_files_of_others_are_taken_by_the_service_as_a_whole_and_once(up: Up, name: str) -> None:
+    shutil.copy(SAMPLES / name, up.state)
+
+    assert f"{name} is in force" in up.run("pool", "import", name).stdout
+    assert "nothing changes" in up.run("pool", "import", name).stdout
 
 
 def test_every_code_that_there_is_stands_on_the_page() -> None:

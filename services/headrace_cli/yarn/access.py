@@ -11,14 +11,15 @@ from headrace_cli.yarn.warnings import Warnings
 _NOBODY: Final = "-"
 _EVERYBODY: Final = Users(("*",), ())
 _SUBMIT: Final = "aclSubmitApps"
-_RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
+#: Rights here by lists there.
+RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 
 
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
     """The options of the tree. An open root lets everybody in everywhere, and a closed one those whom lists below it name."""
-    for key in _RIGHTS:
+    for key in RIGHTS:
         _warn_of_groups(root, key, warnings)
-    lists: dict[str, Users] = {key: root.get(key, _EVERYBODY) for key in _RIGHTS}
+    lists: dict[str, Users] = {key: root.get(key, _EVERYBODY) for key in RIGHTS}
     submit, administer = lists.values()
     return {
         "access/use": None if submit.is_everybody else _names(submit) or [_NOBODY],
@@ -29,7 +30,7 @@ def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
 def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, object]:
     """The attributes of a pool, with a warning for each list that says other than in YARN."""
     attributes: dict[str, object] = {}
-    for key, right in _RIGHTS.items():
+    for key, right in RIGHTS.items():
         if key not in queue.values:
             continue
         users: Users = queue.values[key].value

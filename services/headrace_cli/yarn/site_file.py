@@ -14,6 +14,7 @@ from headrace_cli.yarn.warnings import Warnings
 
 _FAIR: Final = "yarn.scheduler.fair."
 _FLAGS: Final = {
+    "yarn.acl.enable": "acls",
     "preemption": "preemption",
     "user-as-default-queue": "user_queues",
     "allow-undeclared-pools": "undeclared",
@@ -24,30 +25,35 @@ _KEPT: Final = {
     "waitTimeBeforeKill": "yarn/wait_before_kill",
     "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
 }
-_INCREMENTS: Final = ("yarn.scheduler.increment-allocation-mb", "yarn.scheduler.increment-allocation-vcores")
+_OTHERS: Final = (
+    "yarn.acl.enable",
+    "yarn.scheduler.increment-allocation-mb",
+    "yarn.scheduler.increment-allocation-vcores",
+)
 
 
 class YarnSite(msgspec.Struct):
     """Properties of the fair scheduler, at YARN's defaults where the file does not have them."""
 
     preemption: bool = False
-    preemption_line: int = 0
     user_queues: bool = True
     undeclared: bool = True
-    #: Options of a tree that are kept.
+    #: True if lists of access are looked at.
+    acls: bool = False
+    #: Options of a tree that are kept. Those that the file does not have are at their defaults, as in YARN.
     kept: dict[str, object] = {}
 
 
 def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
     """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
-    site = YarnSite()
+    site = YarnSite(kept=dict.fromkeys(_KEPT.values()))
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}
         if element.name != "property" or "name" not in said:
             warnings.say("W01", element.line, element.name, "is no property with name and value, and is ignored")
             continue
         name = said["name"].text.strip()
-        if not name.startswith(_FAIR) and name not in _INCREMENTS:
+        if not name.startswith(_FAIR) and name not in _OTHERS:
             continue
         line = said["value"].line if "value" in said else element.line
         text = said["value"].text.strip() if "value" in said else ""
@@ -56,7 +62,6 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
             if text.lower() not in ("true", "false"):
                 problems.found.append(_unusable(line, BadInput(name, text, "true or false")))
             setattr(site, _FLAGS[key], text.lower() == "true")
-            site.preemption_line = line if key == "preemption" else site.preemption_line
         elif key in _KEPT:
             try:
                 TREE_ATTRIBUTES.changed(TreeOptions(), {_KEPT[key]: text}, name)

@@ -14,14 +14,14 @@ from headrace.pools.pool_config import SMALLEST_WEIGHT
 from headrace.resources import Resources
 from headrace.tree_file.pools import ConfiguredPool
 from headrace.tree_file.problems import Problems, shown
-from headrace_cli.yarn.access import access_of_pool, access_of_root
+from headrace_cli.yarn.access import RIGHTS, access_of_pool, access_of_root
 from headrace_cli.yarn.allocation_file import NEVER_MS, ROOT, AllocationFile, Queue
 from headrace_cli.yarn.guarantees import BoundsOf
 from headrace_cli.yarn.placement import Placement, placement
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
-#: Operations of a pool where YARN has no limit: as many as a tree takes unless it says otherwise.
+#: Operations where YARN has no limit: as many as a tree takes unless it says otherwise.
 _MANY: Final = 50_000
 _AGGRESSIVE_MS: Final = 120_000
 _POLICIES: Final = ("fair", "fifo", "drf")
@@ -111,13 +111,13 @@ class _Translation:
             "max_operation_count_per_pool": _MANY,
             "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
             "default_parent_pool": self._names[self._placed.default_parent],
+            # Written in any case: what an earlier file said would stay.
+            "max_running_operation_count": (
+                running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
+            ),
+            "main_resource": "memory" if self._bounds.by_memory else None,
             **access_of_root(root, self._warnings),
         }
-        if self._bounds.by_memory:
-            options["main_resource"] = "memory"
-        running = root.get("maxRunningApps", file.get("queueMaxAppsDefault"))
-        if running is not None:
-            options["max_running_operation_count"] = running
         if "queueMaxAppsDefault" in file.values:
             said = file.values["queueMaxAppsDefault"]
             words = f"holds for parents too, and {running} operations at most run in the whole tree"
@@ -129,6 +129,7 @@ class _Translation:
         if self._site is not None:
             options |= {"yarn/enabled": self._site.preemption, **self._site.kept}
         self._judge_preemption()
+        self._judge_lists()
         return options
 
     def _is_shut(self) -> bool:
@@ -148,6 +149,12 @@ class _Translation:
         elif self._site is not None and self._site.preemption and all(each.value >= NEVER_MS for each in said):
             words = "is on in yarn-site.xml, but no timeout is finite: nothing is ever taken back"
             self._warnings.say("W16", line, "preemption", words)
+
+    def _judge_lists(self) -> None:
+        lists = [said for queue in self._queues for key, said in queue.values.items() if key in RIGHTS]
+        if lists and self._site is not None and not self._site.acls:
+            words = "without yarn.acl.enable in yarn-site.xml no list has an effect in YARN; here they hold"
+            self._warnings.say("W15", min(said.line for said in lists), "lists of access", words)
 
     def _users(self) -> None:
         for name, said in self._file.users.items():

@@ -268,6 +268,7 @@ SITE = """<?xml version="1.0"?>
 <property><name>yarn.scheduler.fair.waitTimeBeforeKill</name><value>{wait}</value></property>
 <property><name>yarn.scheduler.fair.sizebasedweight</name><value>true</value></property>
 <property><name>yarn.nodemanager.resource.memory-mb</name><value>8</value></property>
+<property><name>yarn.acl.enable</name><value>true</value></property>
 </configuration>"""
 
 
@@ -285,10 +286,41 @@ def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is
     options = TREE_ATTRIBUTES.changed(TreeOptions(), found.options).value
 
     assert warned == [("W25", 4), ("W25", 5)]
+    assert read.acls is True
     assert "W16" not in {each.code for each in warnings.found}
     assert in_force(tree_of(found), "a").preemption == switch
     assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 20_000)
     assert options.preemption_policy == "ytsaurus"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_lists_that_yarn_does_not_look_at_are_warned_of(enabled: bool) -> None:
+    text = inside("<queue name='root'><aclSubmitApps>ann</aclSubmitApps></queue>")
+    _, warnings = translated(text, YarnSite(acls=enabled))
+
+    assert (("W15", "lists of access") in [(each.code, each.place) for each in warnings.found]) is not enabled
+
+
+def test_what_an_earlier_file_said_of_the_tree_does_not_stay() -> None:
+    text = inside(
+        "<queue name='a'><minResources>9 mb, 1 vcores</minResources></queue><queueMaxAppsDefault>5</queueMaxAppsDefault>"
+    )
+    first, _ = translated(text, site()[0])
+    nothing = read_site(b"<configuration/>", Problems("site.xml"), Warnings("site.xml"))
+    later, _ = translated(inside("<queue name='a'/>"), nothing)
+    before = TREE_ATTRIBUTES.changed(TreeOptions(), first.options).value
+    after = TREE_ATTRIBUTES.changed(before, later.options).value
+
+    assert (before.main_resource, before.max_running_operation_count, before.yarn.wait_before_kill) == (
+        "memory",
+        5,
+        20_000,
+    )
+    assert (after.main_resource, after.max_running_operation_count, after.yarn.wait_before_kill) == (
+        "cpu",
+        50_000,
+        15_000,
+    )
 
 
 def test_preemption_without_a_finite_timeout_is_warned_of() -> None:
