@@ -267,9 +267,10 @@ class _Reading:
                 queue.values["reservation"] = Said(None, each.line)
             else:
                 self._value(each, queue.path, _OF_QUEUES, queue.values)
-        if "reservation" in queue.values and (queue.children or queue.is_parent):
-            line = queue.values["reservation"].line
-            self._wrong(line, f"{queue.path} reservation", "stands on a parent", "a queue without child queues")
+        for key in ("reservation", "maxAMShare"):
+            if key in queue.values and (queue.children or queue.is_parent) and queue.path != ROOT:
+                line = queue.values[key].line
+                self._wrong(line, f"{queue.path} {key}", "stands on a parent", "a queue without child queues")
 
     def _value(self, element: Element, path: str, readers: dict[str, Reader], into: dict[str, Said]) -> None:
         known = element.name in readers

@@ -24,7 +24,10 @@ _KEPT: Final = {
     "preemption.cluster-utilization-threshold": "yarn/cluster_utilization_threshold",
     "waitTimeBeforeKill": "yarn/wait_before_kill",
     "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
+    "preemptionInterval": "yarn/legacy_interval",
 }
+#: Options of a tree that are in force at once.
+_IN_FORCE: Final = {"update-interval-ms": "fair_share_update_period"}
 _OTHERS: Final = (
     "yarn.acl.enable",
     "yarn.scheduler.increment-allocation-mb",
@@ -40,13 +43,13 @@ class YarnSite(msgspec.Struct):
     undeclared: bool = True
     #: True if lists of access are looked at.
     acls: bool = False
-    #: Options of a tree that are kept. Those that the file does not have are at their defaults, as in YARN.
-    kept: dict[str, object] = {}
+    #: Options of a tree. Those that are kept and that the file does not have are at their defaults, as in YARN.
+    options: dict[str, object] = {}
 
 
 def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
     """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
-    site = YarnSite(kept=dict.fromkeys(_KEPT.values()))
+    site = YarnSite(options=dict.fromkeys(_KEPT.values()))
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}
         if element.name != "property" or "name" not in said:
@@ -62,14 +65,18 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
             if text.lower() not in ("true", "false"):
                 problems.found.append(_unusable(line, BadInput(name, text, "true or false")))
             setattr(site, _FLAGS[key], text.lower() == "true")
-        elif key in _KEPT:
+        elif key in _KEPT or key in _IN_FORCE:
+            option = (_KEPT | _IN_FORCE)[key]
             try:
-                TREE_ATTRIBUTES.changed(TreeOptions(), {_KEPT[key]: text}, name)
+                TREE_ATTRIBUTES.changed(TreeOptions(), {option: text}, name)
             except Defects as error:
                 problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
-            site.kept[_KEPT[key]] = text
-            words = f"{text} is kept as {_KEPT[key]}; it has no effect yet, since YARN's rules of preemption are not here yet"
-            warnings.say("W25", line, name, words)
+            site.options[option] = text
+            words = (
+                f"{text} is kept as {option}; it has no effect yet, since YARN's rules of preemption are not here yet"
+            )
+            if key in _KEPT:
+                warnings.say("W25", line, name, words)
         elif key != "allocation.file":
             warnings.say("W25", line, name, f"{shown(text)} has no counterpart here and is dropped")
     problems.refuse()

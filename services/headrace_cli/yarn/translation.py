@@ -127,7 +127,7 @@ class _Translation:
         elif self._site is not None:
             options["preemption"] = "on" if self._site.preemption else "off"
         if self._site is not None:
-            options |= {"yarn/enabled": self._site.preemption, **self._site.kept}
+            options |= {"yarn/enabled": self._site.preemption, **self._site.options}
         self._judge_preemption()
         self._judge_lists()
         return options

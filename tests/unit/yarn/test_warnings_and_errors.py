@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.errors import BadInput
 from headrace.ids import PoolName
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
+from headrace.resources import Resources
 from headrace.tree_file.problems import FileProblem, Problems, UnusableFile
 from headrace_cli.yarn import elements
+from headrace_cli.yarn.amounts import read_amounts
 from headrace_cli.yarn.site_file import YarnSite, read_site
 from headrace_cli.yarn.warnings import Warnings
 from tests.support.yarn_files import in_force, translated, tree_of
@@ -152,6 +155,11 @@ REFUSED = {
         3,
         "a queue without child queues",
     ),
+    "a share of masters on a parent": (
+        inside("<queue name='a' type='parent'>\n<maxAMShare>0.3</maxAMShare></queue>"),
+        3,
+        "a queue without child queues",
+    ),
     "an empty value": (inside("<queue name='a'>\n<weight/></queue>"), 3, "a value"),
     "a weight below 0": (inside("<queue name='a'><weight>-1</weight></queue>"), 2, "a number from 0"),
     "a weight that is none": (inside("<queue name='a'><weight>nan</weight></queue>"), 2, "a number"),
@@ -186,6 +194,45 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(name: str) -> None:
 
     assert problem.line == line
     assert expected in problem.expected
+
+
+@pytest.mark.parametrize(
+    ("text", "mib", "cores"),
+    [
+        ("  5120.3 mb, 2.35 vcores ", 5120, 2),
+        ("2vcores,5120MB", 5120, 2),
+        ("5120. mb 2. vcores", 5120, 2),
+        (" vcores = 2 , memory-mb = 5120 ", 5120, 2),
+        ("50%", 5120, 2),
+        ("50.%memory,100%cpu", 5120, 4),
+        ("memory-mb=40%,vcores=75%", 4096, 3),
+        ("memory-mb=5120", 5120, None),
+    ],
+)
+def test_amounts_are_read_in_each_spelling(text: str, mib: int, cores: int | None) -> None:
+    found = read_amounts(text, "here").of(Resources(memory=10240 * 2**20, cpu=400))
+
+    assert found == {"memory": mib * 2**20} | ({} if cores is None else {"cpu": cores * 100})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1024",
+        "1024mb",
+        "95%, 50% memory",
+        "95A% cpu, 50% memory",
+        "50% cpu, 1024 mb",
+        "10% memory, -10% cpu",
+        "memory-mb=-5120,vcores=2",
+        "vcores=75%,memory-mb=-40%",
+        "vcores=75%,memory-mb=40",
+        "memory-mb=1,memory-mb=2",
+    ],
+)
+def test_amounts_of_no_spelling_are_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        read_amounts(text, "here")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -268,6 +315,7 @@ SITE = """<?xml version="1.0"?>
 <property><name>yarn.scheduler.fair.waitTimeBeforeKill</name><value>{wait}</value></property>
 <property><name>yarn.scheduler.fair.sizebasedweight</name><value>true</value></property>
 <property><name>yarn.nodemanager.resource.memory-mb</name><value>8</value></property>
+<property><name>yarn.scheduler.fair.update-interval-ms</name><value>700</value></property>
 <property><name>yarn.acl.enable</name><value>true</value></property>
 </configuration>"""
 
@@ -291,6 +339,7 @@ def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is
     assert in_force(tree_of(found), "a").preemption == switch
     assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 20_000)
     assert options.preemption_policy == "ytsaurus"
+    assert options.fair_share_update_period == 700
 
 
 @pytest.mark.parametrize("enabled", [True, False])
