@@ -76,11 +76,13 @@ def take_back_of(allocation: str, timeout_ms: int | None) -> TakeBack:
 
 
 class FakeAllocator:
-    """Answers every heartbeat with what was `give`n since the last, and forgets what ended."""
+    """Answers every heartbeat with what was `give`n since the last, again if that was not obeyed, and forgets what ended."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._given: list[Start | Extend | TakeBack] = []
+        #: To which heartbeat of which life the newest orders went.
+        self._sent: tuple[str, int, list[Start | Extend | TakeBack]] | None = None
         self._news = anyio.Event()
         self.heartbeats: list[Heartbeat] = []
         self.ends: dict[JobKey, JobEnd] = {}
@@ -149,7 +151,11 @@ class FakeAllocator:
         return encode(self._orders(heartbeat))
 
     def _orders(self, heartbeat: Heartbeat) -> Orders:
+        if self._sent and self._sent[0] == heartbeat.incarnation and heartbeat.applied < self._sent[1]:
+            # The answer did not come in time, which a busy machine may see to.
+            self._given = [*self._sent[2], *self._given]
         given, self._given = self._given, []
+        self._sent = (heartbeat.incarnation, heartbeat.seq, given)
         ended = [found.id for found in heartbeat.allocations if found.state is AllocationState.ENDED]
         forget = Forget([end.key for end in heartbeat.ends], ended)
         return Orders(
