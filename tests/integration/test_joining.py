@@ -21,7 +21,7 @@ from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.bus import Bus, BusClosed, CredentialRefused, Message, NoResponders, PermissionRefused, connect
+from headrace.bus import Bus, BusClosed, BusError, CredentialRefused, Message, NoResponders, PermissionRefused, connect
 from headrace.bus.credential_files import read_credential
 from headrace.bus.provisioning import provision
 from headrace.client import Client, NotAdmitted, Refused
@@ -213,9 +213,9 @@ async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
     async with running(tmp_path, HEADRACE_ADMISSION_TOKEN_MS="1000") as (cluster, client):
         token = await cluster.token(client)
         party = Party(kind=PartyKind.HOST, name=claims_of(token.credential.jwt)["sub"])
-        async with cluster.bus(party, token.credential) as bus:  # type: ignore[attr-defined]
-            # The server itself ends it.
-            with anyio.fail_after(PATIENCE_S):
+        # The server itself ends it, on a busy machine before it is taken into use.
+        with contextlib.suppress(BusError), anyio.fail_after(PATIENCE_S):
+            async with cluster.bus(party, token.credential) as bus:  # type: ignore[attr-defined]
                 await bus.wait_closed()
         with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
             await cluster.join(token)
