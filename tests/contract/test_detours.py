@@ -189,8 +189,10 @@ async def test_whoever_is_asked_with_others_and_answers_without_end_fills_no_mem
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer)
             answers = await buses["allocator"].gather(subjects.WHO, b"", wait_s=2.0)
+        kept_off = buses["allocator"].statistics()["surplus_answers"]
 
     assert len(answers) == 50
+    assert kept_off == 50
 
 
 async def test_an_answer_of_jetstream_at_anothers_subject_is_no_message(server: Guarded) -> None:

@@ -72,6 +72,8 @@ class Link:
         self.closed = False
         self.reconnects = 0
         self.refused_publishes = 0
+        #: Answers beyond what `collect` keeps.
+        self.surplus_answers = 0
         self.errors = 0
         #: Called on the loop after each reconnect; must not wait or raise.
         self.on_reconnect: set[Callable[[], None]] = set()
@@ -122,6 +124,7 @@ class Link:
             "listeners": len(self._listeners),
             "errors": self.errors,
             "refused_publishes": self.refused_publishes,
+            "surplus_answers": self.surplus_answers,
             "unsent_bytes": self._outgoing.unsent_bytes(),
         }
 
@@ -223,6 +226,8 @@ class Link:
             if message.headers.get("status") != "503":
                 if len(answers) < _MOST_ANSWERS:
                     answers.append(message)
+                else:
+                    self.surplus_answers += 1
             elif not ended.done():
                 ended.set_result(None)
 
