@@ -27,6 +27,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
     picture_bytes,
 )
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace_allocator.checks.choices import ChoiceCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
@@ -64,6 +65,8 @@ _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 #: The most of one order beside its slots and its command, and of one slot.
 _ORDER_BYTES: Final = 256
 _SLOT_BYTES: Final = 16
+#: The most of the words on why the tree gives a node nothing, each letter of which may take four bytes.
+_WORDS_BYTES: Final = 4 * (LONGEST_ISOLATION_DETAIL + 200)
 _unstarted: Final = attrgetter("unstarted")
 _NOTHING_TO_FORGET: Final = Forget()
 
@@ -75,7 +78,7 @@ class _Budget:
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
-        self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES
+        self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES - _WORDS_BYTES
         self._left_picture_bytes: int | None = None
 
     def fits(self, more_bytes: int) -> bool:

@@ -235,7 +235,7 @@ class _Translation:
         return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
 
     def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
-        """What the queue says itself: what it does not say is that of its parent here as there."""
+        """The timeouts and the threshold that the queue names itself. Others come from its parent, in YARN as here."""
         names = {
             "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
             "minSharePreemptionTimeout": "min_share_preemption_timeout",

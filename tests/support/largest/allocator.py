@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.ids import AllocationId, PoolName
+from headrace.pools import TreeOptions
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.runtime.role import Deposition, Role
@@ -19,7 +20,16 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.nodes import LONGEST_TAG, MOST_TAGS, Enrol, ListNodes, NodeList, NodeRecord, WhereRequest
+from headrace.wire.nodes import (
+    LONGEST_ISOLATION_DETAIL,
+    LONGEST_TAG,
+    MOST_TAGS,
+    Enrol,
+    ListNodes,
+    NodeList,
+    NodeRecord,
+    WhereRequest,
+)
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.preemption import ListObserved, PreemptionReason
@@ -128,8 +138,12 @@ def observed_preemptions() -> Iterator[msgspec.Struct]:
 def views_of_nodes() -> Iterator[msgspec.Struct]:
     """Two thousand nodes with all the tags that they may have, and long words on what is wrong with them."""
     tags = [f"{number:03}".ljust(LONGEST_TAG, FAT) for number in range(MOST_TAGS)]
-    records = {a_node(number): NodeRecord(a_node(number), TREE, tags) for number in range(2_000)}
+    detail = FAT * LONGEST_ISOLATION_DETAIL
+    records = {
+        a_node(number): NodeRecord(a_node(number), TREE, tags, isolation_detail=detail) for number in range(2_000)
+    }
     engine, moment = AllocatorEngine(TREE, TERM, Timing()), Moment(2**60, 2**50)
+    engine.on_options(TreeOptions(require_isolation=True), moment)
     engine.on_nodes(records, moment)
     for node in engine.facts.nodes.values():
         node.trouble = FAT * 4096
@@ -139,6 +153,7 @@ def views_of_nodes() -> Iterator[msgspec.Struct]:
         assert isinstance(page, NodeList)
         yield page
         first, more = first + len(page.nodes), page.more
+        assert all(len(node.left_out) > len(detail) for node in page.nodes)
     assert first == len(records)
     yield from (NodeRecord(a_node(1), TREE, tags, True, 2**62), Enrol(a_node(1), TREE, tags))
 
