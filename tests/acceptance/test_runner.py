@@ -64,7 +64,12 @@ def test_a_job_sees_its_environment_and_nothing_else(runner: ARunner, monkeypatc
     agent.say(a_run(0, "/usr/bin/env", environment={"A": "1", "B": "ä"}))
     agent.end_of(0)
 
-    assert sorted(runner.log(0).decode().splitlines()) == ["A=1", "B=ä", f"HEADRACE_JOB={OPERATION}.0.1"]
+    assert sorted(runner.log(0).decode().splitlines()) == [
+        "A=1",
+        "B=ä",
+        f"HEADRACE_JOB={OPERATION}.0.1",
+        f"HEADRACE_RUNNER={runner.state}",
+    ]
 
 
 def start_deaf() -> None:

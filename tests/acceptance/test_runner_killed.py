@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.runner.protocol import Acknowledge
@@ -53,11 +54,18 @@ def test_ends_that_nobody_acknowledged_outlive_the_runner(runner: ARunner) -> No
     assert runner.start().hello().ended == [ends[0], ends[2]]
 
 
-def test_processes_that_are_not_of_its_jobs_are_left_alone(runner: ARunner) -> None:
-    """Even one that carries a marker of ours: another runner on this host has jobs of its own."""
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"HEADRACE_JOB": f"{OPERATION}.1.1"},
+        {"HEADRACE_JOB": f"{OPERATION}.0.1", "HEADRACE_RUNNER": "/var/lib/headrace-of-others"},
+    ],
+)
+def test_processes_that_are_not_of_its_jobs_are_left_alone(runner: ARunner, marks: dict[str, str]) -> None:
+    """Another runner on this host has jobs of its own, which may be called as ours are: people name operations."""
     agent = runner.start()
     agent.run(0, "sleep", "1000")
-    environment = {**os.environ, "HEADRACE_JOB": f"{OPERATION}.1.1"}
+    environment = {**os.environ, **marks}
     bystander = subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True)
     try:
         runner.kill()

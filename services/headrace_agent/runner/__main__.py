@@ -66,7 +66,7 @@ def _make_runner(settings: Settings) -> Runner:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jobs inherit it: a core file would fill somebody's disk
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    processes = LinuxProcesses()
+    processes = LinuxProcesses(settings.state)
     configure("runner", settings.log_level)
     log = logger()
     if not processes.become_reaper():

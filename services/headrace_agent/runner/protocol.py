@@ -33,7 +33,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     job: JobKey
     allocation: str
     argv: list[str]
-    #: The whole environment; the runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>`, by which it finds its processes.
+    #: The whole environment; the runner adds only `HEADRACE_JOB=<operation>.<index>.<attempt>` and `HEADRACE_RUNNER=<state folder>`,
+    #: by which it finds its processes.
     environment: dict[str, str]
     #: Absolute; empty: a scratch folder that the runner makes and removes, or the home of the account.
     working_directory: str

@@ -1,8 +1,7 @@
 """Marks by which our processes are known. They carry them themselves, so that no list of pids can be stale.
 
 `up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. A runner, which its agent starts with an
-environment of its own, is known by the folder in its command line. A job has `HEADRACE_JOB=<operation>.<index>.<attempt>` in its
-environment: it is ours when its operation has a folder of logs, or a file of a kept job, in our state folder.
+environment of its own, is known by the folder in its command line, and a job by `HEADRACE_RUNNER=<that folder>` in its environment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import psutil
 
 UP_MARK = "HEADRACE_UP"
-JOB_MARK = "HEADRACE_JOB"
+RUNNER_MARK = "HEADRACE_RUNNER"
 #: What a leftover process gets before it is killed.
 _GRACE_S = 3.0
 _LOOK_S = 0.05
@@ -45,9 +44,8 @@ def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.
 
 
 def _ours(state: Path) -> list[tuple[psutil.Process, str]]:
-    jobs = _Jobs(state)
     everybody = [process for process in psutil.process_iter() if process.pid != os.getpid()]
-    return [(process, role) for process in everybody if (role := _role(process, str(state), jobs))]
+    return [(process, role) for process in everybody if (role := _role(process, str(state)))]
 
 
 def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
@@ -81,33 +79,14 @@ def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
         time.sleep(_LOOK_S)
 
 
-class _Jobs:
-    """Knows the operations of a state folder by what their agents keep on disk. Looks only when it is asked."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-        self._known: dict[str, bool] = {}
-
-    def owns(self, mark: str) -> bool:
-        operation = mark.partition(".")[0]
-        if not operation or "/" in mark:
-            return False
-        if operation not in self._known:
-            agents = (self._state / "agents").glob("*")
-            self._known[operation] = any(
-                (agent / "logs" / operation).is_dir() or (agent / "jobs" / mark).exists() for agent in agents
-            )
-        return self._known[operation]
-
-
-def _role(process: psutil.Process, state: str, jobs: _Jobs) -> str:
+def _role(process: psutil.Process, state: str) -> str:
     """Empty: not ours, gone, only waiting to be collected, or not ours to look into."""
     try:
         environment, arguments = process.environ(), process.cmdline()
     except (psutil.Error, OSError):
         return ""
-    if JOB_MARK in environment:
-        return "job" if jobs.owns(environment[JOB_MARK]) else ""
+    if RUNNER_MARK in environment:
+        return "job" if _is_agents(environment[RUNNER_MARK], state) else ""
     if _is_runner(arguments, state):
         return "runner"
     return _role_of(arguments) if environment.get(UP_MARK) == state else ""
@@ -117,7 +96,11 @@ def _is_runner(arguments: list[str], state: str) -> bool:
     """`python -m headrace_agent.runner --state <folder of an agent in the state folder> …`"""
     if arguments[1:3] != ["-m", "headrace_agent.runner"] or "--state" not in arguments[:-1]:
         return False
-    return arguments[arguments.index("--state") + 1].startswith(f"{state}/agents/")
+    return _is_agents(arguments[arguments.index("--state") + 1], state)
+
+
+def _is_agents(folder: str, state: str) -> bool:
+    return folder.startswith(f"{state}/agents/")
 
 
 def _role_of(arguments: list[str]) -> str:

@@ -17,8 +17,10 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.subreaper import adopt_orphans
 from headrace_agent.runner.host.accounts import Account, acting_as
 
-#: Every process of a job carries it: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
+#: Every process of a job carries both: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. People name
+#: operations, so two clusters on one host may have jobs of one name.
 MARKER = "HEADRACE_JOB"
+RUNNER_MARKER = "HEADRACE_RUNNER"
 
 _FIONREAD = 0x541B
 _PROC_BYTES = 65536
@@ -60,9 +62,10 @@ def _limit_oneself(limits: Limits) -> None:
 
 
 class LinuxProcesses:
-    """Processes and clocks by system calls and /proc."""
+    """Processes and clocks by system calls and /proc. `runner` is the state folder of the runner whose jobs `marker` knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, runner: str = "") -> None:
+        self._runner = runner
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._children_file = f"/proc/self/task/{os.getpid()}/children"
         self._is_reaper = False
@@ -187,17 +190,21 @@ class LinuxProcesses:
     def marker(self, pid: int) -> str:
         """Value of `MARKER` in the environment with which the process was started.
 
-        It is empty if there is none, or if it is not ours to read.
+        It is empty if there is none, if it is not ours to read, or if the process belongs to another runner.
         """
         try:
-            environment = _read_all(f"/proc/{pid}/environ")
+            variables = _read_all(f"/proc/{pid}/environ").split(b"\0")
         except OSError:
             return ""
-        start = MARKER.encode() + b"="
-        for variable in environment.split(b"\0"):
-            if variable.startswith(start):
-                return variable[len(start) :].decode(errors="replace")
-        return ""
+        # A job of an older version names no runner.
+        if _value(variables, RUNNER_MARKER) not in ("", self._runner):
+            return ""
+        return _value(variables, MARKER)
+
+
+def _value(variables: list[bytes], name: str) -> str:
+    start = name.encode() + b"="
+    return next((each[len(start) :].decode(errors="replace") for each in variables if each.startswith(start)), "")
 
 
 def _read_all(path: str) -> bytes:

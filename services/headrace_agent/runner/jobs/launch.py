@@ -15,7 +15,7 @@ from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_fo
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import MARKER, Limits, Spawn
+from headrace_agent.runner.host.processes import MARKER, RUNNER_MARKER, Limits, Spawn
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
@@ -99,7 +99,8 @@ class Launcher:
             pipes += self._host.processes.pipe()
             out, out_end, err, err_end = pipes
             own = account.environment() if account is not None else {}
-            environment = {**own, **run.environment, MARKER: job_name(run.job)}
+            marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+            environment = {**own, **run.environment, **marks}
             limits = self._limits(run)
             own_limits = limits if account is not None else {}
             order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits)
