@@ -342,12 +342,13 @@ class AgentEngine:
             term=self.term,
             reason=reason,
             total=self.held.total,
-            allocations=self.held.report(moment),
+            allocations=self.held.report(),
             ends_waiting=len(ends),
             state=self._stopping.node_state,
             isolation=self._limits,
             trouble=self._all_trouble(),
             machine=self._identity.machine,
+            boottime_ms=moment.steady_ns // NS_PER_MS,
         )
         if not ends:
             return heartbeat

@@ -45,7 +45,8 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
     for allocation in operation.allocations.values():
         job = allocation.job
         if job is not None and len(running) < _MOST_PLACES:
-            ran_ms = job.ran_ms + max(0, _age_ms(facts.nodes[allocation.node], moment))
+            node = facts.nodes[allocation.node]
+            ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, moment))
             running.append(JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms, job.account))
     return OperationPlaces(
         operation=operation.id,

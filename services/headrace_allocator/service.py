@@ -60,6 +60,7 @@ from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
+from headrace_allocator.links.pictures import PictureReader
 from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.telling.heartbeat_log import HeartbeatLog
 from headrace_allocator.telling.usage_telling import UsageTelling
@@ -200,6 +201,7 @@ class AllocatorService:
             self._on_heartbeat,
             name_at=_NODE_AT,
             pending=_MOST_HEARTBEATS,
+            read=PictureReader().read,
             # The subject names the node.
             newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )

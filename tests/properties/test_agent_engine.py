@@ -327,8 +327,7 @@ class AgentBetween(RuleBasedStateMachine):
 
     def _everything(self) -> object:
         engine = self.desk.engine
-        now = self.desk.now()
-        return (engine.held.report(now), list(engine.held.ends.within(10**9)), engine.pulse.applied, engine.term)
+        return (engine.held.report(), list(engine.held.ends.within(10**9)), engine.pulse.applied, engine.term)
 
     def _connect(self) -> None:
         self.runner.drop()

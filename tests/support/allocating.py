@@ -12,7 +12,9 @@ from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources, Share
+from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Moment
+from headrace.wire.codec import encode
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event
@@ -26,6 +28,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.links.pictures import PictureReader
 from headrace_allocator.telling.usage_cut import UsageCut
 from headrace_allocator.words import words_of
 from tests.support.clocks import at
@@ -90,6 +93,7 @@ class Desk:
         self.nodes = nodes
         self.seq = dict.fromkeys(nodes, 0)
         self.applied = dict.fromkeys(nodes, 0)
+        self._pictures = PictureReader()
         self.now_s = 100.0
         #: Of the tree: nodes here have no memory that could be spared.
         self.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))
@@ -183,7 +187,10 @@ class Desk:
             reason=HeartbeatReason.PERIOD,
             total=self.nodes[node],
         )
-        outcome = self.engine.on_heartbeat(msgspec.structs.replace(heartbeat, **changes), self.moment)
+        data = encode(msgspec.structs.replace(heartbeat, **changes))
+        # As it comes over the wire: what it says again is not read again.
+        heard = self._pictures.read(data, Caller(CallerKind.NODE, node, ""))
+        outcome = self.engine.on_heartbeat(heard, self.moment)
         broken = self.engine.check()
         assert broken == [], broken
         assert outcome.answer is not None

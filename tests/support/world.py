@@ -17,6 +17,7 @@ from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
+from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders
@@ -50,6 +51,7 @@ from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDow
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.links.pictures import PictureReader
 from tests.support.allocating import nothing_owed
 
 __all__ = ["World"]
@@ -100,6 +102,7 @@ class World:
         self.restart_allocator()
         self.agents: dict[str, AgentEngine] = {}
         self.beats: dict[str, deque[Heartbeat]] = {name: deque() for name in nodes}
+        self.pictures = PictureReader()
         self.answers: dict[str, deque[Orders]] = {name: deque() for name in nodes}
         for name in nodes:
             self.restart_agent(name)
@@ -210,7 +213,7 @@ class World:
         name = self._some(self.beats)
         if not self.beats[name]:
             return
-        heartbeat = decode(encode(self.beats[name].popleft()), Heartbeat)
+        heartbeat = self.pictures.read(encode(self.beats[name].popleft()), Caller(CallerKind.NODE, name, ""))
         fate = self.random.random() if self.faults else 1.0
         if fate < 0.15:
             return

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import Resources
-from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.runtime.engine import NS_PER_MS
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
 from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.runner.protocol import Interrupt, Started
@@ -76,16 +76,15 @@ class Allocation(msgspec.Struct):
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
 
-    def report(self, moment: Moment, *, with_record: bool) -> AllocationReport:
+    def report(self, *, with_record: bool) -> AllocationReport:
         """Its lines in a heartbeat."""
         job = None
         if self.job is not None:
             started = self.job.started
             at_ms = started.started_at_ms if started is not None else 0
-            ran_ns = moment.steady_ns - started.started_boottime_ns if started is not None else 0
-            ran_ms = max(0, ran_ns) // NS_PER_MS
+            boottime_ms = started.started_boottime_ns // NS_PER_MS if started is not None else 0
             account = started.account if started is not None else ""
-            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), ran_ms, account)
+            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), max(0, boottime_ms), account)
         return AllocationReport(
             id=self.id,
             operation=self.operation,

@@ -155,13 +155,11 @@ class NodeAllocations:
                 fresh.append(slot)
         return fresh
 
-    def report(self, moment: Moment) -> list[AllocationReport]:
+    def report(self) -> list[AllocationReport]:
         """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
         preempted = (allocation.id for allocation in self.by_id.values() if allocation.preemption is not None)
         with_record = set(islice(preempted, MOST_RECORDS_PER_HEARTBEAT))
-        return [
-            allocation.report(moment, with_record=allocation.id in with_record) for allocation in self.by_id.values()
-        ]
+        return [allocation.report(with_record=allocation.id in with_record) for allocation in self.by_id.values()]
 
     @property
     def unstarted(self) -> int:

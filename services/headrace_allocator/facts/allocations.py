@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -31,6 +31,18 @@ class Rest:
 _NO_REST: Final = Rest(0.0)
 
 
+class Picture:
+    """The picture of a node that is booked as it is. If the very same comes again it need not be looked at.
+
+    Invariant (`Node.check`): it shows nothing new. Whatever changes the jobs of an allocation drops it, and so does one that comes or goes.
+    """
+
+    __slots__ = ("booked",)
+
+    def __init__(self) -> None:
+        self.booked: Sequence[AllocationReport] | None = None
+
+
 class Allocation:
     """A place on a node that an operation owns. Its jobs run in it one after another."""
 
@@ -42,6 +54,7 @@ class Allocation:
         "node",
         "observed",
         "operation",
+        "picture",
         "preemption",
         "progress_started_ms",
         "resources",
@@ -58,6 +71,8 @@ class Allocation:
         self.operation = operation
         self.node = node
         self.resources = resources
+        #: Its node's.
+        self.picture = Picture()
         #: Its operation's, none once that is over.
         self.rest = _NO_REST
         #: The amount that counts as used: nothing once it is decided that others get the room.
@@ -107,17 +122,22 @@ class Allocation:
     def settle(self) -> None:
         """Notes whether it runs the one job that it has. Whoever changes its state or its job says so."""
         job = self.job
+        self.picture.booked = None
         self.settled = self._runs_its_only(job) if job is not None else False
 
     def hold(self, slots: Iterable[JobSlot]) -> None:
         """Gives it more jobs."""
         self.slots.update((slot.index, slot) for slot in slots)
-        self.settled = False
+        self._unsettle()
 
     def drop(self, index: int) -> None:
         """Takes a job out of it."""
         del self.slots[index]
+        self._unsettle()
+
+    def _unsettle(self) -> None:
         self.settled = False
+        self.picture.booked = None
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
@@ -132,7 +152,7 @@ class Allocation:
         """Its operation is over. The same id may come again: a tree that had lost all its jobs of an operation draws others."""
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
-        self.settled = False
+        self._unsettle()
         self.operation, self.rest = NOBODY, _NO_REST
 
     @property

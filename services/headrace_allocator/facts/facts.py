@@ -183,6 +183,7 @@ class Facts:
         """A new allocation. One that is older than this allocator has its progress `since_ms`, and comes before all others."""
         node = self.nodes[allocation.node]
         node.allocations[allocation.id] = allocation
+        allocation.picture, node.picture.booked = node.picture, None
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             allocation.rest = operation.rest
@@ -215,6 +216,7 @@ class Facts:
         """The allocation is no more. Its slots must have been dealt with."""
         node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
         del node.allocations[allocation.id]
+        node.picture.booked = None
         if operation is not None:
             operation.running_jobs -= allocation.job is not None
             del operation.allocations[allocation.node, allocation.id]

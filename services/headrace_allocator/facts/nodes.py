@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from itertools import islice, takewhile
 from typing import Final
@@ -15,10 +15,10 @@ from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import Heartbeat, JobKey, NodeState, Orders
+from headrace.wire.heartbeat import AllocationReport, Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, Picture
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -96,9 +96,9 @@ class Node:
 
     # Each heartbeat is of another node: the less memory one takes, the sooner it is at hand.
     __slots__ = (
-        "allocations", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "limits", "machine", "nudged", "offered",
-        "online", "outside", "overcommitted_since_s", "preemptive_stages_s", "record", "recorded", "reported",
-        "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
+        "allocations", "boottime_ms", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "limits", "machine",
+        "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s", "record", "recorded",
+        "reported", "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
 
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
@@ -114,6 +114,8 @@ class Node:
         self.machine = ""
         #: When it was heard last, or when the allocator began to listen for it.
         self.heard_s = heard_s
+        #: CLOCK_BOOTTIME of its host then.
+        self.boottime_ms = 0
         #: All that its agent offers, as it said last; as much of it as the node may offer; and all of that which the tree may use.
         self.offered = ZERO
         self.reported = ZERO
@@ -125,6 +127,7 @@ class Node:
         #: The usage of all its allocations.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
+        self.picture = Picture()
         #: The answer to its newest heartbeat, if it ordered anything: that is taken back as far as it is not obeyed.
         self.sent: Orders | None = None
         #: Ends told to the ledger and not confirmed yet; and confirmed ones that the node may forget.
@@ -218,9 +221,19 @@ class Node:
         self.incarnation = heartbeat.incarnation
         self.seq = heartbeat.seq
         self.machine = heartbeat.machine
+        self.boottime_ms = heartbeat.boottime_ms
         self.offered = heartbeat.total
         self.nudged = False
         self.state, self.limits, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
+
+    def shows_nothing_new(self, reports: Collection[AllocationReport]) -> bool:
+        """True if a picture is what is booked, in the same order, so that it names nothing twice."""
+        if len(reports) != len(self.allocations):
+            return False
+        for report, known in zip(reports, self.allocations.values(), strict=True):
+            if report.id != known.id or not known.shows_nothing_new(report):
+                return False
+        return True
 
     def note_overcommit(self, moment: Moment) -> None:
         """Notes whether more of it is used than it has, and since when."""
@@ -234,6 +247,8 @@ class Node:
         broken = [words for one in self.allocations.values() for words in one.check()]
         if self.used != Resources.sum(one.usage for one in self.allocations.values()):
             broken.append("used differs from its allocations")
+        if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
+            broken.append("its allocations are not what the picture that is booked shows")
         return [f"node {self.record.node}: {words}" for words in broken]
 
 

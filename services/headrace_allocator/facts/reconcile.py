@@ -6,7 +6,7 @@ that did not fit into the heartbeat (`ends_waiting`): while there are any, a slo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
@@ -62,21 +62,13 @@ class Findings:
 
 def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None:
     """Brings the facts of one node in line with its heartbeat. None if that brings no news, as most do."""
-    if node.sent is None and not heartbeat.ends and _shows_nothing_new(node, heartbeat.allocations):
+    picture = heartbeat.allocations
+    is_plain = node.sent is None and not heartbeat.ends
+    if is_plain and (picture is node.picture.booked or node.shows_nothing_new(picture)):
+        node.picture.booked = picture
         node.recorded.clear()
         return None
     return _Reconciliation(facts, node, heartbeat).run()
-
-
-def _shows_nothing_new(node: Node, reports: Collection[AllocationReport]) -> bool:
-    """True if a picture is what is booked, in the same order, so that it names nothing twice. Notes how long jobs ran."""
-    if len(reports) != len(node.allocations):
-        return False
-    for report, known in zip(reports, node.allocations.values(), strict=True):
-        if report.id != known.id or not known.shows_nothing_new(report):
-            return False
-        known.job = report.job
-    return True
 
 
 def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> list[LostJob]:
@@ -141,7 +133,6 @@ class _Reconciliation:
         for report in self._picture.values():
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
-                known.job = report.job
                 shown += 1
             else:
                 self._take_report(report)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, OperationId
 from headrace.obs import tracing
 from headrace.obs.logging import Logger
 from headrace.runtime.engine import Figure
@@ -25,14 +25,19 @@ class HeartbeatLog:
     def note(self, heartbeat: Heartbeat, orders: Orders | None, took_ms: float) -> None:
         """A heartbeat was decided on."""
         self._decisions.note(took_ms)
-        for report in heartbeat.allocations:
-            if report.given_back_for:
-                ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
-                self._log.info("allocation given back", **ids, why=report.given_back_for)
         if orders is not None:
+            if orders.forget.allocations:
+                self._note_given_back(heartbeat, orders.forget.allocations)
             self._note_orders(orders)
             if tracing.is_on():
                 self._note_placements(orders, tracing.now_ns() - int(took_ms * 1e6))
+
+    def _note_given_back(self, heartbeat: Heartbeat, over: Collection[AllocationId]) -> None:
+        """Tells of those allocations that are over since the node gave them back by itself."""
+        for report in heartbeat.allocations:
+            if report.given_back_for and report.id in over:
+                ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
+                self._log.info("allocation given back", **ids, why=report.given_back_for)
 
     def figures(self) -> list[Figure]:
         """Lengths of the decisions."""

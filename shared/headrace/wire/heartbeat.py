@@ -20,6 +20,8 @@ from headrace.wire.version import Counter, Term
 
 #: Unacknowledged ends in one heartbeat; the others wait for the next.
 MOST_ENDS_PER_HEARTBEAT = 500
+#: Allocations in one heartbeat.
+MOST_REPORTS = 100_000
 #: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
 MOST_RECORDS_PER_HEARTBEAT = 300
 #: Indexes that one allocation may run without asking.
@@ -73,10 +75,14 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     started_at_ms: Millis = 0
-    #: How long it has run by the node's own monotonic clock.
-    ran_ms: Millis = 0
+    #: When it began by CLOCK_BOOTTIME of its host, 0 before it did. It stays as it is while the job runs.
+    started_boottime_ms: Millis = 0
     #: The account of the host as which it runs; empty: the agent's.
     account: AccountName = ""
+
+    def ran_ms(self, boottime_ms: int) -> int:
+        """The time that it had run at that time of its host's CLOCK_BOOTTIME. 0 before it began."""
+        return max(0, boottime_ms - self.started_boottime_ms) if self.started_boottime_ms else 0
 
 
 class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -178,7 +184,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     reason: HeartbeatReason
     #: What the node offers in all.
     total: Resources
-    allocations: Annotated[list[AllocationReport], msgspec.Meta(max_length=100_000)] = []
+    allocations: Annotated[list[AllocationReport], msgspec.Meta(max_length=MOST_REPORTS)] = []
     ends: Annotated[list[JobEnd], msgspec.Meta(max_length=MOST_ENDS_PER_HEARTBEAT)] = []
     #: Ends that are not in this heartbeat for lack of room.
     ends_waiting: Counter = 0
@@ -189,6 +195,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     trouble: ShortText = ""
     #: The machine on which the agent runs. Two of them may have been given one name.
     machine: ShortText = ""
+    #: CLOCK_BOOTTIME of the host when it was sent.
+    boottime_ms: Millis = 0
 
 
 class JobSpec(msgspec.Struct, frozen=True):

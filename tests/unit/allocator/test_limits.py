@@ -62,7 +62,7 @@ class Tree(Desk):
         for each in self.places():
             slot = next(iter(each.slots.values()))
             state = AllocationState.RUNNING
-            job: RunningJob | None = RunningJob(slot.index, slot.attempt, ran_ms=10)
+            job: RunningJob | None = RunningJob(slot.index, slot.attempt, started_boottime_ms=10)
             if each.operation in waiting:
                 waiting.remove(each.operation)
                 ends.append(JobEnd(each.operation, slot.index, slot.attempt, each.id, JobResult.COMPLETED))
@@ -205,7 +205,7 @@ def test_an_allocation_of_a_former_allocator_keeps_its_jobs() -> None:
     """They are out, so nobody else gets them, and their ends are theirs."""
     desk = Desk({"n": NODE})
     desk.start(an_operation("a", 3))
-    job = RunningJob(0, 1, ran_ms=10)
+    job = RunningJob(0, 1, started_boottime_ms=10)
     held = AllocationReport(AllocationId("4-1"), OperationId("a"), AllocationState.RUNNING, cores(1), job, [JobSlot(1)])
 
     orders, _ = desk.beat("n", allocations=[held])
