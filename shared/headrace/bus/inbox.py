@@ -32,6 +32,8 @@ class Mailbox:
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
+        #: The time of the loop, where it matters. Asked for the loop itself Python asks the kernel who we are, twice a message.
+        self._now_s = asyncio.get_running_loop().time if longest_wait_s < math.inf else _no_time
         self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
         self._bytes = 0
@@ -130,11 +132,11 @@ class Mailbox:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _now_s(self) -> float:
-        """The time, where it matters."""
-        return 0.0 if self._longest_wait_s == math.inf else asyncio.get_running_loop().time()
-
     def _pop(self) -> Waiting:
         waiting = self._waiting.popitem(last=False)[1]
         self._bytes -= len(waiting.message.data)
         return waiting
+
+
+def _no_time() -> float:
+    return 0.0

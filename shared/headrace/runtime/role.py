@@ -72,6 +72,8 @@ class Role:
         self._deposition = deposition
         self._lease = lease
         self._sure_until_s = 0.0
+        # Asked for the loop itself, as anyio asks each time, Python asks the kernel who we are.
+        self._now_s = asyncio.get_running_loop().time
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
         self._looked_up = anyio.Event()
@@ -82,8 +84,7 @@ class Role:
         It is looked up where a higher term was told of, and where the lease is over: after a freeze, or an outage of the bucket.
         """
         if self._lease is not None:
-            # Asked with each heartbeat: anyio's own question costs three times as much.
-            now_s = asyncio.get_running_loop().time()
+            now_s = self._now_s()
             if now_s >= self._lease.sure_until_s and now_s >= self._sure_until_s:
                 self.doubt()
         if self._told is not None:
