@@ -40,8 +40,10 @@ from headrace_fair_share.effects import (
 from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.operations import KnownOperations
+from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
+from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 from headrace_fair_share.update.cut import Cut
@@ -258,7 +260,9 @@ class FairShareEngine:
         yield self.operations.check
         yield self.usage.check
         yield self.volumes.chain.check
-        yield lambda: check_shares(self.items, self.pool_results)
+        if sharing_of(self.configuration.in_force.options) is Sharing.VECTOR:
+            # YARN's shares are rounded up, and minimums are given whether or not there is enough.
+            yield lambda: check_shares(self.items, self.pool_results)
         yield self._check_clocks
         yield self._check_ephemeral_pools
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import fair_share, piecewise_linear, pools_and_admission
+from tests.conformance import fair_share, piecewise_linear, pools_and_admission, yarn
 from tests.conformance.allocation import running as allocation
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Outcome, Problem, Status, Unsupported
@@ -20,6 +20,7 @@ SUITES: Final[dict[str, Callable[[dict[str, Any], Engine], Outcome]]] = {
     piecewise_linear.SUITE: piecewise_linear.run,
     pools_and_admission.SUITE: pools_and_admission.run,
     allocation.SUITE: allocation.run,
+    yarn.SUITE: yarn.run,
 }
 
 
@@ -30,7 +31,7 @@ def cases_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         suite, cases = content["suite"], content["cases"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{path} is no file of cases: {error!r}") from error
-    unknown = sorted(set(content) - {"suite", "cases", "note", "source"})
+    unknown = sorted(set(content) - {"suite", "cases", "note", "source", "units"})
     if unknown and suite in SUITES:
         raise Problem(f"unknown key in {path}: {', '.join(unknown)}")
     for case in cases:

@@ -13,6 +13,7 @@ import pytest
 
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from tests.conformance import yarn
 from tests.conformance.__main__ import main
 from tests.conformance.allocation.running import is_supported
 from tests.conformance.engines import Engine, Graph, Point, Production, Twin, ViaService
@@ -47,14 +48,19 @@ CASES: Final = (
         for suite, case in cases_of(VECTORS / "allocation.json")
         if is_supported(case)
     ]
+    + [
+        pytest.param(suite, case, id=f"yarn-{case['id']}")
+        for suite, case in cases_of(VECTORS / "yarn.json")
+        if case["kind"] in yarn.KINDS
+    ]
 )
 
 
 #: Hundreds of updates, one after another.
 SERIES: Final = [case for case in CASES if str(case.id).startswith("integral_series")]
 LONG_SERIES: Final = [case for case in SERIES if updates_of(case.values[1]) > 200]
-#: Those of `allocation` drive the allocator, whatever computes shares.
-COMPUTED: Final = [case for case in CASES if case not in LONG_SERIES and case.values[0] != "allocation"]
+#: Those of `allocation` drive the allocator, whatever computes shares, and YARN's shares have no twin.
+COMPUTED: Final = [case for case in CASES if case not in LONG_SERIES and case.values[0] not in ("allocation", "yarn")]
 
 
 @pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case not in LONG_SERIES])

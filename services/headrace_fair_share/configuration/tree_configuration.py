@@ -206,7 +206,7 @@ def option_warnings(tree: PoolTree) -> list[str]:
         found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         policy = options.preemption_policy
-        found.append(f"preemption_policy {policy} is not in force yet: places are taken by the rules of ytsaurus")
+        found.append(f"preemption_policy {policy}: places are taken by the rules of ytsaurus still")
     return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
 
 

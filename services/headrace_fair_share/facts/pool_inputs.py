@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.ids import ROOT_POOL
-from headrace.pools import Pool, PoolTree, TreeOptions
+from headrace.pools import Pool, PoolTree, PreemptionPolicy, ShareModel, TreeOptions
 from headrace.pools.effective_options import EffectiveOptions, of_pool, of_tree
 from headrace.pools.pool_config import PoolConfig
 from headrace.resources import RESOURCE_NAMES
@@ -68,10 +68,17 @@ def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:
     return tree.settings(pool.name) if pool.name in tree.pools else pool.settings
 
 
+def sharing_of(options: TreeOptions) -> model.Sharing:
+    """The way in which a tree is divided: YARN's under its policies, unless the tree wants its own."""
+    is_yarn = options.preemption_policy is not PreemptionPolicy.YTSAURUS and options.yarn.share is ShareModel.YARN
+    return model.Sharing.YARN if is_yarn else model.Sharing.VECTOR
+
+
 def tree_options(options: TreeOptions) -> model.UpdateOptions:
     """The options of a tree that the algorithm reads."""
     integral = options.integral_guarantees
     return model.UpdateOptions(
+        sharing=sharing_of(options),
         main_resource=RESOURCE_NAMES.index(options.main_resource),
         smooth_period_s=integral.smooth_period / 1000,
         saturation_period_s=integral.pool_capacity_saturation_period / 1000,

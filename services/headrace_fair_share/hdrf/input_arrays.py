@@ -55,6 +55,7 @@ class OperationArrays:
     start_time_ms: Ints
     pending_jobs: Ints
     usage_average: Floats
+    takes_part: Bools
 
 
 def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateOptions) -> PoolArrays:
@@ -120,6 +121,7 @@ def operations_as_arrays(operations: Sequence[OperationInput]) -> OperationArray
         start_time_ms=np.fromiter((each.start_time_ms for each in operations), np.int64, count),
         pending_jobs=np.fromiter((each.pending_job_count for each in operations), np.int64, count),
         usage_average=np.fromiter((each.historic_usage_average for each in operations), np.float64, count),
+        takes_part=np.fromiter((each.takes_part for each in operations), np.bool_, count),
     )
 
 

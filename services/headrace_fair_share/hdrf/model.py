@@ -35,9 +35,19 @@ class IntegralState(msgspec.Struct, frozen=True):
     last_share_ratio: float = 0.0
 
 
+class Sharing(enum.StrEnum):
+    """Ways to divide a tree."""
+
+    #: Vector fair share, as far as there is demand.
+    VECTOR = "vector"
+    #: YARN's, whatever is demanded.
+    YARN = "yarn"
+
+
 class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
+    sharing: Sharing = Sharing.VECTOR
     #: Place of the main resource in the order of resources.
     main_resource: int = 1
     smooth_period_s: float = 60.0
@@ -102,6 +112,8 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pending_job_count: int = 0
     #: Average of its usage share, if its pool asks for it.
     historic_usage_average: float = 0.0
+    #: False while it is held back or suspended: under YARN's shares it counts for nothing then.
+    takes_part: bool = True
 
 
 class TreeInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,6 @@ from headrace_fair_share.facts.pool_inputs import effective_options_of
 from headrace_fair_share.hdrf.arrays import RESOURCES
 from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.description import Description
 from headrace_fair_share.update.cut import Cut
@@ -30,6 +29,7 @@ from headrace_fair_share.update.elements import Elements, elements_of
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import results_of
+from headrace_fair_share.update.share_models import share_updater
 
 #: Configured guarantees and those in force are told apart where they differ by more than this part.
 _NEARLY: Final = 1e-6
@@ -41,7 +41,7 @@ def computed(description: Description, file: str) -> Plan:
     pools = [description.tree.pools[name] for name in description.tree.preorder]
     limits = [NOTHING, *(pool.settings.resource_limits for pool in pools)]
     elements = elements_of(tree, len(pools), effective_options_of(description.tree, pools), limits)
-    shares = TreeUpdater().update(tree)
+    shares = share_updater(tree.options.sharing).update(tree)
     return Plan(
         file=file,
         total=tree.total,

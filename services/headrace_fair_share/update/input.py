@@ -169,6 +169,7 @@ class InputMaker:
             start_time_ms=known.started_at_ms,
             pending_job_count=usage.pending_jobs if usage is not None else known.initial_jobs,
             historic_usage_average=average,
+            takes_part=known.takes_part,
         )
         own = None if wishes is None else of_operation(self._options[pool + 1], wishes, tree)
         return _Entry(known, usage, was_named, given, demand, own, filters, most)

@@ -10,9 +10,8 @@ import numpy as np
 from headrace.ids import PoolName
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
-from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.model import Sharing, TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
 from headrace_fair_share.starvation.priority import preemption_priorities
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
@@ -30,6 +29,7 @@ from headrace_fair_share.update.results import (
     items_of,
     pool_results_of,
 )
+from headrace_fair_share.update.share_models import ShareUpdater, share_updater
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after
 
 #: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
@@ -83,7 +83,8 @@ class Updater:
 
     def __init__(self) -> None:
         self._input_maker = InputMaker()
-        self._tree_updater = TreeUpdater()
+        self._sharing = Sharing.VECTOR
+        self._share_updater = share_updater(self._sharing)
         self._previous: _Previous | None = None
         #: The tree that the update begun last works on.
         self._tree: TreeInput | None = None
@@ -101,12 +102,17 @@ class Updater:
 
         Raises `BrokenInvariant`.
         """
-        kept = self._input_maker, self._tree_updater
+        kept = self._input_maker, self._share_updater
         if afresh:
-            self._input_maker, self._tree_updater = InputMaker(), TreeUpdater()
+            self._input_maker = InputMaker()
         given = self._input_maker.take(cut)
         self._tree = given.tree
-        shares = self._tree_updater.update(given.tree)
+        sharing = given.tree.options.sharing
+        if sharing is not self._sharing:
+            kept = self._input_maker, share_updater(sharing)
+        if afresh or sharing is not self._sharing:
+            self._sharing, self._share_updater = sharing, share_updater(sharing)
+        shares = self._share_updater.update(given.tree)
         wrong = _compared(cut, given, shares, *kept) if afresh and self._previous is not None else None
         results, clocks = results_of(cut, given, shares)
         results.check(given.elements)
@@ -140,14 +146,12 @@ class Updater:
 
 
 def _compared(
-    cut: Cut, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, tree_updater: TreeUpdater
+    cut: Cut, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, updater: ShareUpdater
 ) -> WrongTree | None:
     """Holds an update from scratch against one that goes on from what was kept."""
     try:
         going_on = input_maker.take(cut)
-        fault: Exception | None = difference(
-            given.elements, shares, going_on.elements, tree_updater.update(going_on.tree)
-        )
+        fault: Exception | None = difference(given.elements, shares, going_on.elements, updater.update(going_on.tree))
     except FAULTS as broken:
         fault = broken
     return None if fault is None else WrongTree(given.tree, fault)

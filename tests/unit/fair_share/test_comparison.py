@@ -39,7 +39,7 @@ def a_small_tree() -> SmallTree:
 def after_a_missed_change() -> tuple[SmallTree, Update]:
     small = a_small_tree()
     small.update()
-    small._updater._tree_updater = Deaf()
+    small._updater._share_updater = Deaf()
     small.update(after_s=0.5)
     small.work[0] = msgspec.structs.replace(small.work[0], jobs=10)
     return small, small.update(after_s=LONG_S)

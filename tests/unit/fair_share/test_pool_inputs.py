@@ -36,6 +36,7 @@ SETTINGS = {
     "historic_usage_aggregation_period": 60_000,
 }
 OPTIONS = {
+    "preemption_policy": "yarn",
     "main_resource": "gpu",
     "integral_guarantees": {
         "smooth_period": 10_000,
@@ -84,6 +85,7 @@ def test_every_field_of_a_pool_comes_from_its_settings() -> None:
 
 def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
     wanted = model.UpdateOptions(
+        sharing=model.Sharing.YARN,
         main_resource=2,
         smooth_period_s=10.0,
         saturation_period_s=3_600.0,

@@ -76,8 +76,7 @@ def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) 
     configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy}), 1))
 
     assert configuration.alerts() == [
-        f"preemption_policy {policy} is not in force yet: places are taken by the rules of ytsaurus",
-        "kept, but not in force: preemption_policy",
+        f"preemption_policy {policy}: places are taken by the rules of ytsaurus still",
     ]
 
 
@@ -144,6 +143,19 @@ def who_takes_part_in_a_fifo_pool(options: Options) -> list[bool]:
     work = [Work(name, "a", 200, started_at_ms=at) for at, name in enumerate(("owed", "first", "second"))]
     items = shares({"a": {"mode": "fifo"}}, work, options)
     return [items[one.name].schedulable for one in work]
+
+
+def share_of_a_pool_that_wants_little(options: Options) -> float:
+    work = [Work("x", "a", 10), Work("y", "b", 200)]
+    return shares({"a": {}, "b": {}}, work, options)["a"].fair_share.total[1]
+
+
+case("preemption_policy", "yarn")(share_of_a_pool_that_wants_little)
+
+
+@case("yarn/share", "native")
+def share_in_a_yarn_tree(options: Options) -> float:
+    return share_of_a_pool_that_wants_little({"preemption_policy": "yarn"} | options)
 
 
 # --- savings --------------------------------------------------------------------------------------------------------------

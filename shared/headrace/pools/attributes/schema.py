@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -80,6 +80,9 @@ class Changed(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
+_NOT_IN_FORCE: Final = (Support.KEPT, Support.ABSENT)
+
+
 def split_key(key: str) -> list[str]:
     """The parts of a key: by `/` where there is one, else by dots."""
     return key.split("/") if "/" in key else key.split(".")
@@ -119,12 +122,18 @@ class Schema:
 
     @cached_property
     def _idle(self) -> list[tuple[str, Support, Any]]:
-        idle = (each for each in self.attributes.values() if each.support in (Support.KEPT, Support.ABSENT))
+        idle = (each for each in self.attributes.values() if each.support in _NOT_IN_FORCE)
         return [(each.name, each.support, self.default(each.name)) for each in idle]
 
     def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
-        """The attributes that are set though nothing follows from them, and why nothing does."""
-        return [(support, name) for name, support, default in self._idle if getattr(value, name) != default]
+        """The attributes that are set though nothing follows from them, and why nothing does. Those in a map by `map/name`."""
+        found = [(support, name) for name, support, default in self._idle if getattr(value, name) != default]
+        for attribute in self.attributes.values():
+            inner = getattr(value, attribute.name)
+            if isinstance(attribute.kind, Record) and attribute.support not in _NOT_IN_FORCE and inner is not None:
+                inside = attribute.kind.schema.not_in_force(inner)
+                found += [(support, f"{attribute.name}/{name}") for support, name in inside]
+        return found
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
         """`before` with the changes made. Raises `Defects` with all that cannot be used."""

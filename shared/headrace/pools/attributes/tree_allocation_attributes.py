@@ -48,7 +48,11 @@ _YARN: Final = Schema(
     YarnOptions,
     [
         Attribute("enabled", Flag(), "preemption is on", support=_KEPT),
-        Attribute("share", Choice(ShareModel), "shares by YARN's formula, or by the tree's own", support=_KEPT),
+        Attribute(
+            "share",
+            Choice(ShareModel),
+            "under a YARN policy: shares as its drf divides them, whatever is demanded, or the tree's own",
+        ),
         Attribute(
             "cluster_utilization_threshold",
             Number(0, 1),
@@ -118,9 +122,11 @@ PREEMPTION: Final = [
         "allocations are taken back for others; with observe it is decided and recorded, and nothing is taken",
     ),
     Attribute(
-        "preemption_policy", Choice(PreemptionPolicy), "by whose rules allocations are taken back", support=_KEPT
+        "preemption_policy",
+        Choice(PreemptionPolicy),
+        "by whose rules shares are divided; by whose allocations are taken back is kept and not in force",
     ),
-    Attribute("yarn", Record(_YARN), "what the YARN policies need beside", support=_KEPT),
+    Attribute("yarn", Record(_YARN), "what the YARN policies need beside"),
     Attribute(
         "preemption_satisfaction_threshold",
         Number(0, 1e6, above=True),

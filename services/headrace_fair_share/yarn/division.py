@@ -1,0 +1,65 @@
+"""The division of one resource over the children of each parent, for many parents at once.
+
+Every child gets `weight * ratio`, but not less than its minimum nor more than its maximum, at a ratio at which all that there is goes
+out. The ratio is sought by halving, and the upper end of what is left is used: where nothing hits the amount exactly all are rounded up
+together. Minimums are a floor even where there is not enough for all.
+
+    10240 over three equal children is 3414 for each
+
+Source: Hadoop's `ComputeFairShares`, as section 3.2 and 3.3 of the specification describes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
+
+_HALVINGS: Final = 25
+
+
+def divided(amounts: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints, active: Bools) -> Ints:
+    """The share of every child. `amounts` are those of the parents, all else is by child.
+
+    `owner` is the place of a child's parent, children of one parent in a row. One that is not active gets nothing, and one without
+    weight its minimum.
+    """
+    most = np.maximum(most, 0)
+    fixed = ~active | (weight <= 0.0) | (most == 0)
+    shares = np.where(fixed, np.where(active & (most > 0), least, 0), 0)
+    taken = np.bincount(owner, shares, len(amounts))
+    left = np.maximum(0, amounts - taken.astype(np.int64))
+    rest = np.flatnonzero(~fixed)
+    if len(rest):
+        shares[rest] = _by_ratio(left, owner[rest], weight[rest], least[rest], most[rest])
+    return shares
+
+
+def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) -> Ints:
+    """The shares of children with a weight."""
+    parents = len(left)
+    floor, cap = least.astype(np.float64), most.astype(np.float64)
+
+    def at(ratio: Floats) -> Floats:
+        return np.trunc(np.minimum(np.maximum(weight * ratio[owner], floor), cap))
+
+    def together(ratio: Floats) -> Floats:
+        return np.asarray(np.bincount(owner, at(ratio), parents))
+
+    # More than there is at all counts as that: the sum of very many without a maximum is no number.
+    wanted = np.minimum(left, np.bincount(owner, np.minimum(most, left[owner]), parents))
+    upper = np.ones(parents)
+    while (short := together(upper) < wanted).any():
+        upper[short] *= 2.0
+    lower, sought = np.zeros(parents), np.ones(parents, np.bool_)
+    for _ in range(_HALVINGS):
+        middle = (lower + upper) / 2.0
+        sums = together(middle)
+        lower = np.where(sought & (sums < wanted), middle, lower)
+        upper = np.where(sought & (sums >= wanted), middle, upper)
+        sought &= sums != wanted
+        if not sought.any():
+            break
+    return at(upper).astype(np.int64)

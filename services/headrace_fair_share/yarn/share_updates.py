@@ -1,0 +1,82 @@
+"""Updates of a tree whose shares are YARN's. All else that an update tells is as in any tree.
+
+Guarantees are minimums and limits maximums. They and the total are taken in YARN's whole units: MiB, and cores. Demand plays no part,
+and neither do integral guarantees.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
+from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Ints, shares_of
+from headrace_fair_share.hdrf.incremental_input import IncrementalInput
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.share_distribution import detailed_shares
+from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import limits_of_operations, subtree_amounts
+from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
+
+#: Amounts in one unit of YARN, as a column.
+_UNITS: Final = np.array([{"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES]).reshape(RESOURCES, 1)
+
+
+class YarnShareUpdater:
+    """Updates one tree again and again."""
+
+    def __init__(self) -> None:
+        self._input = IncrementalInput()
+
+    def update(self, tree: TreeInput) -> TreeShares:
+        """Works out the shares of all elements. Raises `BrokenInvariant`."""
+        self._input.take(tree)
+        layout, fixed, operations = self._input.layout, self._input.fixed, self._input.operations
+        if (operations.usage > operations.demand).any():
+            raise BrokenInvariant("an operation uses more than it demands")
+        usage = subtree_amounts(layout, operations.usage)
+        demand = usage + subtree_amounts(layout, operations.demand - operations.usage)
+        limits = fixed.limits.copy()
+        limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
+        units = tree_division(layout, (fixed.total // _UNITS)[:, 0], self._sharers(tree))
+        fair_share = shares_of(units * _UNITS, fixed.total)
+        nothing, integral = np.zeros_like(fair_share), fixed.integral.all
+        return TreeShares(
+            tree=tree,
+            layout=layout,
+            fixed=fixed,
+            usage=usage,
+            demand=demand,
+            usage_share=shares_of(usage, fixed.total),
+            demand_share=shares_of(demand, fixed.total),
+            limits=limits,
+            fair_share=fair_share,
+            details=detailed_shares(layout, fair_share, fixed.strong, nothing),
+            promised=nothing,
+            proposed=nothing,
+            effective_fifo_index=np.full(layout.size, -1, np.int64),
+            volume=np.zeros((RESOURCES, len(integral))),
+            last_share_ratio=np.zeros(len(integral)),
+        )
+
+    def _sharers(self, tree: TreeInput) -> Sharers:
+        layout, pools, operations = self._input.layout, self._input.pools, self._input.operations
+        taking_part, began_ms = np.zeros(layout.size, np.bool_), np.zeros(layout.size, np.int64)
+        taking_part[layout.of_operation] = operations.takes_part
+        began_ms[layout.of_operation] = operations.start_time_ms
+        return Sharers(
+            # YARN has 32 bits for a weight.
+            weight=self._input.fixed.weight.astype(np.float32).astype(np.float64),
+            least=_in_units(pools.strong),
+            most=_in_units(pools.limits),
+            active=active_elements(layout, taking_part),
+            fifo=pools.fifo,
+            memory_only=np.zeros(layout.size, np.bool_),
+            began_ms=began_ms,
+        )
+
+
+def _in_units(amounts: Ints) -> Ints:
+    """Whole units; whoever has no limit has none in units either."""
+    return np.where(amounts >= LARGEST_SUM, LARGEST_SUM, amounts // _UNITS)

@@ -1,0 +1,77 @@
+"""Shares of a whole tree: from the root down each pool divides its share over its children, by its policy.
+
+    drf   every resource by itself
+    fair  memory alone; of all else the children get nothing
+    fifo  whoever began first gets everything
+
+Source: section 3 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.resources import RESOURCE_NAMES
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.yarn.division import divided
+
+_MEMORY = RESOURCE_NAMES.index("memory")
+
+
+class Sharers(NamedTuple):
+    """Attributes of all elements that the division reads: shape (5, elements) by resource, (elements,) else."""
+
+    weight: Floats
+    #: In whole units of YARN. A minimum above the maximum raises that.
+    least: Ints
+    most: Ints
+    #: True where some operation at or below it takes part.
+    active: Bools
+    #: Of pools.
+    fifo: Bools
+    memory_only: Bools
+    #: Moments at which operations began.
+    began_ms: Ints
+
+
+def tree_division(layout: Layout, total: Ints, sharers: Sharers) -> Ints:
+    """Divides a total, shape (5,), over the whole tree. Returns the share of every element."""
+    shares = np.zeros((RESOURCES, layout.size), np.int64)
+    shares[:, 0] = total
+    most = np.maximum(sharers.least, sharers.most)
+    for family in layout.families:
+        first_only = sharers.fifo[family.parents]
+        by_weight = family.only(~first_only)
+        children, owner = by_weight.children, by_weight.owner
+        weight, active = sharers.weight[children], sharers.active[children]
+        for resource in range(RESOURCES):
+            amounts = shares[resource, by_weight.parents]
+            least, cap = sharers.least[resource, children], most[resource, children]
+            found = divided(amounts, owner, weight, least, cap, active)
+            if resource != _MEMORY:
+                found[by_weight.spread(sharers.memory_only[by_weight.parents])] = 0
+            shares[resource, children] = found
+        to_first = family.only(first_only)
+        first = _first_active(to_first.owner, to_first.children, sharers)
+        shares[:, first] = shares[:, layout.parent[first]]
+    return shares
+
+
+def active_elements(layout: Layout, taking_part: Bools) -> Bools:
+    """True for operations that take part (given by element), and for every pool above one."""
+    active = taking_part.copy()
+    for family in reversed(layout.families):
+        active[family.parents] |= np.bincount(family.owner, active[family.children], len(family.parents)) > 0
+    return active
+
+
+def _first_active(owner: Ints, children: Ints, sharers: Sharers) -> Ints:
+    """Of each parent the active child that began first; of several that with the lowest number."""
+    here = sharers.active[children]
+    owner, children = owner[here], children[here]
+    order = np.lexsort((children, sharers.began_ms[children], owner))
+    _, first = np.unique(owner[order], return_index=True)
+    return np.asarray(children[order][first], np.int64)

@@ -1,0 +1,97 @@
+"""Trees whose shares are YARN's: by weight and in whole cores, whatever is demanded. The cluster has 100 cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.support.small_trees import GIB, SmallTree, Work, shares
+
+YARN = {"preemption_policy": "yarn"}
+TENANTS = {"one": {"weight": 1}, "two": {"weight": 2}, "three": {"weight": 1}}
+
+
+def cores(pools: Mapping[str, Any], work: list[Work], *names: str) -> list[int]:
+    items = shares(pools, work, YARN)
+    return [round(items[name].fair_share.total[1] * 100) for name in names]
+
+
+def test_tenants_share_by_weight_and_who_has_no_operation_has_no_share() -> None:
+    two = [Work("x", "one", 100), Work("y", "two", 100)]
+
+    assert cores(TENANTS, two, "one", "two", "three") == [33, 67, 0]
+    assert cores(TENANTS, [*two, Work("z", "three", 100)], "one", "two", "three") == [25, 50, 25]
+
+
+def test_where_no_ratio_gives_out_all_cores_everybody_is_rounded_up() -> None:
+    pools: dict[str, Any] = {name: {} for name in "abc"}
+
+    assert cores(pools, [Work(name * 2, name, 100) for name in "abc"], *"abc") == [34, 34, 34]
+
+
+def test_what_is_demanded_plays_no_part() -> None:
+    assert cores({"a": {}, "b": {}}, [Work("x", "a", 1), Work("y", "b", 500)], "a", "b", "x", "y") == [50] * 4
+
+
+def test_a_guarantee_is_a_floor_and_a_limit_a_ceiling() -> None:
+    pools = {
+        "guaranteed": {"strong_guarantee_resources": {"cpu": 60}},
+        "limited": {"resource_limits": {"cpu": 5}},
+        "other": {},
+    }
+    work = [Work(name, name, 100) for name in ("guaranteed", "limited", "other")]
+
+    assert cores(pools, work, "guaranteed", "limited", "other") == [60, 5, 35]
+
+
+def test_the_first_operation_of_a_fifo_pool_is_owed_all_of_it() -> None:
+    work = [Work("later", "a", 50, started_at_ms=9), Work("first", "a", 1, started_at_ms=3), Work("y", "b", 50)]
+
+    assert cores({"a": {"mode": "fifo"}, "b": {}}, work, "a", "first", "later") == [50, 50, 0]
+
+
+def test_every_resource_is_divided_by_itself() -> None:
+    pools = {"a": {"strong_guarantee_resources": {"cpu": 10, "memory": 80 * GIB}}, "b": {}}
+    items = shares(pools, [Work("x", "a", 50, memory=GIB), Work("y", "b", 50, memory=GIB)], YARN)
+
+    assert [round(items[name].fair_share.total[3], 3) for name in "ab"] == [0.8, 0.2]
+    assert [items[name].fair_share.total[1] for name in "ab"] == [0.5, 0.5]
+    assert items["a"].fair_share.strong_guarantee[3] == items["a"].fair_share.total[3]
+
+
+def test_a_suspended_operation_has_no_share_until_it_goes_on() -> None:
+    tree = SmallTree({"a": {}, "b": {}}, [Work("x", "a", 50), Work("y", "b", 50)], YARN)
+    tree.update()
+    tree.suspend("x")
+    tree.update(1)
+    without = tree.engine.items["y"].fair_share.total[1]
+    tree.suspend("x", suspended=False)
+    tree.update(1)
+
+    assert (without, tree.engine.items["y"].fair_share.total[1]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("back", [{}, YARN | {"yarn/share": "native"}])
+def test_the_policy_may_change_while_the_tree_is_at_work(back: dict[str, Any]) -> None:
+    pools: dict[str, Any] = {"a": {}, "b": {}}
+    work = [Work("x", "a", 10), Work("y", "b", 500)]
+    tree = SmallTree(pools, work, {})
+    seen = []
+    for options in ({}, YARN, back, YARN):
+        tree.configure(pools, options)
+        tree.update(1)
+        assert tree.engine.check() == []
+        seen.append([round(tree.engine.items[name].fair_share.total[1] * 100) for name in "xy"])
+
+    assert seen == [[10, 90], [50, 50], [10, 90], [50, 50]]
+
+
+def test_a_yarn_tree_tells_what_of_it_is_not_in_force() -> None:
+    tree = SmallTree({"a": {}}, [], YARN | {"yarn/wait_before_kill": "1s"})
+
+    assert tree.engine.configuration.alerts() == [
+        "preemption_policy yarn: places are taken by the rules of ytsaurus still",
+        "kept, but not in force: yarn/wait_before_kill",
+    ]
