@@ -214,6 +214,7 @@ def test_a_reader_that_goes_away_is_no_error(up: Up) -> None:
         (("run", "--pool", "Not Legal", "--", "true"), "pool name"),
         (("run", "--jobs", "0", "--", "true"), "--jobs"),
         (("pool", "set", "x"), "something to change"),
+        (("tree", "set", "max_operation_count=100"), "headrace tree set default max_operation_count=100"),
         (("op", "get", "UPPER"), "operation id"),
         (("up", "--node", "a:cpu"), "--node"),
         (("up", "--wait", "--leave-running"), "one of the two"),

@@ -140,6 +140,8 @@ def set_(
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
+    if "=" in name:
+        raise BadInput("tree set", name, f"the name of a tree first, such as `headrace tree set default {name}`")
     options = assignments(assigned, TREE_ATTRIBUTES, unset or [])
     if not options:
         raise BadInput("tree set", name, "something to change; `headrace tree options` lists what")
