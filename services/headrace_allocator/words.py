@@ -91,10 +91,13 @@ def _words_of_nodes(
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
             words = "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
-            if reason.unisolated is None:
-                return words
-            node, detail = reason.unisolated
-            return f"{words}; the tree requires isolation, and {node} has none: {detail or _UNSAID}"
+            if reason.in_trouble is not None:
+                node, detail = reason.in_trouble
+                words += f"; {node} starts nothing: {detail}"
+            if reason.unisolated is not None:
+                node, detail = reason.unisolated
+                words += f"; the tree requires isolation, and {node} has none: {detail or _UNSAID}"
+            return words
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             return f"no node matches {' and '.join(reason.filters)}: {take} other tags"

@@ -81,6 +81,8 @@ class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs")
     nodes: tuple[tuple[NodeName, NodeCondition], ...]
     #: One that lacks the isolation that the tree requires, and why it does.
     unisolated: tuple[NodeName, str] | None = None
+    #: One that is online and says why it starts nothing.
+    in_trouble: tuple[NodeName, str] | None = None
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):

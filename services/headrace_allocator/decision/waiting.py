@@ -29,6 +29,8 @@ from headrace_allocator.facts.operations import Operation
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
+#: Of the words of a node in trouble.
+_TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
 
 
@@ -100,12 +102,16 @@ def _no_room(
     spare = facts.pools.min_spare
     if not len(facts.shapes):
         first = tuple((node.record.node, node.condition) for node in islice(facts.nodes.values(), _MOST_NODES))
-        unisolated = (node.record for node in facts.nodes.values() if node.condition is NodeCondition.UNISOLATED)
+        nodes = facts.nodes.values()
+        unisolated = (node.record for node in nodes if node.condition is NodeCondition.UNISOLATED)
+        in_trouble = (node for node in nodes if node.condition is NodeCondition.ONLINE and node.trouble)
         return why.NoNodeAcceptsJobs(
-            first, next(((record.node, record.isolation_detail) for record in unisolated), None)
+            first,
+            next(((record.node, record.isolation_detail) for record in unisolated), None),
+            next(((node.record.node, node.trouble[:_TROUBLE_CHARACTERS]) for node in in_trouble), None),
         )
-    nodes = facts.shapes.count(filters)
-    if not nodes:
+    matching = facts.shapes.count(filters)
+    if not matching:
         return why.NoNodeMatches(filters, len(facts.shapes))
     if not facts.shapes.count(filters, size):
         return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
@@ -116,7 +122,7 @@ def _no_room(
         making_room += 1
     if making_room:
         return why.RoomBeingMade(making_room)
-    return why.NoRoomOnAnyNode(size, spare, nodes, facts.rooms.emptiest(filters))
+    return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
 
 
 def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodesOwed | None:

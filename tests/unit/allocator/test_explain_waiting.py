@@ -201,3 +201,16 @@ def looked_at(count: int) -> Desk:
         node.tries[PreemptionPriority.NORMAL] = PreemptiveTry(desk.now_s, 1, cores(0.5), OperationId(""))
     desk.tell([a_share("poor", 1, starves=True)], total=cores(count, slots=count))
     return desk
+
+
+def test_a_node_in_trouble_is_named_with_what_it_says() -> None:
+    desk = Desk({"n1": cores(4), "n2": cores(4)})
+    desk.start(an_operation("op"))
+    desk.beat("n1", trouble="the logs folder /logs cannot be used: No space left on device" + " !" * 1_000)
+
+    told = desk.reasons("op")[0]
+
+    assert told.startswith(
+        "no node takes jobs (n1 online, n2 unheard); n1 starts nothing: the logs folder /logs cannot be used: No space"
+    )
+    assert len(told) < 700
