@@ -17,6 +17,7 @@ from headrace_fair_share.yarn.division import divided
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
+from tests.conformance.yarn_files import KEYS, allocation_file
 
 __all__ = ["KINDS", "SUITE", "run"]
 
@@ -138,6 +139,7 @@ KINDS: Final[dict[str, tuple[Callable[[dict[str, Any]], list[Comparison]], set[s
         _fair_share_tree,
         {"queues", "cluster", "defaults", "instantaneous", "steady", "tolerance"},
     ),
+    "allocation_file": (allocation_file, KEYS),
     "resource_value": (_resource_value, {"text", "cluster", "missing", "value", "error"}),
 }
 
