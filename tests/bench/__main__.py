@@ -6,6 +6,7 @@ busy machine is no error.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
@@ -30,6 +31,12 @@ from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, 
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Measures and prints a table. ONLY=name measures one figure, BENCH_JSON=FILE writes all there too.",
+        epilog=f"figures: {', '.join(REGISTRY.figures)}",
+    )
+    parser.parse_args()
     only = os.environ.get("ONLY")
     if only and only not in REGISTRY.figures:
         print(f"there is no figure {only}; there are: {', '.join(REGISTRY.figures)}", file=sys.stderr)
