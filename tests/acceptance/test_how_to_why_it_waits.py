@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "why-it-waits.md"
 
 
+def wait_until_it_runs(up: Up) -> None:
+    for _ in range(100):
+        if msgspec.json.decode(up.run("op", "get", "night-one", "--json").stdout)["places"]["running_jobs"]:
+            return
+    raise AssertionError("it does not begin")
+
+
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as up:
-        said = typed(up, PAGE)
+        said = typed(up, PAGE, after=lambda line: wait_until_it_runs(up) if "--id night-one" in line else None)
         assert "did you mean" in up.run("service", "figures", "alocator.default", expect=1).stderr
         assert "--follow" in up.run("events", expect=2).stderr
 
