@@ -81,10 +81,7 @@ class TreeUpdater:
     def _attributes(self, tree: TreeInput) -> _Attributes:
         layout, pools, fixed = self._input.layout, self._input.pools, self._input.fixed
         operations, options = self._input.operations, tree.options
-        if (operations.usage > operations.demand).any():
-            raise BrokenInvariant("an operation uses more than it demands")
-        usage = subtree_amounts(layout, operations.usage)
-        demand = usage + subtree_amounts(layout, operations.demand - operations.usage)
+        usage, demand = usage_and_demand(layout, operations)
         usage_share, demand_share = shares_of(usage, fixed.total), shares_of(demand, fixed.total)
         limits = fixed.limits.copy()
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
@@ -177,6 +174,14 @@ def limits_of_operations(operations: OperationArrays, fixed: FixedAttributes) ->
 def takes_steps(gangs: Bools, pool_allows: Bools) -> Bools:
     """True for operations that take all of their demand at once or nothing: gangs in pools that allow steps."""
     return gangs & pool_allows
+
+
+def usage_and_demand(layout: Layout, operations: OperationArrays) -> tuple[Ints, Ints]:
+    """Adds up what each element uses and demands with everything below. Raises `BrokenInvariant`."""
+    if (operations.usage > operations.demand).any():
+        raise BrokenInvariant("an operation uses more than it demands")
+    usage = subtree_amounts(layout, operations.usage)
+    return usage, usage + subtree_amounts(layout, operations.demand - operations.usage)
 
 
 def subtree_amounts(layout: Layout, own: Ints) -> Ints:

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
-from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, Ints, shares_of
 from headrace_fair_share.hdrf.incremental_input import IncrementalInput
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import detailed_shares
 from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import limits_of_operations, subtree_amounts
+from headrace_fair_share.hdrf.tree_update import limits_of_operations, usage_and_demand
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
 
 #: Amounts in one unit of YARN, as a column.
@@ -33,10 +33,7 @@ class YarnShareUpdater:
         """Works out the shares of all elements. Raises `BrokenInvariant`."""
         self._input.take(tree)
         layout, fixed, operations = self._input.layout, self._input.fixed, self._input.operations
-        if (operations.usage > operations.demand).any():
-            raise BrokenInvariant("an operation uses more than it demands")
-        usage = subtree_amounts(layout, operations.usage)
-        demand = usage + subtree_amounts(layout, operations.demand - operations.usage)
+        usage, demand = usage_and_demand(layout, operations)
         limits = fixed.limits.copy()
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
         units = tree_division(layout, (fixed.total // _UNITS)[:, 0], self._sharers(tree))
@@ -78,5 +75,5 @@ class YarnShareUpdater:
 
 
 def _in_units(amounts: Ints) -> Ints:
-    """Whole units; whoever has no limit has none in units either."""
+    """Converts amounts to whole units. `LARGEST_SUM`, which stands for no limit, stays as it is."""
     return np.where(amounts >= LARGEST_SUM, LARGEST_SUM, amounts // _UNITS)

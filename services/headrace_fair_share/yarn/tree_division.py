@@ -69,7 +69,7 @@ def active_elements(layout: Layout, taking_part: Bools) -> Bools:
 
 
 def _first_active(owner: Ints, children: Ints, sharers: Sharers) -> Ints:
-    """Of each parent the active child that began first; of several that with the lowest number."""
+    """Finds the active child of each parent that began first. Of two at once it is the one with the lower number."""
     here = sharers.active[children]
     owner, children = owner[here], children[here]
     order = np.lexsort((children, sharers.began_ms[children], owner))
