@@ -54,6 +54,19 @@ def test_ends_that_nobody_acknowledged_outlive_the_runner(runner: ARunner) -> No
     assert runner.start().hello().ended == [ends[0], ends[2]]
 
 
+def test_a_runner_that_is_told_its_folder_in_another_way_ends_what_the_former_left(
+    runner: ARunner, tmp_path: Path
+) -> None:
+    started = runner.start().run(0, "sleep", "1000")
+    runner.kill()
+    (tmp_path / "link").symlink_to(runner.state)
+    runner.state = tmp_path / "link"
+    [end] = runner.start().hello().ended
+
+    assert end.result is JobResult.LOST
+    assert gone(started.pid)
+
+
 @pytest.mark.parametrize(
     "marks",
     [

@@ -100,7 +100,7 @@ def _is_runner(arguments: list[str], state: str) -> bool:
 
 
 def _is_agents(folder: str, state: str) -> bool:
-    return folder.startswith(f"{state}/agents/")
+    return os.path.realpath(folder).startswith(f"{os.path.realpath(state)}/agents/")
 
 
 def _role_of(arguments: list[str]) -> str:

@@ -196,8 +196,9 @@ class LinuxProcesses:
             variables = _read_all(f"/proc/{pid}/environ").split(b"\0")
         except OSError:
             return ""
-        # A job of an older version names no runner.
-        if _value(variables, RUNNER_MARKER) not in ("", self._runner):
+        # A job of an older version names no runner. One and the same folder may be spelled in two ways.
+        runner = _value(variables, RUNNER_MARKER)
+        if runner not in ("", self._runner) and os.path.realpath(runner) != os.path.realpath(self._runner):
             return ""
         return _value(variables, MARKER)
 
