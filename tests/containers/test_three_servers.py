@@ -20,10 +20,6 @@ from tests.containers.test_stack import operation_at_work
 @pytest.fixture(scope="module")
 def three() -> Iterator[Stack]:
     with tempfile.TemporaryDirectory(prefix="hr-") as folder, running_stack(Path(folder), is_ha=True) as running:
-        # All are healthy before the two of each service have agreed on who leads.
-        deadline_s = time.monotonic() + 60
-        while told(running)["missing"] and time.monotonic() < deadline_s:
-            time.sleep(0.5)
         yield running
 
 
@@ -41,6 +37,19 @@ def told(stack: Stack) -> dict[str, Any]:
     return dict(json.loads(subprocess.run(command, env=stack.environment, capture_output=True, check=False).stdout))
 
 
+def whole(stack: Stack) -> dict[str, Any]:
+    """What `service list` says once two of each service answer and have agreed on who leads, or what it says after a minute.
+
+    All are healthy before, and the servers agree on who leads the log meanwhile.
+    """
+    deadline_s = time.monotonic() + 60
+    while True:
+        now = told(stack)
+        if (len(now["processes"]) == 2 * len(SERVICES) and not now["missing"]) or time.monotonic() > deadline_s:
+            return now
+        time.sleep(0.5)
+
+
 def leaders(stack: Stack) -> dict[str, str]:
     """The container of the process that leads each role."""
     views = told(stack)["processes"]
@@ -49,7 +58,7 @@ def leaders(stack: Stack) -> dict[str, str]:
 
 
 def test_all_servers_have_everything_and_somebody_stands_by_for_each_service(three: Stack) -> None:
-    now = told(three)
+    now = whole(three)
     roles = [view["role"].partition(".")[0] for view in now["processes"]]
 
     assert now["missing"] == []
@@ -59,6 +68,7 @@ def test_all_servers_have_everything_and_somebody_stands_by_for_each_service(thr
 def test_operations_outlive_a_server_and_the_leaders_of_services(three: Stack, host_of_three: Path) -> None:
     # The first address that everybody has.
     server = three.container("nats")
+    whole(three)
     with operation_at_work(three, host_of_three):
         before = leaders(three)
         run(["docker", "kill", server, before["admission"], before["allocator"]])

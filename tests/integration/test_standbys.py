@@ -105,6 +105,20 @@ def test_whoever_stands_by_is_at_the_end_of_the_log_and_has_written_and_answered
     in_a_world(course)
 
 
+def test_a_process_is_seen_while_the_log_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def course(world: World) -> None:
+        await with_standbys(world)
+        monkeypatch.setattr(simulated._Log, "bounds", lambda _log: anyio.sleep_forever())
+
+        assert sorted((view.role, view.leads, view.entries_behind) for view in await views(world)) == sorted(
+            (f"{service}.default" if service != "admission" else service, leads, None)
+            for service in SERVICES
+            for leads in (False, True)
+        )
+
+    in_a_world(course)
+
+
 def test_whoever_takes_over_asks_for_no_whole_and_serves_what_was_started_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from typing import Final
 
+import anyio
 import anyio.lowlevel
 
 from headrace.bus import Bus, BusError
@@ -14,6 +17,9 @@ from headrace.runtime.engine import Figure
 from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.services import ListServices, ServiceView
+
+#: Whoever asks counts only those that answer soon: the log is waited for no longer than this.
+_LOG_S: Final = 0.2
 
 
 class Presence:
@@ -73,8 +79,7 @@ class Presence:
     async def _entries_behind(self) -> int | None:
         if self._sequence is None:
             return None
-        try:
+        with anyio.move_on_after(_LOG_S), contextlib.suppress(BusError):
             _, last = await (await self._bus.log(subjects.STREAM, subjects.LOG)).bounds()
-        except BusError:
-            return None
-        return max(0, last - self._sequence())
+            return max(0, last - self._sequence())
+        return None
