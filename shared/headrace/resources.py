@@ -7,6 +7,7 @@ Shares are fractions of a tree's total, floats in the same order.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
@@ -22,9 +23,11 @@ LARGEST_AMOUNT: Final = 2**60
 #: Larger amounts are refused on the wire. Sums travel there, too, such as what a million pending jobs need together.
 LARGEST_SUM: Final = 2**62
 
+#: A float that is neither NaN nor infinite. With both bounds it is checked where it is decoded, and no message is walked through for it.
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SUM)]
 #: Fractions of the tree's total, in the order of `RESOURCE_NAMES`.
-Share = tuple[float, float, float, float, float]
+Share = tuple[Finite, Finite, Finite, Finite, Finite]
 ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.ids import PoolName
 from headrace.resources import Resources
+from headrace.wire import codec
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.integral import Advance, Advanced
@@ -19,7 +21,7 @@ from headrace.wire.operations import OperationSpec, StartOperation
 from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import NotFound, Refusal, decode_answer
-from headrace.wire.snapshots import SharePart, UsagePart
+from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, UsagePart
 from tests.support.effort import few_or_many
 from tests.support.mutate import damaged, mutated, valid
 
@@ -59,6 +61,20 @@ def test_a_float_that_is_no_number_is_refused_wherever_it_stands(figure: float) 
     for plain in ({"maybe": figure}, {"table": {"a": [[1.0, 2], [figure, 3]]}}):
         with pytest.raises(BadMessage, match="finite"):
             decode(msgspec.msgpack.encode(plain), Deep)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_message_that_comes_often_is_walked_through_for_its_floats(kind: Any) -> None:
+    # A part of a snapshot has a hundred thousand of them, and some of their bytes always look like no number.
+    assert not codec._has_unbounded_float(kind)
+
+
+@pytest.mark.parametrize("figure", [math.nan, -math.nan, math.inf, -math.inf])
+def test_a_share_that_is_no_number_is_refused(figure: float) -> None:
+    item = ShareItem(ElementKind.POOL, "a", PoolName(""), usage_share=(0.5, figure, 0.0, 0.0, 0.0))
+
+    with pytest.raises(BadMessage, match="float"):
+        decode(encode(item), ShareItem)
 
 
 def test_a_short_float_that_is_no_number_is_refused_too() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, PreemptionSwitch
 from headrace.pools.tree_options import NO_SSD, AllocationOptions, SsdNodes
+from headrace.resources import Finite
 
 Number = TypeVar("Number", int, float)
 
@@ -22,7 +23,7 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The options of the root, a pool or an operation. Lengths of time are milliseconds."""
 
     #: The part of its fair share that counts as having it.
-    fair_share_starvation_tolerance: float = 0.8
+    fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False
     #: None: a pool below its strong guarantee does not starve for that.

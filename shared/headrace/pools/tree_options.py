@@ -13,6 +13,7 @@ import msgspec
 from headrace.ids import ROOT_POOL
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.pool_config import Access, FifoPoolSchedulingOrder, PreemptionSwitch
+from headrace.resources import Finite
 
 
 class PreemptionPolicy(enum.StrEnum):
@@ -85,7 +86,7 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     enabled: bool = False
     share: ShareModel = ShareModel.YARN
-    cluster_utilization_threshold: float = 0.8
+    cluster_utilization_threshold: Finite = 0.8
     wait_before_kill: int = 15_000
     heartbeat_allowance: int = 4_000
     wait_before_next_check: int = 10_000
@@ -100,11 +101,11 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     # --- starvation ---
     fair_share_starvation_timeout: int = 30_000
     fair_share_aggressive_starvation_timeout: int = 120_000
-    fair_share_starvation_tolerance: float = 0.8
+    fair_share_starvation_tolerance: Finite = 0.8
     min_share_preemption_timeout: int | None = None
     enable_aggressive_starvation: bool = False
     enable_pool_starvation: bool = True
-    allocation_count_preemption_timeout_coefficient: float = 1.0
+    allocation_count_preemption_timeout_coefficient: Finite = 1.0
     enable_absolute_fair_share_starvation_tolerance: bool = False
     scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
 
@@ -112,8 +113,8 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     preemption: PreemptionSwitch = PreemptionSwitch.ON
     preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
     yarn: YarnOptions = YarnOptions()
-    preemption_satisfaction_threshold: float = 1.0
-    aggressive_preemption_satisfaction_threshold: float = 0.5
+    preemption_satisfaction_threshold: Finite = 1.0
+    aggressive_preemption_satisfaction_threshold: Finite = 0.5
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
     max_unpreemptible_running_allocation_count: int | None = None
     consider_allocation_on_fair_share_bound_preemptible: bool = False

@@ -1,7 +1,7 @@
 """Bytes to Structs and back, with every defect of foreign bytes turned into one error.
 
 msgspec checks types, tags and bounds. What it cannot say in a type is checked here once for all messages:
-the size, and that no float is NaN or infinite (msgpack carries both).
+the size, and that no float without bounds is NaN or infinite (msgpack carries both; `headrace.resources.Finite` has bounds).
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class MessageTooLarge(HeadraceError):
 #: A float in msgpack, of eight bytes and of four, of which all bits of the exponent are set.
 _DOUBLE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 _SINGLE_NOT_FINITE = re.compile(rb"\xca[\x7f\xff][\x80-\xff]")
+#: How a schema says the bounds of a number.
+_LOWEST = {"minimum", "exclusiveMinimum"}
+_HIGHEST = {"maximum", "exclusiveMaximum"}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
@@ -89,7 +92,7 @@ def decode(data: bytes, kind: type[T]) -> T:
         message = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadMessage(str(error)) from None
-    if _maybe_not_finite(data) and _mentions_float(kind):  # type: ignore[arg-type]
+    if _maybe_not_finite(data) and _has_unbounded_float(kind):  # type: ignore[arg-type]
         _refuse_not_finite(message)
     return message  # type: ignore[no-any-return]
 
@@ -106,9 +109,20 @@ def _maybe_not_finite(data: bytes) -> bool:
 
 
 @cache
-def _mentions_float(kind: Any) -> bool:
+def _has_unbounded_float(kind: Any) -> bool:
     # Only asked where the bytes look so: a schema takes 10 ms to make.
-    return '"number"' in msgspec.json.encode(msgspec.json.schema(kind)).decode()
+    return _mentions_unbounded(msgspec.json.schema(kind))
+
+
+def _mentions_unbounded(schema: Any) -> bool:
+    """True if a schema has a number without both bounds. Where a float has them, msgspec refuses NaN and infinity itself."""
+    if isinstance(schema, list):
+        return any(map(_mentions_unbounded, schema))
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("type") == "number":
+        return not (_LOWEST & schema.keys() and _HIGHEST & schema.keys())
+    return any(map(_mentions_unbounded, schema.values()))
 
 
 def _refuse_not_finite(value: object) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO, Finite, Resources
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace.wire.version import Counter
 
@@ -59,7 +59,7 @@ class Ahead(msgspec.Struct, frozen=True):
     kind: ElementKind
     name: str
     #: Of what it is owed, by the resource that tells most.
-    satisfaction: float
+    satisfaction: Finite
 
 
 class Level(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from headrace.resources import Finite
 from headrace.wire.version import Term
 
 
@@ -26,10 +27,10 @@ class Histogram(msgspec.Struct, frozen=True):
     The last count is the rest.
     """
 
-    bounds: tuple[float, ...]
+    bounds: tuple[Finite, ...]
     counts: tuple[int, ...]
     #: Of all values.
-    sum: float
+    sum: Finite
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class Figure(msgspec.Struct, frozen=True):
     #: A unit such as `bytes` or `ms`; the noun that is counted, such as `nodes`, where the number is a count.
     unit: str
     kind: FigureKind
-    value: float | Histogram
+    value: Finite | Histogram
     #: One sentence for people.
     says: str = ""
     #: The name without what the labels say, where there are any.

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Finite
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot
 from headrace.wire.log import (
     Event,
@@ -52,7 +53,7 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
     operation: OperationId
     suspended: bool | None = None
     pool: PoolName | None = None
-    weight: float | None = None
+    weight: Finite | None = None
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.resources import ZERO, Amount, Resources
+from headrace.resources import ZERO, Amount, Finite, Resources
 from headrace.wire.integral import Volume
 from headrace.wire.version import Counter, Term
 
@@ -26,9 +26,9 @@ class IntegralSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Integral guarantee of a pool at one moment."""
 
     #: What accrues, as a share of the total.
-    flow_ratio: float
+    flow_ratio: Finite
     #: The most that may be drawn at once, as a share of the total; 0 for a relaxed pool.
-    burst_ratio: float
+    burst_ratio: Finite
     #: What is saved; None while nobody has said.
     volume: Volume | None = None
 
@@ -55,7 +55,7 @@ class HistorySample(msgspec.Struct, frozen=True):
     next_due_ms: Annotated[int, msgspec.Meta(ge=1)]
     total: Resources
     #: Savings end at this long a time of the flow.
-    saturation_period_s: Annotated[float, msgspec.Meta(gt=0)]
+    saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
     pools: dict[PoolName, PoolSample]
     #: False: only pools whose guarantees were just changed; nothing is said of the others.
     complete: bool = True
@@ -87,9 +87,9 @@ class GetHistory(msgspec.Struct, frozen=True):
 class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A figure over a stretch of time."""
 
-    mean: float
-    least: float
-    most: float
+    mean: Finite
+    least: Finite
+    most: Finite
 
     def joined(self, samples: int, later: Spread, later_samples: int) -> Spread:
         """Joins two stretches into one."""
@@ -100,18 +100,18 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Savings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Savings over a stretch of time: what there was at its end, and how little and how much in between."""
 
-    last: float
-    least: float
-    most: float
+    last: Finite
+    least: Finite
+    most: Finite
 
 
 class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pool's integral guarantee over a stretch of time, as amounts. All but the extremes are as they were last."""
 
-    flow: float
-    burst: float
+    flow: Finite
+    burst: Finite
     #: The most that can be saved: amount times seconds.
-    capacity: float
+    capacity: Finite
     #: What was saved: amount times seconds; None while nobody has said.
     volume: Savings | None = None
 

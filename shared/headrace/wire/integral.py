@@ -5,6 +5,7 @@ integral applies each version once and confirms only what is saved, so repeating
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -20,7 +21,7 @@ PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Hundredths of a core-second: 17 million cores for 85 years. The other parts of a volume are floats and know no such bound.
 LARGEST_CPU_VOLUME: Final = 2**62
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 
 
 class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):

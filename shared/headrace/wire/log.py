@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.resources import Finite
 from headrace.wire.heartbeat import JobEnd, JobSlot
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
@@ -118,7 +119,7 @@ class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
 
     operation: OperationId
     pool: PoolName
-    weight: float
+    weight: Finite
     ephemeral_pool: bool
     at_ms: Counter
     #: What is said for single trees from now on; null: nothing new.

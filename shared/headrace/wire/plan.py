@@ -9,7 +9,7 @@ import enum
 
 import msgspec
 
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO, Finite, Resources
 from headrace.tree_file.problems import FileProblem
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
 from headrace.wire.version import Counter
@@ -82,7 +82,7 @@ class PlanElement(msgspec.Struct, frozen=True):
     demand: Resources = ZERO
     scaled: list[Scaled] = []
     #: Savings that it was computed with: share of the cluster times seconds; None without integral guarantees.
-    accumulated_resource_ratio_volume: float | None = None
+    accumulated_resource_ratio_volume: Finite | None = None
     gang: bool = False
 
 

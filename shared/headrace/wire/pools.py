@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.pools.pool_config import PoolConfig
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO, Finite, Resources
 from headrace.wire.integral import Downtime
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Counter, Version
@@ -34,14 +34,14 @@ class ResourceDistribution(msgspec.Struct, frozen=True):
     What is left over is negative where more is promised than there is.
     """
 
-    distributed_resources: dict[str, float]
-    undistributed_resources: dict[str, float]
-    distributed_strong_guarantee_resources: dict[str, float]
-    distributed_resource_flow: dict[str, float]
-    distributed_burst_guarantee_resources: dict[str, float]
+    distributed_resources: dict[str, Finite]
+    undistributed_resources: dict[str, Finite]
+    distributed_strong_guarantee_resources: dict[str, Finite]
+    distributed_resource_flow: dict[str, Finite]
+    distributed_burst_guarantee_resources: dict[str, Finite]
     #: Flow that could still be promised beside the bursts without taking more room, and the other way round.
-    undistributed_resource_flow: dict[str, float]
-    undistributed_burst_guarantee_resources: dict[str, float]
+    undistributed_resource_flow: dict[str, Finite]
+    undistributed_burst_guarantee_resources: dict[str, Finite]
 
 
 class PoolView(msgspec.Struct, frozen=True):
@@ -60,22 +60,22 @@ class PoolView(msgspec.Struct, frozen=True):
     operation_count: Counter
     running_operation_count: Counter
     #: Resource times seconds, and its ratio form; None for a pool without integral guarantees.
-    accumulated_resource_volume: dict[str, float] | None = None
-    accumulated_resource_ratio_volume: float | None = None
+    accumulated_resource_volume: dict[str, Finite] | None = None
+    accumulated_resource_ratio_volume: Finite | None = None
     #: The most that it can save, resource times seconds; and how long its savings last at full burst, where that is an end.
-    integral_pool_capacity: dict[str, float] | None = None
-    estimated_burst_usage_duration_seconds: float | None = None
+    integral_pool_capacity: dict[str, Finite] | None = None
+    estimated_burst_usage_duration_seconds: Finite | None = None
     #: The same as one number, share times seconds.
-    integral_pool_capacity_ratio: float | None = None
+    integral_pool_capacity_ratio: Finite | None = None
     #: What flows in, and the most that may be drawn at once, as the largest share of any resource; and what that is of each resource, cpu
     #: in cores. None for a pool without integral guarantees.
-    specified_resource_flow_ratio: float | None = None
-    specified_burst_ratio: float | None = None
-    specified_resource_flow: dict[str, float] | None = None
-    specified_burst_guarantee_resources: dict[str, float] | None = None
+    specified_resource_flow_ratio: Finite | None = None
+    specified_burst_ratio: Finite | None = None
+    specified_resource_flow: dict[str, Finite] | None = None
+    specified_burst_guarantee_resources: dict[str, Finite] | None = None
     #: Of the pool and all below it.
-    total_resource_flow_ratio: float = 0.0
-    total_burst_ratio: float = 0.0
+    total_resource_flow_ratio: Finite = 0.0
+    total_burst_ratio: Finite = 0.0
     #: Of the root: how much of the tree is promised.
     resource_distribution_info: ResourceDistribution | None = None
     #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName
-from headrace.resources import ZERO_SHARE, Share
+from headrace.resources import ZERO_SHARE, Finite, Share
 from headrace.wire.version import Counter
 
 #: Of one record, whatever it says.
@@ -86,7 +86,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     #: Group of the allocation: 0 non-preemptible, 1 aggressively preemptible, 2 preemptible.
     group: Annotated[int, msgspec.Meta(ge=0, le=2)] = 2
     #: The satisfaction above which an allocation is of that group.
-    threshold: float = 0.0
+    threshold: Finite = 0.0
     #: Of the operation that loses the place: what it is owed, and what it uses before and after.
     fair_share: Share = ZERO_SHARE
     share_before: Share = ZERO_SHARE

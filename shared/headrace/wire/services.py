@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.resources import Finite
 from headrace.wire.version import Counter, Term
 
 
@@ -26,7 +27,7 @@ class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Since the process began.
     age_ms: Counter
     #: The length of one turn of its loop, in which everything else waits.
-    lag_ms: float
+    lag_ms: Finite
     pid: Counter
     #: Entries of the log that it has not taken yet; null for a service that follows no log, or while the log cannot be read.
     entries_behind: Counter | None = None

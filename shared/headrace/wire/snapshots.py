@@ -15,7 +15,7 @@ from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.resources import ZERO, ZERO_SHARE, Finite, Resources, Share
 from headrace.wire.integral import Downtime
 from headrace.wire.version import NEVER, Counter, Version
 
@@ -127,11 +127,11 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     strong_guarantee_share: Share = ZERO_SHARE
     promised_fair_share: Share = ZERO_SHARE
     estimated_guarantee_share: Share = ZERO_SHARE
-    weight: float = 1.0
+    weight: Finite = 1.0
     dominant_resource: str = "cpu"
     #: Usage over fair share; 1e9 stands for infinite.
-    satisfaction_ratio: float = 1e9
-    local_satisfaction_ratio: float = 1e9
+    satisfaction_ratio: Finite = 1e9
+    local_satisfaction_ratio: Finite = 1e9
     scheduling_status: SchedulingStatus = SchedulingStatus.NORMAL
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
     below_fair_share_since_ms: Counter | None = None
@@ -139,7 +139,7 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     schedulable: bool = True
     #: True for an operation whose fair share covers its whole demand.
     owed_everything: bool = False
-    accumulated_ratio_volume: float = 0.0
+    accumulated_ratio_volume: Finite = 0.0
     ephemeral: bool = False
     #: Place among the operations of a fifo pool, and the one in force where the pool put it elsewhere; None outside of fifo pools.
     fifo_index: Counter | None = None
@@ -147,10 +147,10 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Integral share that was granted, of which the fair share may use less.
     proposed_integral_share: Share = ZERO_SHARE
     #: Integral guarantees as one number, the largest share of any resource: as configured, and with all pools below.
-    specified_resource_flow_ratio: float = 0.0
-    specified_burst_ratio: float = 0.0
-    total_resource_flow_ratio: float = 0.0
-    total_burst_ratio: float = 0.0
+    specified_resource_flow_ratio: Finite = 0.0
+    specified_burst_ratio: Finite = 0.0
+    total_resource_flow_ratio: Finite = 0.0
+    total_burst_ratio: Finite = 0.0
     #: Of a pool: the most that it may use, as configured, also where that is more than the cluster has.
     limits: PartialResources = NOTHING
     #: Of an operation.
