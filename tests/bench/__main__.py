@@ -1,6 +1,6 @@
 """Measures and prints a table: `python -m tests.bench`.
 
-ONLY=name measures one figure; BENCH_JSON=FILE writes all figures there as well. The exit status is 0 whatever the figures are: a
+ONLY=name,name measures some figures; BENCH_JSON=FILE writes all figures there as well. The exit status is 0 whatever the figures are: a
 busy machine is no error.
 """
 
@@ -25,6 +25,7 @@ import tests.bench.integral
 import tests.bench.leader_loss
 import tests.bench.recovery
 import tests.bench.starvation
+import tests.bench.walk
 import tests.bench.whole_stack  # noqa: F401
 from headrace.runtime.service import COLLECTOR_THRESHOLDS
 from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, write_figures
@@ -33,17 +34,18 @@ from tests.bench.registry import REGISTRY, Figure, head_of_table, row_of_table, 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
-        description="Measures and prints a table. ONLY=name measures one figure, BENCH_JSON=FILE writes all there too.",
+        description="Measures and prints a table. ONLY=name,name measures some, BENCH_JSON=FILE writes all there too.",
         epilog=f"figures: {', '.join(REGISTRY.figures)}",
     )
     parser.parse_args()
-    only = os.environ.get("ONLY")
-    if only and only not in REGISTRY.figures:
-        print(f"there is no figure {only}; there are: {', '.join(REGISTRY.figures)}", file=sys.stderr)
-        return 2
+    only = [name for name in os.environ.get("ONLY", "").split(",") if name]
+    for name in only:
+        if name not in REGISTRY.figures:
+            print(f"there is no figure {name}; there are: {', '.join(REGISTRY.figures)}", file=sys.stderr)
+            return 2
     # As in every service: else the collector would look at millions of objects in the midst of what is measured.
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    chosen = [figure for name, figure in REGISTRY.figures.items() if only in (None, "", name)]
+    chosen = [figure for name, figure in REGISTRY.figures.items() if not only or name in only]
     width = max(len(figure.name) for figure in chosen)
     print(head_of_table(width))
     figures: dict[str, Figure] = {}

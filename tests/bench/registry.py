@@ -33,10 +33,15 @@ class Figure(msgspec.Struct, frozen=True):
     max: float
     unit: str
     runs: int
+    #: What this machine does at best, with nothing of ours in between, and the median over it. None if no floor is measured.
+    floor: float | None = None
+    ratio: float | None = None
 
     @staticmethod
-    def of(values: list[float], unit: str) -> Figure:
-        return Figure(statistics.median(values), min(values), max(values), unit, len(values))
+    def of(values: list[float], unit: str, floor: float | None = None) -> Figure:
+        median = statistics.median(values)
+        ratio = median / floor if floor else None
+        return Figure(median, min(values), max(values), unit, len(values), floor, ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,16 @@ REGISTRY: Final = Registry()
 
 def head_of_table(width: int) -> str:
     """The names of the columns, that of figures so wide."""
-    return f"{'figure':{width}}  {'median':>9} {'smallest':>9} {'largest':>9} {'goal':>9}  unit"
+    return (
+        f"{'figure':{width}}  {'median':>9} {'smallest':>9} {'largest':>9} {'goal':>9} {'floor':>9} {'ratio':>9}  unit"
+    )
 
 
 def row_of_table(each: Measured, got: Figure, width: int) -> str:
     """A figure beside its goal."""
     goal = f"{'>' if each.more_is_better else ''}{each.goal:.4g}"
-    row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {goal:>9}"
+    beside = "".join(f" {value:9.4g}" if value is not None else " " * 10 for value in (got.floor, got.ratio))
+    row = f"{got.median:9.4g} {got.min:9.4g} {got.max:9.4g} {goal:>9}{beside}"
     return f"{each.name:{width}}  {row}  {got.unit}: {each.what}"
 
 
