@@ -45,6 +45,8 @@ MOST_UNRECORDED_ENDS: Final = 5_000
 _LEASE_MARGIN_MS: Final = 10_000
 #: The runner reads no larger figure.
 _LATEST_NS: Final = 2**62
+#: An allocation with more jobs ahead than this is in no hurry to get further ones.
+_MANY_AHEAD: Final = 8
 #: Enrolled, and the allocator does not know it yet: not asked again before this.
 _ENROL_AGAIN_MS: Final = 1_000
 _TROUBLE_CHARACTERS: Final = 2_000
@@ -163,7 +165,8 @@ class AgentEngine:
                 effects = self._on_host_fault(message.end.reason, moment) if message.is_host_fault else []
                 effects += self._jobs.on_ended(message.end, moment)
                 if len(self.held.ends) > before:
-                    self.pulse.want(HeartbeatReason.JOB_ENDED)
+                    may_wait = self.held.unstarted_behind(message.end) > _MANY_AHEAD
+                    self.pulse.want(HeartbeatReason.JOB_ENDED, may_wait=may_wait)
             case Picture():
                 effects = self._on_picture(message, moment)
             case _:

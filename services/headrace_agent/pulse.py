@@ -10,8 +10,10 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-#: Between two heartbeats at least, so that jobs which end one right after the other are told together.
+#: Between two heartbeats at least, so that jobs which end one right after the other are told together. A nudge ends it.
 _GAP_NS: Final = 10 * NS_PER_MS
+#: Between two heartbeats where all that calls for one may wait.
+_TOGETHER_NS: Final = 50 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
@@ -36,6 +38,8 @@ class Pulse:
         self._in_flight_ns: int | None = None
         self._sent_ns = 0
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
+        #: True if all that calls for a heartbeat may wait for more of its kind.
+        self._may_wait = False
         #: Not before this, whatever calls for it.
         self._floor_ns = 0
         self._due_ns = 0
@@ -54,14 +58,18 @@ class Pulse:
     def open(self) -> None:
         self._open = True
 
-    def want(self, reason: HeartbeatReason) -> None:
-        """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds."""
+    def want(self, reason: HeartbeatReason, *, may_wait: bool = False) -> None:
+        """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds.
+
+        What may wait goes with what follows within a twentieth of a second.
+        """
+        self._may_wait = may_wait and (self._wanted is None or self._may_wait)
         if self._wanted is None or reason is HeartbeatReason.STOPPING:
             self._wanted = reason
 
     def end_pause(self, now_ns: int) -> None:
         """Somebody spoke to us: there is no reason to wait longer for an allocator."""
-        self._floor_ns = min(self._floor_ns, max(now_ns, self._sent_ns + _GAP_NS))
+        self._floor_ns = min(self._floor_ns, now_ns)
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
         """Returns the reason to send a heartbeat now, or None if it is not the time.
@@ -72,7 +80,7 @@ class Pulse:
         if next_ns is None or now_ns < next_ns:
             return None
         reason = self._wanted or HeartbeatReason.PERIOD
-        self._wanted = None
+        self._wanted, self._may_wait = None, False
         self.seq += 1
         self._in_flight_ns = self._sent_ns = now_ns
         return reason
@@ -103,7 +111,10 @@ class Pulse:
         """The time at which `take` will give one, or None while one is in flight."""
         if not self._open or self._in_flight_ns is not None:
             return None
-        return self._floor_ns if self._wanted is not None else max(self._due_ns, self._floor_ns)
+        due_ns = max(self._due_ns, self._floor_ns)
+        if self._wanted is None:
+            return due_ns
+        return min(due_ns, max(self._floor_ns, self._sent_ns + _TOGETHER_NS)) if self._may_wait else self._floor_ns
 
     def figures(self) -> list[Figure]:
         """Heartbeats sent, and how they fared."""

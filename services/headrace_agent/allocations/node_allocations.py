@@ -18,6 +18,7 @@ from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
     AllocationState,
+    JobEnd,
     JobKey,
     JobSlot,
     JobSpec,
@@ -109,6 +110,11 @@ class NodeAllocations:
         allocation.jobs_ended += 1
         if started is not None:
             allocation.jobs_ended_ms += max(0, moment.steady_ns - started.started_boottime_ns) // NS_PER_MS
+
+    def unstarted_behind(self, end: JobEnd) -> int:
+        """Counts the jobs that follow in the allocation of one that ended, 0 if that starts no more."""
+        allocation = self.by_id.get(end.allocation)
+        return len(allocation.unstarted) if allocation is not None and allocation.state is _S.RUNNING else 0
 
     def forget(self, allocation_id: AllocationId) -> bool:
         """Drops an ended allocation. Returns False if it is not ended or not known."""

@@ -10,7 +10,7 @@ from headrace.ids import NodeName
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
-from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, HeartbeatReason, JobResult, Nudge
+from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, Forget, HeartbeatReason, JobResult, Nudge
 from headrace_agent.effects import Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS
 from headrace_agent.host_faults import HostFaults
@@ -101,6 +101,34 @@ def test_a_nudge_brings_a_heartbeat_at_once() -> None:
     desk.do(desk.engine.on_nudge(Nudge(NODE, 1), desk.now()))
 
     assert desk.beat.reason == HeartbeatReason.NUDGED
+
+
+def test_a_nudge_right_after_a_heartbeat_brings_the_next_one_all_the_same() -> None:
+    desk = Desk()
+    desk.answer(next_ms=60_000)
+    before = len(desk.beats)
+
+    desk.do(desk.engine.on_nudge(Nudge(NODE, 1), desk.now()))
+
+    assert len(desk.beats) == before + 1
+
+
+def test_ends_of_an_allocation_with_many_jobs_ahead_are_told_together_and_its_last_ones_soon() -> None:
+    desk = Desk()
+    desk.turn(start("a", range(30)))
+    desk.answer(next_ms=60_000)
+    ended_before_beat: list[int] = []
+    for index in range(30):
+        desk.ended(end_of(job(index)))
+        desk.advance(5)
+        if desk.engine.pulse.in_flight:
+            ended_before_beat.append(index + 1)
+            desk.answer(forget=Forget([end.key for end in desk.beat.ends]), next_ms=60_000)
+    desk.advance(10)
+
+    # One each 50 ms, then one each 10 ms, as eight jobs or fewer are left.
+    assert ended_before_beat == [10, 20, 22, 24, 26, 28, 30]
+    assert [job(29)] == [end.key for end in desk.beat.ends][-1:]
 
 
 def test_nudges_of_a_lower_term_or_for_others_are_void() -> None:

@@ -539,7 +539,7 @@ def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_bef
     assert engine.seconds_until_update(desk.now) == 0
 
 
-def test_an_update_is_made_on_the_loop_where_one_of_as_much_was_brief_and_nothing_is_made_afresh() -> None:
+def test_an_update_is_made_on_the_loop_where_one_of_hardly_less_was_brief_and_nothing_is_made_afresh() -> None:
     desk = Desk(("a", ROOT_POOL))
 
     def is_brief(operations: int, *, cost_ms: int, after_ms: int = 200) -> bool:
@@ -555,9 +555,11 @@ def test_an_update_is_made_on_the_loop_where_one_of_as_much_was_brief_and_nothin
     # The first and the last of these are made afresh.
     assert not is_brief(3, cost_ms=0)
     assert is_brief(2, cost_ms=0)
-    assert not is_brief(3, cost_ms=0)
-    assert is_brief(3, cost_ms=1)
-    assert not is_brief(3, cost_ms=0)
+    assert is_brief(18, cost_ms=0)
+    assert not is_brief(35, cost_ms=0)
+    assert is_brief(35, cost_ms=4)
+    assert not is_brief(35, cost_ms=0)
+    assert is_brief(35, cost_ms=3)
     assert is_brief(3, cost_ms=0)
     assert not is_brief(3, cost_ms=0, after_ms=60_000)
 
