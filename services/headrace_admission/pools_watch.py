@@ -9,6 +9,7 @@ import anyio
 import msgspec
 
 from headrace.bus import BusError, Entry, Mirror
+from headrace.errors import BadInput
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
@@ -85,8 +86,7 @@ class PoolsWatch:
                 continue
             try:
                 tree = read_tree(entries[key].value)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self._came[tree.tree] = rules_of(tree)
+            except (msgspec.DecodeError, UnicodeDecodeError, BadInput) as error:
                 self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
-                continue
-            self._came[tree.tree] = rules_of(tree)
         self._changed.set()

@@ -15,9 +15,11 @@ from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.yarn.division import divided
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
+from tests.conformance import yarn_files, yarn_placement
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
-from tests.conformance.yarn_files import KEYS, allocation_file
+from tests.conformance.yarn_files import allocation_file
+from tests.conformance.yarn_placement import placement
 
 __all__ = ["KINDS", "SUITE", "run"]
 
@@ -139,7 +141,8 @@ KINDS: Final[dict[str, tuple[Callable[[dict[str, Any]], list[Comparison]], set[s
         _fair_share_tree,
         {"queues", "cluster", "defaults", "instantaneous", "steady", "tolerance"},
     ),
-    "allocation_file": (allocation_file, KEYS),
+    "allocation_file": (allocation_file, yarn_files.KEYS),
+    "placement": (placement, yarn_placement.KEYS),
     "resource_value": (_resource_value, {"text", "cluster", "missing", "value", "error"}),
 }
 

@@ -51,8 +51,7 @@ def pool_limit(
 
     A pool that would be made is empty and not asked, nor are pools in `skipped`.
     """
-    first = target.made.parent if target.made is not None else target.pool
-    for pool in book.upwards(first):
+    for pool in book.upwards(target.nearest_existing):
         if pool in skipped:
             continue
         counts = book.counts(pool)
@@ -79,7 +78,7 @@ def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> Limit
 
 def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: str) -> LimitBroken | None:
     """The limit on ephemeral pools of one user, if a new one would break it. Pools of a hub do not count."""
-    if target.made is None or target.made.of_hub:
+    if not target.made or target.made[0].of_hub:
         return None
     mine = book.ephemeral.of_user.get(user, set())
     limit = book.rules.max_ephemeral_pools_per_user
@@ -89,7 +88,7 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
         "max_ephemeral_pools_per_user",
         limit,
         len(mine),
-        pool=target.pool,
+        pool=target.made[0].name,
         tree=tree,
         user=user,
         holders=nsmallest(3, mine),
@@ -105,11 +104,12 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:
         return crowded
-    if target.made is not None and (closed := new_pool_limit(tree, book, target.made)) is not None:
-        return closed
+    for made in target.made:
+        if (closed := new_pool_limit(tree, book, made)) is not None:
+            return closed
     runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
     shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
-    lightweight = target.made is None and book.is_lightweight(target.pool, member.vanilla)
+    lightweight = not target.made and book.is_lightweight(target.pool, member.vanilla)
     return pool_limit(tree, book, target, running=not lightweight, skipped=shared)
 
 
@@ -139,4 +139,4 @@ def unfit_pool(
 
 
 def _is_fifo(book: TreeBook, target: Target) -> bool:
-    return target.made.mode == "fifo" if target.made is not None else book.is_fifo(target.pool)
+    return target.made[-1].mode == "fifo" if target.made else book.is_fifo(target.pool)

@@ -55,8 +55,8 @@ def move(transaction: Transaction, operation: Operation, targets: dict[TreeName,
     books = transaction.state.books
     chains = {tree: list(books[tree].upwards(operation.placements[tree].pool)) for tree in targets}
     for tree, target in targets.items():
-        if target.made is not None:
-            transaction.record(EphemeralPoolSet(tree, target.made))
+        for made in target.made:
+            transaction.record(EphemeralPoolSet(tree, made))
         place(transaction, operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket()))
     for tree, chain in chains.items():
         if not books[tree].rules.promote_only_on_scan:

@@ -14,10 +14,9 @@ from headrace_admission.state.tree_book import TreeBook
 
 def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
     """The refusal for a person who may not run operations in a pool: the right `use`."""
-    pool = target.made.parent if target.made is not None else target.pool
     if book.rules.configured is None:
         return None
-    return _lacking(book, person, Right.USE, pool, f"run operations in pool {target.pool}")
+    return _lacking(book, person, Right.USE, target.nearest_existing, f"run operations in pool {target.pool}")
 
 
 def no_change(state: State, operation: Operation, user: str) -> NotAllowed | None:

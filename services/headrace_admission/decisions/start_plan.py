@@ -8,13 +8,16 @@ import msgspec
 
 from headrace.ids import PoolName, TreeName
 from headrace.near import hint, near
+from headrace.pools.placement_rules import RuleName
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
 from headrace_admission.decisions.limits import ephemeral_pool_limit, global_limit, pool_limit, unfit_pool, user_limit
+from headrace_admission.decisions.pool_by_rules import Asking, Rejected, pool_by_rules
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.state.rules import OPERATION_TYPES
 from headrace_admission.state.state import State
+from headrace_admission.state.tree_book import TreeBook
 
 _NOTHING_SAID = PerTree()
 
@@ -50,14 +53,42 @@ def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refu
     for tree in (*regular, *tentative):
         book = state.books[tree]
         said = spec.scheduling_options_per_pool_tree.get(tree, _NOTHING_SAID)
-        asked = said.pool or spec.pool or PoolName(user)
-        target = targets[tree] = target_pool(book, asked, user)
         must_exist = only_known and tree in regular
-        refusal = unfit_pool(book, asked, target, gang=spec.is_gang, specified_pools_only=must_exist)
-        refusal = refusal or no_use(book, person, target)
+        target = _target(tree, book, said.pool or spec.pool, user, spec, must_exist=must_exist)
+        if not isinstance(target, Target):
+            return target
+        refusal = no_use(book, person, target)
         if refusal is not None:
             return refusal
+        targets[tree] = target
     return _within_limits(state, spec, user, targets)
+
+
+def _target(
+    tree: TreeName, book: TreeBook, asked: PoolName, user: str, spec: OperationSpec, *, must_exist: bool
+) -> Target | Refusal:
+    """The pool by the tree's placement rules. With `must_exist` the pool that is asked for exists, whatever they say."""
+    if must_exist and asked and not book.exists(asked):
+        return NotFound("pool", asked, near=near(asked, book.rules.pools))
+    chosen = pool_by_rules(book.rules.placement_rules, Asking(asked, user), book.rules.pools)
+    if isinstance(chosen, Rejected):
+        return _rejection(tree, book, asked, chosen)
+    target = target_pool(book, chosen.pool, user, of_user=chosen.of_user)
+    refusal = unfit_pool(book, chosen.pool, target, gang=spec.is_gang, specified_pools_only=must_exist)
+    is_asked_for = chosen.rule.name is RuleName.SPECIFIED and not chosen.rule.nested_user
+    return refusal or (target if is_asked_for else msgspec.structs.replace(target, rule=chosen.rule.text()))
+
+
+def _rejection(tree: TreeName, book: TreeBook, asked: PoolName, rejected: Rejected) -> BadRequest | NotFound:
+    rules = book.rules.placement_rules
+    may_ask = any(rule.name is RuleName.SPECIFIED for rule in rules)
+    if asked and may_ask and not book.exists(asked) and not rejected.lacks_groups:
+        return NotFound("pool", asked, near=near(asked, book.rules.pools))
+    listed = f"its placement rules are {', '.join(rule.text() for rule in rules)}"
+    if rejected.lacks_groups and rejected.rule is not None:
+        why = f"`{rejected.rule.text()}` asks for groups of the user, which nobody tells here"
+        return BadRequest("pool", asked or "none", f"a pool that tree {tree} uses before that: {why}; {listed}")
+    return BadRequest("pool", asked or "none", f"a pool to which a rule of tree {tree} leads; {listed}")
 
 
 def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:

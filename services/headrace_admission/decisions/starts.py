@@ -72,11 +72,11 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
     spec, state = request.spec, transaction.state
     placements = []
     for tree, target in plan.targets.items():
-        if target.made is not None:
-            transaction.record(EphemeralPoolSet(tree, target.made))
+        for made in target.made:
+            transaction.record(EphemeralPoolSet(tree, made))
         book = state.books[tree]
         blocked_by = blocking_pool(book, target.pool, vanilla=spec.type == VANILLA)
-        placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by))
+        placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by, rule=target.rule))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
     # Several trees have a part of the jobs each, which they draw themselves.
@@ -108,6 +108,7 @@ def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
         near=near(pool, book.rules.pools) if made is not None and not made.of_hub else [],
         warnings=_warnings(state, operation),
         parent=made.parent if made is not None else PoolName(""),
+        rule=operation.placements[operation.spec.tree].rule,
         **more,
     )
 

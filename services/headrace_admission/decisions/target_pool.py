@@ -19,8 +19,15 @@ class Target(msgspec.Struct, frozen=True):
     """The pool an operation comes into: a known one, or one that would be made for it."""
 
     pool: PoolName
-    #: The ephemeral pool to make; None: the pool exists.
-    made: EphemeralPool | None = None
+    #: The ephemeral pools to make, the pool itself last; empty: it exists.
+    made: tuple[EphemeralPool, ...] = ()
+    #: The placement rule that chose it; empty where the person did.
+    rule: str = ""
+
+    @property
+    def nearest_existing(self) -> PoolName:
+        """The pool, or else the one that exists above it."""
+        return self.made[0].parent if self.made else self.pool
 
 
 def is_name_for_users(name: str) -> bool:
@@ -28,17 +35,22 @@ def is_name_for_users(name: str) -> bool:
     return _NAME.match(name) is not None
 
 
-def target_pool(book: TreeBook, asked: PoolName, user: str) -> Target:
-    """The pool for an operation of `user` that asks for `asked`: in a hub it is the user's own, `hub$user`."""
-    if not book.exists(asked):
+def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = False) -> Target:
+    """The pool for an operation of `user` that asks for `asked`. In a hub, or with `of_user`, it is the user's own, `asked$user`."""
+    if book.exists(asked):
+        made: tuple[EphemeralPool, ...] = ()
+        own, is_fifo = of_user or book.rules_of(asked).create_ephemeral_subpools, book.is_fifo(asked)
+    else:
         parent = default_parent(book, asked, user)
-        return Target(asked, with_parent_settings(book, EphemeralPool(asked, parent, user)))
-    if not book.rules_of(asked).create_ephemeral_subpools:
-        return Target(asked)
+        made = (with_parent_settings(book, EphemeralPool(asked, parent, user)),)
+        own, is_fifo = of_user, made[0].mode == "fifo"
+    # No pool lives below a fifo one.
+    if not own or is_fifo:
+        return Target(asked, made)
     name = PoolName(f"{asked}${user}")
     if book.exists(name):
         return Target(name)
-    return Target(name, with_parent_settings(book, EphemeralPool(name, asked, of_hub=True)))
+    return Target(name, (*made, with_parent_settings(book, EphemeralPool(name, asked, of_hub=True))))
 
 
 def default_parent(book: TreeBook, pool: PoolName, user: str = "") -> PoolName:

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, person_of
+from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, TreeOptions, person_of
+from headrace.pools.placement_rules import PlacementRule, parse_rule
 
 VANILLA: Final = "vanilla"
 #: Labels that an operation may carry.
@@ -80,6 +81,8 @@ class TreeRules(msgspec.Struct, frozen=True):
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
+    #: They choose the pool of an operation. The first that does not pass on decides.
+    placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
     #: By user, the pool below which ephemeral pools of theirs are made.
     user_to_default_pool: dict[str, PoolName] = {}
@@ -93,7 +96,7 @@ class TreeRules(msgspec.Struct, frozen=True):
 
 
 def rules_of(tree: Tree) -> TreeRules:
-    """Reads the rules from a tree's options and its pools, presets included."""
+    """Reads the rules from a tree's options and its pools, presets included. Raises `BadInput`."""
     index, options = PoolTree(tree), tree.options
     types = options.non_tentative_operation_types
     by_user = options.user_to_default_pool if options.use_user_default_parent_pool_map else {}
@@ -103,6 +106,7 @@ def rules_of(tree: Tree) -> TreeRules:
         max_running_operation_count=options.max_running_operation_count,
         max_operation_count_per_pool=options.max_operation_count_per_pool,
         max_running_operation_count_per_pool=options.max_running_operation_count_per_pool,
+        placement_rules=tuple(parse_rule(text, "placement_rules") for text in options.placement_rules),
         default_parent_pool=PoolName(options.default_parent_pool),
         user_to_default_pool={user: PoolName(pool) for user, pool in by_user.items()},
         max_ephemeral_pools_per_user=options.max_ephemeral_pools_per_user,

@@ -285,7 +285,9 @@ class State:
         book = self._book(placement.tree)
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
-        operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index)
+        # A new slot in the same pool, as after a wait, says nothing of the rule.
+        rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
+        operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
         if placement.tree == operation.spec.tree and placement.pool != operation.spec.pool:
             self._show_in(operation, placement)
 

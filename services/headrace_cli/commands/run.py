@@ -18,6 +18,7 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_name
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
+from headrace.pools.placement_rules import RuleName
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
@@ -157,7 +158,8 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your name unless given.
+        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your name unless given, if the
+        placement rules of the tree (`headrace tree get`) say no other.
     title
         Words by which you know it again.
     existing_pool
@@ -186,8 +188,7 @@ def run(
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client, screen: Screen) -> OperationSpec:
     """The spec with what only the client knows, after the files were sent."""
     files = await send_files(screen, client, packed) if packed is not None else None
-    pool = spec.pool or PoolName(client.user)
-    return msgspec.structs.replace(spec, tree=client.trees.own, pool=pool, files=files)
+    return msgspec.structs.replace(spec, tree=client.trees.own, files=files)
 
 
 def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
@@ -263,8 +264,12 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
         screen.say(f"pending: {place}, it is number {each.place} of {each.waiting} that wait")
+    if answer.rule and (named or answer.rule != RuleName.USER):
+        screen.say(
+            f"it runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree", style="yellow"
+        )
     # A hub makes its pools itself: that is no typing error.
-    if answer.ephemeral_pool and named and "$" not in answer.pool:
+    elif answer.ephemeral_pool and named and "$" not in answer.pool:
         near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
         screen.say(
             f"nobody made a pool {answer.pool!r}: this one is ephemeral, it lives as long as its operations{near}",

@@ -42,6 +42,11 @@ def explanation(
     """Tells its state in a sentence, then the reasons in each tree, then the levels if a slot is missing."""
     view = told.view
     parts: list[Table | Text | str] = [Text(sentence(told)), *(Text(words, style="yellow") for words in told.pauses)]
+    parts += [
+        Text(f"pool {each.pool} of tree {each.tree} was chosen by the placement rule `{each.rule}`")
+        for each in view.placements
+        if each.rule
+    ]
     if view.state in FINAL_STATES:
         ago = format_duration(max(0, now_ms - view.ended_at_ms))
         done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"

@@ -83,7 +83,8 @@ def operation_facts(
         for placement in view.placements:
             facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
     else:
-        facts.add_row("pool", spec.pool + (" (ephemeral)" if view.ephemeral_pool else ""))
+        rule = next((f", by the placement rule `{each.rule}`" for each in view.placements if each.rule), "")
+        facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
         facts.add_row("left out", "without room for it, or removed: " + ", ".join(view.erased_trees))
     if view.waiting:
@@ -112,6 +113,7 @@ def operation_facts(
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
     words = [f"pool {placement.pool}"]
+    words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
     if placement.blocked_by is not None:
         words.append(f"waits at {pool_words(placement.blocked_by)}")
     elif places is not None:

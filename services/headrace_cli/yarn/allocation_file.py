@@ -63,6 +63,8 @@ class Queue:
     path: str
     line: int
     is_parent: bool = False
+    #: False for the one that YARN makes where the file has none.
+    is_declared: bool = True
     values: dict[str, Said] = field(default_factory=dict)
     children: dict[str, Queue] = field(default_factory=dict)
 
@@ -229,7 +231,7 @@ class _Reading:
             else:
                 self._value(each, "", _OF_ALL, file.values)
         # YARN makes it where the file has none.
-        file.root.children.setdefault("default", Queue("root.default", file.root.line))
+        file.root.children.setdefault("default", Queue("root.default", file.root.line, is_declared=False))
         return file
 
     def _queue(self, element: Element, above: Queue) -> None:

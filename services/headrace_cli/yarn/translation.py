@@ -59,21 +59,29 @@ def imported(
     file: AllocationFile, site: YarnSite | None, total: Resources, problems: Problems, warnings: Warnings
 ) -> Imported:
     """Translates a file for a tree that has `total`. Raises `UnusableFile`."""
-    found = _Translation(file, site, total, placement(file, site, problems, warnings), warnings).translate()
+    names = _pool_names(list(file.root.all()), warnings)
+    placed = placement(file, site, names, problems, warnings)
+    found = _Translation(file, site, total, names, placed, warnings).translate()
     problems.refuse()
     return found
 
 
 class _Translation:
     def __init__(
-        self, file: AllocationFile, site: YarnSite | None, total: Resources, placed: Placement, warnings: Warnings
+        self,
+        file: AllocationFile,
+        site: YarnSite | None,
+        total: Resources,
+        names: dict[str, str],
+        placed: Placement,
+        warnings: Warnings,
     ) -> None:
         self._file = file
         self._site = site
         self._placed = placed
         self._warnings = warnings
         self._queues = list(file.root.all())
-        self._names = self._pool_names()
+        self._names = names
         self._policies: dict[str, str] = {}
         self._judge_policies(file.root, "fair")
         fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
@@ -110,8 +118,9 @@ class _Translation:
             "min_share_preemption_timeout": min_ms if min_ms < NEVER_MS else None,
             "max_operation_count_per_pool": _MANY,
             "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
-            "default_parent_pool": self._names[self._placed.default_parent],
             # Written in any case: what an earlier file said would stay.
+            "placement_rules": self._placed.rules,
+            "default_parent_pool": ROOT_POOL,
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
@@ -267,7 +276,7 @@ class _Translation:
                 code, words = _DROPPED[key]
                 self._warnings.say(code, said.line, f"{queue.path} {key}", words)
 
-    # --- policies and names -----------------------------------------------------------------------------------------
+    # --- policies ---------------------------------------------------------------------------------------------------
 
     def _judge_policies(self, queue: Queue, above: str) -> None:
         """Finds the policy in force at each queue, and says which ones YARN would not take or share otherwise."""
@@ -295,20 +304,21 @@ class _Translation:
     def _above(self, queue: Queue) -> str:
         return queue.path.rpartition(".")[0]
 
-    def _pool_names(self) -> dict[str, str]:
-        """The name of each queue's pool: its own where the whole file has it once, else with those above it in front."""
-        counts = Counter(queue.name for queue in self._queues)
-        names: dict[str, str] = {ROOT: ROOT_POOL}
-        taken = set(counts)
-        for queue in self._queues[1:]:
-            parts = queue.path.split(".")[1:]
-            name = queue.name
-            if counts[name] > 1 and len(parts) > 1:
-                longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
-                tries = chain(longer, (f"{longer[-1]}-{number}" for number in count(2)))
-                name = next(each for each in tries if each not in taken)
-                words = f"another queue is named {queue.name}, and a name stands once in a tree: the pool is {name}"
-                self._warnings.say("W26", queue.line, queue.path, words)
-            taken.add(name)
-            names[queue.path] = name
-        return names
+
+def _pool_names(queues: list[Queue], warnings: Warnings) -> dict[str, str]:
+    """The name of each queue's pool: its own where the whole file has it once, else with those above it in front."""
+    counts = Counter(queue.name for queue in queues)
+    names: dict[str, str] = {ROOT: ROOT_POOL}
+    taken = set(counts)
+    for queue in queues[1:]:
+        parts = queue.path.split(".")[1:]
+        name = queue.name
+        if counts[name] > 1 and len(parts) > 1:
+            longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
+            tries = chain(longer, (f"{longer[-1]}-{number}" for number in count(2)))
+            name = next(each for each in tries if each not in taken)
+            words = f"another queue is named {queue.name}, and a name stands once in a tree: the pool is {name}"
+            warnings.say("W26", queue.line, queue.path, words)
+        taken.add(name)
+        names[queue.path] = name
+    return names

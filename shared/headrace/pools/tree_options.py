@@ -167,6 +167,8 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
+    #: Rules as `placement_rules` writes them.
+    placement_rules: tuple[str, ...] = ("specified", "user")
     default_parent_pool: str = ROOT_POOL
     forbid_immediate_operations_in_root: bool = True
     max_ephemeral_pools_per_user: int = 1

@@ -51,7 +51,7 @@ Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The wishes of a person for an operation. What is at its default is not sent."""
 
-    #: Where it runs; empty: the pool that is named as the user.
+    #: Where it is to run; empty: where the placement rules of its tree say.
     pool: PoolName
     argv: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)

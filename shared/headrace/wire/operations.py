@@ -98,6 +98,8 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     waiting: list[WaitingFor] = []
     #: Trees that were left out since they have no room.
     erased_trees: list[TreeName] = []
+    #: The placement rule that chose the pool; empty where the request did.
+    rule: str = ""
 
 
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -5,6 +5,8 @@ Admission decides these and records them. The order of the queues is the order o
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
@@ -22,6 +24,8 @@ class TreePlacement(msgspec.Struct, frozen=True):
     blocked_by: PoolName | None = None
     #: The lowest number that no other operation of its pool had when it came there; null where that is not worked out yet.
     slot_index: Counter | None = None
+    #: The placement rule that chose the pool; empty where the person did.
+    rule: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class EphemeralPool(msgspec.Struct, frozen=True):

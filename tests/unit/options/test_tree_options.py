@@ -434,6 +434,11 @@ def nobodys_pool(options: Options) -> object:
     return ended(options, {"pool": "new"}, {"pool": "newer"})
 
 
+@case("placement_rules", ["specified existing", "default a"])
+def pool_by_rules(options: Options) -> object:
+    return ended(options, {"pool": "new"})
+
+
 case("default_parent_pool", "a")(nobodys_pool)
 case("max_ephemeral_pools_per_user", 2)(nobodys_pool)
 

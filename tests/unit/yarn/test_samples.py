@@ -41,7 +41,7 @@ def test_analytics() -> None:
     assert analysts.ephemeral_subpool_config.max_running_operation_count == 8
     assert analysts.ephemeral_subpool_config.resource_limits.named() == {"cpu": 200_00, "memory": 800_000 * 2**20}
     assert tree.is_hub(PoolName("analysts"))
-    assert tree.options.default_parent_pool == "analysts"
+    assert tree.options.placement_rules == ("specified existing", "nested_user default analysts", "default")
     assert tree.settings(PoolName("prod")).access.use == ()  # nobody is shut out in YARN
     assert tree.mode(PoolName("reports")) == "fifo"
     assert tree.max_running_operation_count(PoolName("billing")) == 20
@@ -56,6 +56,7 @@ def test_etl_legacy() -> None:
     by_memory = {("W06", 3), ("W06", 5), ("W06", 11), ("W06", 12)}
     assert warned == by_memory | {("W05", 4), ("W08", 14), ("W12", 16), ("W16", 10), ("W24", 15)}
     assert tree.options.main_resource == "memory"
+    assert tree.options.placement_rules == ("specified", "user")
     assert tree.settings(PoolName("etl")).strong_guarantee_resources.named() == {"memory": 256_000 * 2**20}
     assert tree.settings(PoolName("scratch")).resource_limits.named() == {"cpu": 0, "memory": 0}
     assert tree.max_running_operation_count(ROOT_POOL) == 50
@@ -71,7 +72,8 @@ def test_tenants() -> None:
 
     # W15: the root lets everybody administer, and groups are not known here.
     lists = {("W15", 9), ("W15", 11), ("W15", 16)}
-    rules = {("W20", 23), ("W20", 24), ("W20", 25)}
+    rules = {("W20", 23), ("W20", 24)}
+    assert tree.options.placement_rules == ("primary_group existing", "secondary_group", "reject")
     assert warned == lists | rules | {
         *(("W02", 13), ("W02", 19), ("W10", 14), ("W11", 17), ("W11", 21), ("W12", 19), ("W16", 6)),
     }

@@ -100,9 +100,9 @@ WARNED = {
         "<queue name='b'><allowPreemptionFrom>true</allowPreemptionFrom></queue></queue>",
         "root.a.b allowPreemptionFrom",
     ),
-    "W20 a default that is no parent": (
+    "W20": (
         "W20",
-        "<queuePlacementPolicy><rule name='specified'/><rule name='default'/></queuePlacementPolicy>",
+        "<queuePlacementPolicy><rule name='specified'/><rule name='primaryGroup'/></queuePlacementPolicy>",
         "queuePlacementPolicy",
     ),
     "W23": ("W23", "<queue name='a'/><queue name='a'><weight>2</weight></queue>", "root.a"),
@@ -179,6 +179,19 @@ REFUSED = {
         "before that one",
     ),
     "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "at its end"),
+    "a rule inside": (
+        inside(
+            "<queuePlacementPolicy><rule name='nestedUserQueue'><rule name='best'/></rule>\n<rule name='reject'/></queuePlacementPolicy>"
+        ),
+        2,
+        "one of",
+    ),
+    "the root as a default": (
+        inside("<queuePlacementPolicy>\n<rule name='default' queue='root'/></queuePlacementPolicy>"),
+        3,
+        "the name of a pool",
+    ),
+    "no rule": (inside("<queuePlacementPolicy/>"), 1, "default or reject at its end"),
     "nothing nested": (
         inside("<queuePlacementPolicy><rule name='nestedUserQueue'/><rule name='reject'/></queuePlacementPolicy>"),
         2,
@@ -276,14 +289,42 @@ def test_what_a_minimum_does_not_name_is_none_of_it() -> None:
     assert tree_of(none).settings(PoolName("a")).strong_guarantee_resources.named() == {}
 
 
-@pytest.mark.parametrize(("kind", "parent"), [("", "last"), (" type='parent'", "hub")])
-def test_queues_of_users_come_below_a_parent_only_and_else_the_next_rule_places(kind: str, parent: str) -> None:
-    nested = "<rule name='nestedUserQueue'><rule name='default' queue='root.hub'/></rule>"
-    rules = f"<queuePlacementPolicy><rule name='specified'/>{nested}<rule name='default' queue='last'/></queuePlacementPolicy>"
+@pytest.mark.parametrize(("kind", "is_hub"), [("", False), (" type='parent'", True)])
+def test_queues_of_users_come_below_a_parent_only(kind: str, is_hub: bool) -> None:
+    nested = "<rule name='nestedUserQueue' create='false'><rule name='default' queue='hub'/></rule>"
+    rules = f"<queuePlacementPolicy>{nested}<rule name='default' queue='root.last'/></queuePlacementPolicy>"
     tree = tree_of(translated(inside(f"<queue name='hub'{kind}/><queue name='last'/>{rules}"))[0])
 
-    assert tree.options.default_parent_pool == parent
-    assert tree.is_hub(PoolName("hub")) == (parent == "hub")
+    assert tree.options.placement_rules == ("nested_user existing default hub", "default last")
+    assert [name for name in tree.pools if tree.is_hub(PoolName(name))] == (["hub"] if is_hub else [])
+
+
+@pytest.mark.parametrize(
+    ("user_queues", "undeclared", "rules"),
+    [
+        (True, True, ("specified", "user")),
+        (False, True, ("specified", "default")),
+        (True, False, ("specified existing", "user existing", "default")),
+        (False, False, ("specified existing", "default")),
+    ],
+)
+def test_without_rules_those_of_the_site_are_in_force(
+    user_queues: bool, undeclared: bool, rules: tuple[str, ...]
+) -> None:
+    found, warnings = translated(inside(""), YarnSite(user_queues=user_queues, undeclared=undeclared))
+
+    assert tree_of(found).options.placement_rules == rules
+    assert "W20" not in {each.code for each in warnings.found}
+
+
+def test_a_rule_names_the_pool_of_its_queue_and_a_parent_of_users_need_not_be_declared() -> None:
+    queues = "<queue name='a'><queue name='x'/></queue><queue name='x'/>"
+    nested = "<rule name='nestedUserQueue'><rule name='default'/></rule>"
+    rules = f"<queuePlacementPolicy>{nested}<rule name='default' queue='a.x'/></queuePlacementPolicy>"
+    tree = tree_of(translated(inside(queues + rules))[0])
+
+    assert tree.options.placement_rules == ("nested_user default", "default a-x")
+    assert tree.is_hub(PoolName("default"))
 
 
 def test_what_holds_far_above_a_queue_is_known_there() -> None:

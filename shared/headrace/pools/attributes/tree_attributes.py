@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.errors import BadInput
@@ -12,6 +13,7 @@ from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
 from headrace.pools.attributes.pool_attributes import ACCESS
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
 from headrace.pools.attributes.tree_allocation_attributes import LIMITS, ORDER, PREEMPTION, STARVATION
+from headrace.pools.placement_rules import misplaced, parse_rule
 from headrace.pools.tree_options import (
     TreeIntegralOptions,
     TreeOptions,
@@ -54,6 +56,28 @@ class _Presets(Kind):
         return self.read(Data().changed(before, path, value, place), place)
 
 
+@dataclass(frozen=True)
+class _PlacementRules(Words):
+    most: int = 100
+    what: str = (
+        "rules of placement such as specified, user existing, nested_user default people, default guests or reject"
+    )
+
+    def read(self, value: object, place: str) -> tuple[str, ...]:
+        rules = [parse_rule(text, f"{place}[{at}]") for at, text in enumerate(super().read(value, place))]
+        if not rules:
+            raise BadInput(place, value, "one rule at least")
+        wrong = misplaced(rules)
+        if wrong:
+            raise Defects(
+                [
+                    BadInput(f"{place}[{each.at}]", rules[each.at].text(), f"{each.expected}: {each.wrong}")
+                    for each in wrong
+                ]
+            )
+        return tuple(rule.text() for rule in rules)
+
+
 _INTEGRAL: Final = Schema(
     TreeIntegralOptions,
     [
@@ -88,6 +112,11 @@ _GENERAL: Final = [
     Attribute("max_operation_count_per_pool", Whole(), "operations in a pool that has no limit of its own"),
     Attribute(
         "max_running_operation_count_per_pool", Whole(), "running operations in a pool that has no limit of its own"
+    ),
+    Attribute(
+        "placement_rules",
+        _PlacementRules(),
+        "the rules that choose the pool of an operation, in the order in which they are tried",
     ),
     Attribute("default_parent_pool", Word("the name of a pool"), "where pools come into being that nobody made"),
     Attribute(

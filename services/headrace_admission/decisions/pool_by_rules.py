@@ -1,0 +1,90 @@
+"""The pool of an operation by the placement rules of a tree. Pure, and without a look at what runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from headrace.ids import PoolName
+from headrace.pools.placement_rules import PlacementRule, RuleName
+from headrace_admission.state.rules import PoolRules
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """The facts of a start that rules look at."""
+
+    #: Empty: none was asked for.
+    pool: str
+    user: str
+    #: Of the user, the primary one first; None: nobody knows them.
+    groups: Sequence[str] | None = None
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The pool for an operation."""
+
+    pool: PoolName
+    rule: PlacementRule
+    #: The operation comes into the user's own pool below it.
+    of_user: bool = False
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """No rule places the operation."""
+
+    #: The rule that decided so; None: all rules passed on.
+    rule: PlacementRule | None
+    #: True if the rule needs groups of the user that nobody told.
+    lacks_groups: bool = False
+
+
+def pool_by_rules(
+    rules: Sequence[PlacementRule], asking: Asking, pools: Mapping[PoolName, PoolRules]
+) -> Chosen | Rejected:
+    """Tries the rules in order. `pools` are the configured ones."""
+    for rule in rules:
+        found = _pool(rule, asking, pools)
+        if isinstance(found, Rejected):
+            return found
+        chosen = found and (_nested(rule, found, asking, pools) if rule.nested_user else Chosen(found, rule))
+        if chosen:
+            return chosen
+    return Rejected(None)
+
+
+def _pool(rule: PlacementRule, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> PoolName | Rejected | None:
+    """The pool that a rule names, or None to pass on."""
+    match rule.name:
+        case RuleName.REJECT:
+            return Rejected(rule)
+        case RuleName.SPECIFIED:
+            pool = PoolName(asking.pool)
+        case RuleName.USER:
+            pool = _name(asking.user)
+        case RuleName.DEFAULT:
+            pool = rule.pool
+        case RuleName.PRIMARY_GROUP:
+            if not asking.groups:
+                return Rejected(rule, lacks_groups=True)
+            pool = _name(asking.groups[0])
+        case RuleName.SECONDARY_GROUP:
+            if asking.groups is None:
+                return Rejected(rule, lacks_groups=True)
+            return next((name for name in map(_name, asking.groups[1:]) if name in pools), None)
+    return pool if pool and (pool in pools or not rule.existing) else None
+
+
+def _nested(rule: PlacementRule, pool: PoolName, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> Chosen | None:
+    """The user's own pool below a pool, or None if that has none and makes none."""
+    user = _name(asking.user)
+    for own in (user, PoolName(f"{pool}-{user}")):
+        if own in pools and pools[own].parent == pool:
+            return Chosen(own, rule)
+    makes_pools = pool not in pools or pools[pool].create_ephemeral_subpools
+    return Chosen(pool, rule, of_user=True) if makes_pools and not rule.nested_existing else None
+
+
+def _name(text: str) -> PoolName:
+    """The pool that is named as a user or a group."""
+    return PoolName(text.replace(".", "_dot_"))

@@ -1,0 +1,122 @@
+"""Rules of placement, which choose the pool of an operation: how each is written, and which lists of them make sense. Pure.
+
+    specified existing          the pool that was asked for, if it is configured
+    nested_user default people  a pool of the user's own below people
+    default guests              the pool guests
+
+The rules of a tree are tried in order. Each places an operation, rejects it, or passes it on to the next one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.ids import PoolName, pool_name
+from headrace.near import hint
+
+_NESTED: Final = "nested_user"
+_EXISTING: Final = "existing"
+#: The pool of the rule `default`, where it names none.
+_DEFAULT_POOL: Final = PoolName("default")
+
+
+class RuleName(enum.StrEnum):
+    """The ways to choose a pool."""
+
+    #: The pool that the person asked for.
+    SPECIFIED = "specified"
+    #: The pool that is named as the user.
+    USER = "user"
+    PRIMARY_GROUP = "primary_group"
+    #: The first of the user's further groups of which there is a configured pool.
+    SECONDARY_GROUP = "secondary_group"
+    DEFAULT = "default"
+    REJECT = "reject"
+
+
+_TAKE_EXISTING: Final = (RuleName.SPECIFIED, RuleName.USER, RuleName.PRIMARY_GROUP, RuleName.DEFAULT)
+
+
+class PlacementRule(msgspec.Struct, frozen=True):
+    """One rule."""
+
+    name: RuleName
+    #: Of the rule `default`.
+    pool: PoolName = _DEFAULT_POOL
+    #: Passes on where the pool is not configured.
+    existing: bool = False
+    #: The operation comes into a pool of its user's own below that pool.
+    nested_user: bool = False
+    #: Passes on where the user's own pool is not configured.
+    nested_existing: bool = False
+
+    @property
+    def ends_list(self) -> bool:
+        """True if no operation gets past it."""
+        if self.nested_user:
+            return False
+        always = self.name in (RuleName.DEFAULT, RuleName.REJECT)
+        return always or (self.name in (RuleName.USER, RuleName.PRIMARY_GROUP) and not self.existing)
+
+    def text(self) -> str:
+        """Writes it as `parse_rule` reads it."""
+        words = [_NESTED] if self.nested_user else []
+        words += [_EXISTING] if self.nested_existing else []
+        words.append(self.name.value)
+        words += [self.pool] if self.pool != _DEFAULT_POOL else []
+        return " ".join([*words, *([_EXISTING] if self.existing else [])])
+
+
+class Misplaced(NamedTuple):
+    """A rule that cannot stand where it does."""
+
+    at: int
+    wrong: str
+    expected: str
+
+
+def parse_rule(text: str, place: str) -> PlacementRule:
+    """Reads `[nested_user [existing]] NAME [POOL] [existing]`, the pool behind `default` only. Raises `BadInput`."""
+    words = text.split()
+    nested = words[:1] == [_NESTED]
+    words = words[nested:]
+    nested_existing = nested and words[:1] == [_EXISTING]
+    words = words[nested_existing:]
+    if not words or words[0] not in list(RuleName):
+        names = hint(words[0] if words else "", [*RuleName, *([] if nested else [_NESTED])])
+        raise BadInput(place, text, f"a rule behind {_NESTED}: {names}" if nested else names)
+    name, rest = RuleName(words[0]), words[1:]
+    pool = _DEFAULT_POOL
+    if name is RuleName.DEFAULT and rest and rest[0] != _EXISTING:
+        pool, rest = _pool(rest[0], text, place), rest[1:]
+    if rest and (rest != [_EXISTING] or name not in _TAKE_EXISTING):
+        behind = [f"the name of a pool, then {_EXISTING}"] if name is RuleName.DEFAULT else []
+        behind = behind or ([_EXISTING] if name in _TAKE_EXISTING else ["nothing"])
+        raise BadInput(place, text, f"{behind[0]} behind {name}")
+    return PlacementRule(name, pool, bool(rest), nested, nested_existing)
+
+
+def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
+    """Finds rules that are never reached, and a last one that may pass on."""
+    found: list[Misplaced] = []
+    ends = next((at for at, rule in enumerate(rules) if rule.ends_list), None)
+    for at, rule in enumerate(rules):
+        if ends is not None and at > ends:
+            wrong = f"{rule.text()} is never reached: {rules[ends].text()} ends the list"
+            found.append(Misplaced(at, wrong, "it before that one, or not at all"))
+    if ends is None and rules:
+        wrong = f"the list ends with {rules[-1].text()}, which may pass on"
+        found.append(Misplaced(len(rules) - 1, wrong, "default or reject at its end"))
+    return found
+
+
+def _pool(name: str, text: str, place: str) -> PoolName:
+    try:
+        return pool_name(name)
+    except BadInput as error:
+        raise BadInput(place, text, f"the name of a pool behind default: {error.expected}") from None
