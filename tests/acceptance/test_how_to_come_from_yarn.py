@@ -62,6 +62,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     options = exported(up)["options"]
     assert options["fair_share_starvation_timeout"] == "1m"
     assert options["yarn"] == {"enabled": True}  # 15 seconds are the default
+    assert options["placement_rules"] == ["specified", "nested_user default people", "default"]
     assert options["use_pool_satisfaction_for_scheduling"] is True  # what the file says nothing of stays
 
 
@@ -71,12 +72,14 @@ def test_a_second_import_changes_nothing_and_an_operation_without_a_pool_runs_be
     again = up.run("pool", "import", "fair-scheduler.xml", "--yarn-site", "yarn-site.xml")
     assert "nothing changes" in again.stdout
     operation = up.start_operation("--", "sleep", "60")
-    named = up.start_operation("--pool", "people", "--", "sleep", "60")
     pools = {each["name"]: each for each in json.loads(up.run("pool", "list", "--json").stdout)["pools"]}
-    below = [name for name, pool in pools.items() if pool["parent"] == "people"]
-    assert len(below) == 2  # one by its user's name, and one of the hub
-    for each in (operation, named):
-        up.run("op", "abort", each)
+    (own,) = [name for name, pool in pools.items() if pool["parent"] == "people"]
+    assert own.startswith("people$")
+    assert (
+        f"{own} (ephemeral), by the placement rule `nested_user default people`"
+        in up.run("op", "get", operation).stdout
+    )
+    up.run("op", "abort", operation)
 
 
 def test_json_has_the_plan_and_the_warnings(up: Up) -> None:

@@ -204,6 +204,39 @@ async def test_a_refusal_names_the_pool_the_right_and_who_has_it(tmp_path: Path)
     assert [user for user in PERSONS if rights[user].administrator] == ["eve"]
 
 
+async def test_rules_of_a_tree_place_whoever_names_no_pool_within_their_rights(tmp_path: Path) -> None:
+    rules = ["specified existing", "nested_user default people", "reject"]
+    no_pool = OperationSpec(PoolName(""), ["true"], resources=Resources(user_slots=1, cpu=1))
+    another = msgspec.structs.replace(no_pool, pool=PoolName("anothr"))
+    async with a_house(tmp_path) as house:
+        eve, anna, ben = house.clients["eve"], house.clients["anna"], house.clients["ben"]
+        await eve.pools.create("people", attributes={"create_ephemeral_subpools": True, "access": {"use": ["anna"]}})
+        plan = await eve.trees.set(TREE, {"placement_rules": rules, "access": {"use": ["eve"]}})
+        started = [await anna.start(spec) for spec in (no_pool, another)]
+        explained = await anna.explain(started[1].id)
+        refused = []
+        for asking in (lambda: ben.start(no_pool), lambda: eve.trees.set(TREE, {"placement_rules": [*rules, "user"]})):
+            with pytest.raises(Refused) as refusal:
+                await asking()
+            refused.append(str(refusal.value).splitlines()[-1])
+        ended = [await anna.wait(each.id, timeout_s=30) for each in started]
+        await eve.trees.set(TREE, {"placement_rules": ["specified existing", "reject"]})
+        for spec in (no_pool, another):
+            with pytest.raises(Refused) as refusal:
+                await anna.start(spec)
+            refused.append(str(refusal.value).splitlines()[-1])
+
+    assert plan.warnings == []
+    assert [each.state for each in ended] == [wire.OperationState.COMPLETED] * 2
+    assert [(each.spec.pool, each.placements[0].rule) for each in ended] == [("people$anna", rules[1])] * 2
+    assert explained.view.placements[0].rule == rules[1]
+    assert [level.parent for level in explained.levels if level.pool == "people$anna"] == ["people"]
+    assert "ben may not run operations in pool people$ben" in refused[0]
+    assert "placement_rules[3]: user cannot be used" in refused[1]
+    assert "pool: none cannot be used" in refused[2]
+    assert "there is no pool 'anothr'" in refused[3]
+
+
 USER_KEY: Final = SigningKey(KeyKind.USER, bytes(SECRET_BYTES)).public
 #: Questions about anna's operation, by verb.
 QUESTIONS: Final[dict[str, msgspec.Struct]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from headrace.pools import (
     Tree,
     problems_of_preset,
 )
+from headrace.pools.placement_rules import RuleName, parse_rule
 from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, Move, PoolPlan, Remove, SetOptions, Transfer
@@ -202,12 +203,24 @@ def option_warnings(tree: PoolTree) -> list[str]:
         if name != ROOT_POOL and (pool is None or pool.settings.mode is PoolMode.FIFO):
             why = "there is no such pool" if pool is None else "it is a fifo pool"
             found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
+    found += [f"placement_rules: {words}" for text in options.placement_rules for words in _rule_warnings(text, tree)]
     for name in options.pool_config_presets:
         found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         policy = options.preemption_policy
         found.append(f"preemption_policy {policy}: places are taken by the rules of ytsaurus still")
     return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
+
+
+def _rule_warnings(text: str, tree: PoolTree) -> Iterator[str]:
+    rule = parse_rule(text, "placement_rules")
+    if rule.name in (RuleName.PRIMARY_GROUP, RuleName.SECONDARY_GROUP):
+        yield f"{text} asks for groups of users, which nobody tells here; whoever gets as far as this rule is refused"
+    if rule.name is RuleName.DEFAULT and rule.pool not in tree.pools:
+        then = "the next rule is tried" if rule.existing else "it comes into being for whoever is placed there"
+        yield f"there is no pool {rule.pool} for {text}; {then}"
+    elif rule.name is RuleName.DEFAULT and rule.nested_user and not tree.is_hub(rule.pool):
+        yield f"{text} places nobody whose own pool is not configured: {rule.pool} has no create_ephemeral_subpools"
 
 
 def _not_in_force(tree: PoolTree) -> list[str]:

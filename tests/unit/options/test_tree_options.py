@@ -70,6 +70,21 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     assert configuration.alerts() == change.plan.warnings
 
 
+def test_placement_rules_that_lead_nowhere_yet_are_told() -> None:
+    configuration = TreeConfiguration(TREE)
+    rules = ["primary_group existing", "nested_user default a", "nested_user default hub", "default b"]
+    pools = {"a": {}, "hub": {"create_ephemeral_subpools": True}}
+    configuration.on_stored(stored(a_tree(pools, {"placement_rules": rules}), 1))
+
+    assert configuration.alerts() == [
+        "placement_rules: primary_group existing asks for groups of users, which nobody tells here; whoever gets as far as this "
+        "rule is refused",
+        "placement_rules: nested_user default a places nobody whose own pool is not configured: a has no "
+        "create_ephemeral_subpools",
+        "placement_rules: there is no pool b for default b; it comes into being for whoever is placed there",
+    ]
+
+
 @pytest.mark.parametrize("policy", ["yarn", "yarn_legacy"])
 def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) -> None:
     configuration = TreeConfiguration(TREE)
