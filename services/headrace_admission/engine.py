@@ -27,7 +27,6 @@ from headrace_admission.decisions import (
     ends_and_retries,
     promotion,
     starts,
-    tree_removal,
     updates,
 )
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
@@ -141,7 +140,7 @@ class AdmissionEngine:
     def on_configuration(self, tree: TreeName, rules: TreeRules | None, moment: Moment) -> Outcome[None, Event]:
         """Takes a tree's rules as they are now. None says that the tree is configured no more."""
         if rules is None:
-            return self._decide(moment, tree_removal.remove_tree, tree)
+            return self._decide(moment, ends_and_retries.remove_tree, tree)
         return self._decide(moment, configuration.take_rules, tree, rules)
 
     def on_scan(self, moment: Moment) -> Outcome[None, Event]:

@@ -12,7 +12,7 @@ from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.log import AllocatorAttached, IndexesReturned, JobsEnded, LoggedEnd, StateCause
+from headrace.wire.log import AllocatorAttached, IndexesReturned, JobsEnded, LoggedEnd, OperationLeftTree, StateCause
 from headrace.wire.operation_spec import OnLostNode
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
@@ -70,6 +70,18 @@ def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Ref
         if operation is not None:
             _release_in(transaction, operation, request.tree)
     return ReleasedAnswer(operations=list(request.operations))
+
+
+def remove_tree(transaction: Transaction, tree: TreeName) -> None:
+    """Takes a tree from all its operations. Those that are in no other are aborted."""
+    state = transaction.state
+    state.configure(tree, None)
+    for name in list(state.books[tree].members) if tree in state.books else []:
+        operation = state.live[name]
+        if len(operation.placements) == 1:
+            end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
+        else:
+            transaction.record(OperationLeftTree(name, tree))
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:

@@ -158,8 +158,7 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Your name unless given, if the
-        placement rules of the tree (`headrace tree get`) say no other.
+        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Unless given, the tree says.
     title
         Words by which you know it again.
     existing_pool

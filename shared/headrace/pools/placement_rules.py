@@ -1,4 +1,4 @@
-"""Rules of placement, which choose the pool of an operation: how each is written, and which lists of them make sense. Pure.
+"""Rules of placement, which choose the pool of an operation: how each is written, and which lists make sense. Pure.
 
     specified existing          the pool that was asked for, if it is configured
     nested_user default people  a pool of the user's own below people
