@@ -25,6 +25,8 @@ def up() -> Iterator[Up]:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as running:
         for name in ("fair-scheduler.xml", "yarn-site.xml"):
             shutil.copy(DOCS / "examples" / name, running.state)
+        # A job runs only once the cluster has a size, of which percentages are taken.
+        running.run("run", "--wait", "--", "true")
         yield running
 
 
