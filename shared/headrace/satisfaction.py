@@ -6,6 +6,7 @@ It is one measure, for whoever orders by it and whoever shows it.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final
 
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
@@ -46,6 +47,29 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
 
 
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCE_NAMES)}
+#: All sets of resources as indexes, by the bits of their number. What is kept for each operation names one of these: objects of its
+#: own would be looked at by the collector of cycles, thousands of them with each snapshot.
+_SETS: Final = tuple(
+    tuple(index for index in range(len(RESOURCE_NAMES)) if bits >> index & 1)
+    for bits in range(1 << len(RESOURCE_NAMES))
+)
+_ALL: Final = _SETS[-1]
+
+
+@lru_cache(16)
+def divisors(total: Resources) -> tuple[float, ...]:
+    """The amounts of a cluster that shares are parts of. What is held of a resource that it has not is no share of it."""
+    return tuple(whole if whole > 0 else math.inf for whole in total.as_tuple())
+
+
+def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
+    """The indexes of resources of which more would help."""
+    bits, bit = 0, 1
+    for owed, wanted in zip(fair, demand):  # noqa: B905  # as above
+        if owed < wanted:
+            bits |= bit
+        bit <<= 1
+    return _SETS[bits]
 
 
 class Owed:
@@ -54,50 +78,60 @@ class Owed:
     Each start of a heartbeat asks for it several times. It gives the figures of `local_satisfaction` to the last bit.
     """
 
-    __slots__ = ("_blocked", "_dominant", "_is_nothing", "_more_helps", "_not_owed", "_unblocked", "total")
+    __slots__ = (
+        "_blocked",
+        "_dominant",
+        "_fair",
+        "_is_nothing",
+        "_more_helps",
+        "_not_owed",
+        "_unblocked",
+        "_wholes",
+        "total",
+    )
 
     def __init__(self, fair: Share, demand: Share, dominant_resource: str, total: Resources) -> None:
         self.total = total
-        #: By index: the cluster's amount and the fair share of resources of which more would help, and of the others.
-        self._unblocked: list[tuple[int, float, float]] = []
-        self._blocked: list[tuple[int, float, float]] = []
-        #: Resources of which the cluster has some, and it is owed none.
-        self._not_owed: list[int] = []
-        self._more_helps = False
-        # Of a resource that the cluster has not all that is held is no share.
-        wholes = [whole if whole > 0 else math.inf for whole in total.as_tuple()]
-        for index, (share, wanted) in enumerate(zip(fair, demand)):  # noqa: B905  # as above
-            helps = share < wanted
-            self._more_helps |= helps
-            if share > 0:
-                (self._unblocked if helps else self._blocked).append((index, wholes[index], share))
+        self._fair = fair
+        wholes = self._wholes = divisors(total)
+        helping = unblocked(fair, demand)
+        self._more_helps = bool(helping)
+        more = blocked = not_owed = 0
+        for index in _ALL:
+            if fair[index] > 0:
+                if index in helping:
+                    more |= 1 << index
+                else:
+                    blocked |= 1 << index
             elif wholes[index] < math.inf:
-                self._not_owed.append(index)
+                not_owed |= 1 << index
+        #: Resources that it is owed some of: those of which more would help, and the others.
+        self._unblocked, self._blocked = _SETS[more], _SETS[blocked]
+        #: Resources of which the cluster has some, and it is owed none.
+        self._not_owed = _SETS[not_owed]
         self._is_nothing = max(fair) <= EPS
-        dominant = _INDEX[dominant_resource]
-        self._dominant = dominant, wholes[dominant], fair[dominant]
+        self._dominant = _INDEX[dominant_resource]
 
     def place(self, held: Resources) -> tuple[float, float]:
         """The satisfaction of an element that holds so much, and its share of the dominant resource above the fair share.
 
         Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75, and 3 / 8 - 1 / 2 = -0.125.
         """
-        amounts = held.as_tuple()
-        index, whole, share = self._dominant
-        excess = amounts[index] / whole - share
+        amounts, wholes, fair, index = held.as_tuple(), self._wholes, self._fair, self._dominant
+        excess = amounts[index] / wholes[index] - fair[index]
         if self._is_nothing:
             return INFINITE_SATISFACTION, excess
         for index in self._not_owed:
             if amounts[index] > 0:
                 return INFINITE_SATISFACTION, excess
         most = 0.0
-        for index, whole, share in self._unblocked:
-            ratio = amounts[index] / whole / share
+        for index in self._unblocked:
+            ratio = amounts[index] / wholes[index] / fair[index]
             if ratio > most:
                 most = ratio
         above, least = most, INFINITE_SATISFACTION
-        for index, whole, share in self._blocked:
-            ratio = amounts[index] / whole / share
+        for index in self._blocked:
+            ratio = amounts[index] / wholes[index] / fair[index]
             if ratio > above:
                 above = ratio
             if ratio < least:

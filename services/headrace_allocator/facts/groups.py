@@ -14,20 +14,21 @@ Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 from __future__ import annotations
 
 import enum
-import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
-from operator import lt
 from typing import Final
 
 import msgspec
 
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
+from headrace.satisfaction import divisors, unblocked
 from headrace_allocator.facts.allocations import Allocation
 
 #: Stands for the fair share of an operation that is owed everything: nothing of it is above that.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
+
+_ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
 
 #: Sorts the allocations of an operation, the oldest progress first.
 Place = tuple[int, int, int]
@@ -47,7 +48,7 @@ _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
-class Protection(msgspec.Struct, frozen=True):
+class Protection(msgspec.Struct, frozen=True, gc=False):
     """The part of an operation that others may not take, as the last snapshot of shares says."""
 
     fair_share: Share = ZERO_SHARE
@@ -93,20 +94,17 @@ class Protection(msgspec.Struct, frozen=True):
 class GroupBorder:
     """A border between two groups, prepared once for all usages that are held against it."""
 
-    __slots__ = ("_decisive", "_needs_all", "_usage_threshold", "bound")
+    __slots__ = ("_decisive", "_needs_all", "_usage_threshold", "_wholes", "bound")
 
     def __init__(self, protection: Protection, bound: Share) -> None:
         self.bound = bound
         threshold = protection.usage_threshold
         self._usage_threshold = None if threshold == NOTHING else threshold.as_tuple()
-        #: By index: the cluster's amount and the bound of resources of which more would help. If it helps in none, of all.
-        self._decisive: list[tuple[int, float, float]] = []
-        fair, demand, total = protection.fair_share, protection.demand_share, protection.total.as_tuple()
-        self._needs_all = any(map(lt, fair, demand))
-        for index in range(len(bound)):
-            if not self._needs_all or fair[index] < demand[index]:
-                # Of a resource that the cluster has not all that is used is no share.
-                self._decisive.append((index, total[index] if total[index] > 0 else math.inf, bound[index]))
+        self._wholes = divisors(protection.total)
+        helping = unblocked(protection.fair_share, protection.demand_share)
+        self._needs_all = bool(helping)
+        #: Resources of which more would help. If it helps in none, all.
+        self._decisive = helping or _ALL_RESOURCES
 
     def protects(self, usage: Resources) -> bool:
         """True if a usage is below the bound or the usage threshold. Whatever is less is so, too.
@@ -114,10 +112,10 @@ class GroupBorder:
         It is below if the bound is above it in every resource of which more would help. If more helps in none, one is enough.
         What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
         """
-        amounts, needs_all = usage.as_tuple(), self._needs_all
+        amounts, wholes, bound, needs_all = usage.as_tuple(), self._wholes, self.bound, self._needs_all
         is_below = needs_all
-        for index, whole, most in self._decisive:
-            if (most - amounts[index] / whole > EPS) is not needs_all:
+        for index in self._decisive:
+            if (bound[index] - amounts[index] / wholes[index] > EPS) is not needs_all:
                 is_below = not needs_all
                 break
         if is_below or self._usage_threshold is None:
