@@ -15,6 +15,8 @@ _GAP_NS: Final = 10 * NS_PER_MS
 #: Between two heartbeats where all that calls for one may wait.
 _TOGETHER_NS: Final = 50 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
+#: Of the time that the allocator gave itself until the next one, the first pause is an eighth at least, and the longest all of it:
+#: an allocator that has no time for more would have none for any, were each that it misses told again at once.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
@@ -43,6 +45,8 @@ class Pulse:
         #: Not before this, whatever calls for it.
         self._floor_ns = 0
         self._due_ns = 0
+        #: From the newest answer to the heartbeat that it asked for.
+        self._told_ns = 0
 
     @property
     def is_open(self) -> bool:
@@ -93,14 +97,16 @@ class Pulse:
         self.applied = self.settled = self.seq
         self.lost_in_a_row = 0
         self._floor_ns = sent_ns + _GAP_NS
-        self._due_ns = max(now_ns + next_ms * NS_PER_MS, self._floor_ns)
+        self._told_ns = next_ms * NS_PER_MS
+        self._due_ns = max(now_ns + self._told_ns, self._floor_ns)
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
         """Gives up the heartbeat in flight. `unit` in [0, 1) spreads the pauses of many nodes."""
         self._in_flight_ns = None
         self.settled = self.seq
-        pause_ns = min(_LONGEST_PAUSE_NS, _FIRST_PAUSE_NS << min(self.lost_in_a_row, 16))
+        first_ns, longest_ns = max(_FIRST_PAUSE_NS, self._told_ns // 8), max(_LONGEST_PAUSE_NS, self._told_ns)
+        pause_ns = min(longest_ns, first_ns << min(self.lost_in_a_row, 16))
         self.lost_in_a_row += 1
         pause_ns = int(pause_ns * (0.5 + unit))
         if stopping:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 
 import msgspec
+import pytest
 
 from headrace.ids import NodeName
 from headrace.resources import Resources
-from headrace.runtime.engine import Moment
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, Forget, HeartbeatReason, JobResult, Nudge
 from headrace_agent.effects import Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS
 from headrace_agent.host_faults import HostFaults
+from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Ended
 from tests.support.agent_desk import NODE, Desk, end_of, job, start
 
@@ -310,3 +312,22 @@ def test_waiting_for_a_runner_that_may_hold_jobs_the_node_is_silent() -> None:
     desk.advance(60_000)
 
     assert desk.beats == []
+
+
+@pytest.mark.parametrize(
+    ("told_ms", "pauses_ms"), [(1_000, [500, 1_000, 2_000, 4_000, 5_000]), (16_000, [2_000, 4_000, 8_000, 16_000])]
+)
+def test_nothing_is_told_again_sooner_than_an_allocator_that_asked_for_time_can_take_it(
+    told_ms: int, pauses_ms: list[int]
+) -> None:
+    pulse = Pulse()
+    pulse.open()
+    pulse.take(0)
+    pulse.answered(told_ms, 0)
+
+    for pause_ms in [*pauses_ms, pauses_ms[-1]]:
+        pulse.want(HeartbeatReason.JOB_ENDED)
+        now_ns = pulse.next_ns() or 0
+        assert pulse.take(now_ns)
+        pulse.lost(0.5, now_ns, stopping=False)
+        assert pulse.next_ns() == now_ns + pause_ms * NS_PER_MS
