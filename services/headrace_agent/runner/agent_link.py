@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 from collections import deque
+from itertools import islice
 
 import msgspec
 
@@ -23,6 +24,8 @@ from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, To
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
+#: Linux takes up to 1,024 pieces in one call.
+_MOST_FRAMES_AT_ONCE = 256
 #: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
@@ -94,7 +97,7 @@ class AgentLink:
         return found
 
     def tell(self, message: ToAgent) -> None:
-        """Sends a message to the agent, now or when it reads. Without an agent it is not kept."""
+        """Sends a message to the agent with the next `flush`, or when it reads. Without an agent it is not kept."""
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
@@ -106,7 +109,11 @@ class AgentLink:
         frame = pack(message)
         connection.outbox.append(memoryview(frame))
         connection.waiting_bytes += len(frame)
-        self._flush(self._agent)
+
+    def flush(self) -> None:
+        """Sends all that was told. The agent is woken once for it, not for each message."""
+        if self._agent >= 0 and self._connections[self._agent].mask == select.EPOLLIN:
+            self._flush(self._agent)
 
     def close(self) -> None:
         for fd in list(self._connections):
@@ -174,12 +181,12 @@ class AgentLink:
         outbox = connection.outbox
         try:
             while outbox:
-                sent = connection.socket.send(outbox[0])
+                sent = connection.socket.sendmsg(islice(outbox, _MOST_FRAMES_AT_ONCE))
                 connection.waiting_bytes -= sent
-                if sent < len(outbox[0]):
+                while outbox and sent >= len(outbox[0]):
+                    sent -= len(outbox.popleft())
+                if sent:
                     outbox[0] = outbox[0][sent:]
-                else:
-                    outbox.popleft()
         except (BlockingIOError, InterruptedError):
             pass  # the rest goes when the poll says so
         except OSError as error:

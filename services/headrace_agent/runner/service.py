@@ -25,6 +25,7 @@ from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
@@ -55,12 +56,12 @@ class Runner:
         self._log = log
         self._poll = select.epoll()
         state = settings.state
-        host.files.make_folder(f"{state}/scratch")
         self._kept = KeptJobs(host.files, state)
         self._removal = Removal(host.files, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
-        launcher = Launcher(host, settings, self._kept, self._isolation, open_files)
-        self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, self._removal)
+        scratch = ScratchFolders(host.files, state, self._removal)
+        launcher = Launcher(host, settings, self._kept, self._isolation, scratch, open_files)
+        self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch)
         self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None
@@ -101,6 +102,7 @@ class Runner:
             self._jobs.tidy()
             self._kept.retry()
             self._watch(now)
+        self._link.flush()
         return self._may_leave(now)
 
     def close(self) -> None:

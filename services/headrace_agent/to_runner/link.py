@@ -164,7 +164,10 @@ class RunnerLink:
         with suppress(anyio.BrokenResourceError):  # the reader sees the end, too
             await stream.send(self._hello)
             async for frame in frames:
-                await stream.send(frame)
+                together = [frame]
+                while frames.statistics().current_buffer_used:
+                    together.append(frames.receive_nowait())
+                await stream.send(b"".join(together))
         self._flushed.set()
 
     async def _watch_reader(self, connection: socket.socket) -> None:

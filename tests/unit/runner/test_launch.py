@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.removal import Removal
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses, Spawn
@@ -52,7 +54,8 @@ def a_launcher(folder: Path, processes: LinuxProcesses) -> Launcher:
         (folder / name).mkdir()
     kept = KeptJobs(host.files, str(folder))
     kept.load()
-    return Launcher(host, settings, kept, Isolation(""), open_files=(1024, 1024))
+    scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
+    return Launcher(host, settings, kept, Isolation(""), scratch, open_files=(1024, 1024))
 
 
 @pytest.mark.parametrize(

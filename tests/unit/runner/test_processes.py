@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
@@ -28,8 +29,9 @@ def a_table(folder: Path) -> ProcessTable:
     kept = KeptJobs(host.files, str(folder))
     kept.load()
     isolation = Isolation("")
-    launcher = Launcher(host, settings, kept, isolation, open_files=(1024, 1024))
-    return ProcessTable(host, settings, poll, launcher, isolation, Removal(host.files, f"{folder}/trash"))
+    scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
+    launcher = Launcher(host, settings, kept, isolation, scratch, open_files=(1024, 1024))
+    return ProcessTable(host, settings, poll, launcher, isolation, scratch)
 
 
 def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headrace.errors import BadInput
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.settings import Settings, parse
 
@@ -131,3 +132,53 @@ def test_the_command_line_is_read_in_both_spellings() -> None:
 def test_a_command_line_that_cannot_be_used_says_why(arguments: list[str], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         parse(arguments)
+
+
+def scratch_folders(state: Path) -> ScratchFolders:
+    return ScratchFolders(LinuxFiles(), str(state), Removal(LinuxFiles(), f"{state}/trash"))
+
+
+def test_a_scratch_folder_that_is_left_as_it_was_goes_to_the_next_job(tmp_path: Path) -> None:
+    scratch = scratch_folders(tmp_path)
+    first, second = tmp_path / "scratch" / "a.0.1", tmp_path / "scratch" / "a.1.1"
+    scratch.make(str(first))
+    inode = first.stat().st_ino
+    scratch.give_back(str(first), is_left=True)
+    gone = not first.exists()
+    scratch.make(str(second))
+
+    assert gone
+    assert second.stat().st_ino == inode
+    assert list((tmp_path / "spare").iterdir()) == []
+
+
+@pytest.mark.parametrize("spoil", ["file", "hidden", "mode", "alive", "link"])
+def test_a_scratch_folder_that_is_not_as_it_was_goes_to_nobody(tmp_path: Path, spoil: str) -> None:
+    scratch = scratch_folders(tmp_path)
+    folder = tmp_path / "scratch" / "a.0.1"
+    scratch.make(str(folder))
+    match spoil:
+        case "file":
+            (folder / "left").touch()
+        case "hidden":
+            (folder / ".left").touch()
+        case "mode":
+            folder.chmod(0o777)
+        case "link":
+            folder.rmdir()
+            folder.symlink_to(tmp_path)
+    scratch.give_back(str(folder), is_left=spoil != "alive")
+
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert list((tmp_path / "spare").iterdir()) == []
+
+
+def test_spare_folders_of_a_former_runner_are_removed(tmp_path: Path) -> None:
+    first = scratch_folders(tmp_path)
+    first.make(str(tmp_path / "scratch" / "a.0.1"))
+    first.give_back(str(tmp_path / "scratch" / "a.0.1"), is_left=True)
+    before = len(list((tmp_path / "spare").iterdir()))
+
+    scratch_folders(tmp_path)
+
+    assert (before, len(list((tmp_path / "spare").iterdir()))) == (1, 0)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import NamedTuple
+import stat
+from typing import Final, NamedTuple
+
+_OWNER_ONLY: Final = 0o700
 
 
 class FolderEntry(NamedTuple):
@@ -22,10 +25,16 @@ class LinuxFiles:
     def make_folder(self, path: str) -> None:
         """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is."""
         try:
-            os.mkdir(path, 0o700)
+            os.mkdir(path, _OWNER_ONLY)
         except FileExistsError:
             if not os.path.isdir(path) or os.path.islink(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+
+    def is_fresh_folder(self, path: str) -> bool:
+        """True if it is a folder as `make_folder` makes one: empty, for its owner only. Raises OSError where there is nothing."""
+        status = os.lstat(path)
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and not os.listdir(path)
 
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -61,6 +61,20 @@ def _limit_oneself(limits: Limits) -> None:
         resource.setrlimit(which, bounds)
 
 
+def _program(order: Spawn) -> str | None:
+    """The path of the program, or None where the system is to find it. Each folder that it tries in vain costs as much as ten looks."""
+    name = order.argv[0]
+    if "/" in name:
+        return None
+    for folder in order.environment.get("PATH", "").split(":"):
+        path = f"{folder}/{name}"
+        if not folder.startswith("/"):
+            return None  # of the job's own folder
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    return None
+
+
 class LinuxProcesses:
     """Processes and clocks by system calls and /proc. `runner` is the state folder of the runner whose jobs `marker` knows."""
 
@@ -96,6 +110,7 @@ class LinuxProcesses:
     def _spawn(self, order: Spawn, *, user: int | None = None, group: int | None = None) -> int:
         process = subprocess.Popen(
             order.argv,
+            executable=_program(order) if user is None else None,
             env=order.environment,
             cwd=order.working_directory,
             stdin=self._null,

@@ -13,6 +13,7 @@ import msgspec
 from headrace.runtime.engine import Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import MARKER, RUNNER_MARKER, Limits, Spawn
@@ -52,12 +53,19 @@ class Launcher:
     """Starts jobs. `open_files` is the (soft, hard) limit that they get: not the one that the runner raised for itself."""
 
     def __init__(
-        self, host: Host, settings: Settings, kept: KeptJobs, isolation: Isolation, open_files: tuple[int, int]
+        self,
+        host: Host,
+        settings: Settings,
+        kept: KeptJobs,
+        isolation: Isolation,
+        scratch: ScratchFolders,
+        open_files: tuple[int, int],
     ) -> None:
         self._host = host
         self._settings = settings
         self._kept = kept
         self._isolation = isolation
+        self._scratch = scratch
         self._open_files = open_files
         self._raised = resource.getrlimit(resource.RLIMIT_NOFILE) != open_files
         #: Identity of this boot of the host.
@@ -83,7 +91,7 @@ class Launcher:
         try:
             open_folder(self._host.files, self._settings.logs, run.job.operation)
             if scratch:
-                self._host.files.make_folder(scratch)
+                self._scratch.make(scratch)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
         except LogUnwritable as error:

@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import LogUnwritable, StreamWriter, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
-from headrace_agent.runner.files.removal import Removal
+from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
@@ -60,14 +60,14 @@ class ProcessTable:
         poll: select.epoll,
         launcher: Launcher,
         isolation: Isolation,
-        removal: Removal,
+        scratch: ScratchFolders,
     ) -> None:
         self._host = host
         self._settings = settings
         self._poll = poll
         self._launcher = launcher
         self._isolation = isolation
-        self._removal = removal
+        self._scratch = scratch
         self.retention = Retention(settings.logs_total_bytes)
         self._jobs: dict[JobKey, _Process] = {}
         #: Those whose main process lives, by its pid; and their names.
@@ -186,7 +186,7 @@ class ProcessTable:
                 process.look_ns = now.steady_ns + process.pause_ms * NS_PER_MS
                 process.pause_ms = min(process.pause_ms * 2, _SLOWEST_LOOK_MS)
             else:
-                over.append((process.run.job, self._conclude(process, now)))
+                over.append((process.run.job, self._conclude(process, now, is_left=not alive)))
         self._closing = [process for process in self._closing if process.run.job in self._jobs]
         return over
 
@@ -271,7 +271,7 @@ class ProcessTable:
         self._host.files.close(fd)
         process.streams[fd].close()
 
-    def _conclude(self, process: _Process, now: Moment) -> JobExit:
+    def _conclude(self, process: _Process, now: Moment, *, is_left: bool) -> JobExit:
         job = process.run.job
         del self._jobs[job]
         self.retention.job_ended(job.operation, now.wall_ms / 1000)
@@ -280,7 +280,7 @@ class ProcessTable:
             self._to_remove.append(job)
         if process.scratch:
             with contextlib.suppress(OSError):  # the next runner finds it
-                self._removal.take(process.scratch)
+                self._scratch.give_back(process.scratch, is_left=is_left)
         reaped = process.reaped
         assert reaped is not None
         stderr = list(process.streams.values())[1]
