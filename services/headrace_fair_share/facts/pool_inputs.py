@@ -13,10 +13,11 @@ from headrace_fair_share.hdrf import model
 from headrace_fair_share.hdrf.model import PoolInput
 
 
-def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
+def pool_input(pool: Pool, parent: int, tree: PoolTree, *, memory_only: bool = False) -> PoolInput:
     """Makes the input of a pool whose parent stands at `parent` among the pools (-1: the root).
 
     What a configured pool sets is taken with its presets. One that is not configured brings its settings along.
+    `memory_only` is the option in force.
     """
     settings = _settings(pool, tree)
     integral = settings.integral_guarantees
@@ -39,6 +40,7 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree) -> PoolInput:
         compute_promised_guarantee=settings.compute_promised_guarantee_fair_share,
         priority_strong_guarantee=settings.enable_priority_strong_guarantee_adjustment,
         priority_strong_guarantee_donor=settings.enable_priority_strong_guarantee_adjustment_donorship,
+        memory_only=memory_only,
         historic_usage_weights=settings.infer_children_weights_from_historic_usage,
     )
 
@@ -79,6 +81,7 @@ def tree_options(options: TreeOptions) -> model.UpdateOptions:
     integral = options.integral_guarantees
     return model.UpdateOptions(
         sharing=sharing_of(options),
+        memory_only=options.yarn.memory_only,
         main_resource=RESOURCE_NAMES.index(options.main_resource),
         smooth_period_s=integral.smooth_period / 1000,
         saturation_period_s=integral.pool_capacity_saturation_period / 1000,

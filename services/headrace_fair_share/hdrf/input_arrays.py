@@ -19,7 +19,7 @@ from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, U
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:
-    """Attributes of pools by element. Operations and the root have the defaults."""
+    """Attributes of pools by element. Operations and the root have the defaults, but for `memory_only` of the root."""
 
     fifo: Bools
     #: NaN if none is set.
@@ -38,6 +38,7 @@ class PoolArrays:
     promised: Bools
     priority: Bools
     donor: Bools
+    memory_only: Bools
     historic_weights: Bools
     usage_average: Floats
 
@@ -84,6 +85,8 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateO
     strong[:, at] = _partial((pool.strong_guarantee for pool in pools), len(pools), 0)
     limits = np.full((RESOURCES, size), LARGEST_SUM)
     limits[:, at] = _partial((pool.limits for pool in pools), len(pools), LARGEST_SUM)
+    memory_only = flags(lambda pool: pool.memory_only)
+    memory_only[0] = options.memory_only
     return PoolArrays(
         fifo=flags(lambda pool: pool.mode is PoolMode.FIFO),
         weight=numbers(lambda pool: pool.weight, np.nan),
@@ -102,6 +105,7 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateO
         promised=flags(lambda pool: pool.compute_promised_guarantee),
         priority=flags(lambda pool: pool.priority_strong_guarantee),
         donor=flags(lambda pool: pool.priority_strong_guarantee_donor),
+        memory_only=memory_only,
         historic_weights=flags(lambda pool: pool.historic_usage_weights),
         usage_average=numbers(lambda pool: pool.historic_usage_average, 0.0),
     )

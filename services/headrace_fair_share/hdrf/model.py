@@ -48,6 +48,8 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
     sharing: Sharing = Sharing.VECTOR
+    #: As `PoolInput.memory_only`, of the root.
+    memory_only: bool = False
     #: Place of the main resource in the order of resources.
     main_resource: int = 1
     smooth_period_s: float = 60.0
@@ -90,6 +92,8 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     compute_promised_guarantee: bool = False
     priority_strong_guarantee: bool = False
     priority_strong_guarantee_donor: bool = False
+    #: Where shares are YARN's: it divides memory alone over its children.
+    memory_only: bool = False
     #: Weights of children fall with their historic usage: 2 to the power of minus its average.
     historic_usage_weights: bool = False
     #: Average of its own usage share, if its parent asks for it.

@@ -21,13 +21,14 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import hint
 from headrace.pools import TREE_ATTRIBUTES, Defects, IntegralType, Pool, PoolMode, PoolTree, Schema, Tree, TreeOptions
 from headrace.pools.attributes.map_kinds import ResourceAmounts
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, read_tree_file
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
 from headrace_fair_share.configuration.guarantee_rules import broken_integral_guarantees
 from headrace_fair_share.configuration.rules import Bounds
-from headrace_fair_share.facts.pool_inputs import pool_input, tree_options
+from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
     OPERATION_ATTRIBUTES,
@@ -71,7 +72,8 @@ def described_root(root: Map, problems: Problems, total: Resources | None = None
     places = {name: place for place, name in enumerate(tree.preorder)}
     reader = _Operations(total, dict.fromkeys((pool.name for pool in file.pools), 0) | places, problems)
     operations = reader.read(root.get("operations"))
-    pools = [_pool_input(tree, name, places) for name in tree.preorder]
+    in_force = effective_options_of(tree, [tree.pools[name] for name in tree.preorder])[1:]
+    pools = [_pool_input(tree, name, places, each) for name, each in zip(tree.preorder, in_force, strict=True)]
     lines = {pool.name: problems.line_of(pool.place) for pool in file.pools}
     if not problems.found:
         _refuse_boundless(total, pools, {pool.name: pool.place for pool in file.pools}, problems)
@@ -170,10 +172,10 @@ def _tell_cycles(pools: list[ConfiguredPool], by_name: dict[str, ConfiguredPool]
         told.update(path)
 
 
-def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int]) -> PoolInput:
+def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int], options: EffectiveOptions) -> PoolInput:
     pool = tree.pools[name]
     assert isinstance(pool.settings, PlannedPool)
-    made = pool_input(pool, places.get(pool.parent, -1), tree)
+    made = pool_input(pool, places.get(pool.parent, -1), tree, memory_only=options.yarn_memory_only)
     return msgspec.structs.replace(made, historic_usage_average=pool.settings.historic_usage_average)
 
 

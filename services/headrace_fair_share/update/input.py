@@ -136,8 +136,11 @@ class InputMaker:
             pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
             self._configured, self._ephemeral = configured, ephemeral
             self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-            self._as_configured = [pool_input(pool, self._place[pool.parent], configured) for pool in pools]
             self._options = effective_options_of(configured, pools)
+            self._as_configured = [
+                pool_input(pool, self._place[pool.parent], configured, memory_only=options.yarn_memory_only)
+                for pool, options in zip(pools, self._options[1:], strict=True)
+            ]
             self._entries, self._elements = {}, None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:

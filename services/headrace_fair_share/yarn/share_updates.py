@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
-from headrace_fair_share.hdrf.arrays import RESOURCES, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.incremental_input import IncrementalInput
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import detailed_shares
@@ -19,6 +19,7 @@ from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import limits_of_operations, usage_and_demand
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
 
+_MEMORY: Final = RESOURCE_NAMES.index("memory")
 #: Amounts in one unit of YARN, as a column.
 _UNITS: Final = np.array([{"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES]).reshape(RESOURCES, 1)
 
@@ -37,7 +38,10 @@ class YarnShareUpdater:
         limits = fixed.limits.copy()
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
         units = tree_division(layout, (fixed.total // _UNITS)[:, 0], self._sharers(tree))
-        fair_share = shares_of(units * _UNITS, fixed.total)
+        demand_share = shares_of(demand, fixed.total)
+        fair_share = _of_all_resources(
+            shares_of(units * _UNITS, fixed.total), demand_share, self._input.pools.memory_only[layout.parent]
+        )
         nothing, integral = np.zeros_like(fair_share), fixed.integral.all
         return TreeShares(
             tree=tree,
@@ -46,7 +50,7 @@ class YarnShareUpdater:
             usage=usage,
             demand=demand,
             usage_share=shares_of(usage, fixed.total),
-            demand_share=shares_of(demand, fixed.total),
+            demand_share=demand_share,
             limits=limits,
             fair_share=fair_share,
             details=detailed_shares(layout, fair_share, fixed.strong, nothing),
@@ -69,9 +73,22 @@ class YarnShareUpdater:
             most=_in_units(pools.limits),
             active=active_elements(layout, taking_part),
             fifo=pools.fifo,
-            memory_only=np.zeros(layout.size, np.bool_),
+            memory_only=pools.memory_only,
             began_ms=began_ms,
         )
+
+
+def _of_all_resources(fair_share: Floats, demand_share: Floats, memory_only: Bools) -> Floats:
+    """The shares, with what elements of memory-only parents are owed of other resources.
+
+    YARN calls that nothing, and looks at memory alone. Here such an element is owed what it demands, which says the same to whoever
+    compares all resources: nobody has too much of what is not divided, and nobody too little.
+    """
+    takes = memory_only & (fair_share[_MEMORY] > 0.0)
+    takes[0] = False
+    found = np.where(takes, demand_share, fair_share)
+    found[_MEMORY] = fair_share[_MEMORY]
+    return np.asarray(found)
 
 
 def _in_units(amounts: Ints) -> Ints:

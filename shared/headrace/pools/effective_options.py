@@ -43,6 +43,8 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all above it: a node runs its jobs if it matches each.
     scheduling_tag_filters: tuple[str, ...] = ()
+    #: True where it is true for the pool or any above it: under a YARN policy memory alone is divided over its children.
+    yarn_memory_only: bool = False
 
 
 class OperationWishes(Protocol):
@@ -82,6 +84,7 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
         use_pool_satisfaction_for_scheduling=options.use_pool_satisfaction_for_scheduling,
         fifo_pool_scheduling_order=options.fifo_pool_scheduling_order,
         preemption=options.preemption,
+        yarn_memory_only=options.yarn.memory_only,
     )
 
 
@@ -109,6 +112,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
         allow_normal_preemption=above.allow_normal_preemption and config.allow_normal_preemption is not False,
         resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
         scheduling_tag_filters=filters + _formulas(config.scheduling_tag_filter),
+        yarn_memory_only=above.yarn_memory_only or config.yarn_memory_only,
         **{name: value for name, value in own.items() if value is not None},
     )
 

@@ -125,6 +125,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     enable_step_function_for_gang_operations: bool = True
     enable_fifo_children_reordering_for_guarantee_utilization: bool = True
     enable_fair_share_truncation_in_fifo_pool: bool | None = None
+    yarn_memory_only: bool = False
     infer_children_weights_from_historic_usage: bool = False
     historic_usage_aggregation_period: int | None = None
     max_schedulable_element_count_in_fifo_pool: int | None = None

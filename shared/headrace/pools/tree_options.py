@@ -86,6 +86,8 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     enabled: bool = False
     share: ShareModel = ShareModel.YARN
+    #: Of the whole tree: memory alone is divided, as the policy `fair` does.
+    memory_only: bool = False
     cluster_utilization_threshold: Finite = 0.8
     wait_before_kill: int = 15_000
     heartbeat_allowance: int = 4_000

@@ -37,6 +37,7 @@ SETTINGS = {
 }
 OPTIONS = {
     "preemption_policy": "yarn",
+    "yarn": {"memory_only": True},
     "main_resource": "gpu",
     "integral_guarantees": {
         "smooth_period": 10_000,
@@ -77,10 +78,11 @@ def test_every_field_of_a_pool_comes_from_its_settings() -> None:
         priority_strong_guarantee=True,
         priority_strong_guarantee_donor=True,
         historic_usage_weights=True,
+        memory_only=True,
     )
 
     assert at_default(wanted, model.PoolInput(name="", parent=-1)) == NOT_CONFIGURED
-    assert pool_input(pool, 0, tree) == wanted
+    assert pool_input(pool, 0, tree, memory_only=True) == wanted
 
 
 def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
@@ -97,6 +99,7 @@ def test_every_option_of_the_algorithm_comes_from_the_tree() -> None:
         infer_weight_multiplier=4.0,
         distribute_free_volume=True,
         charge_skipped_relaxed_pools=True,
+        memory_only=True,
     )
 
     assert at_default(wanted, model.UpdateOptions()) == set()

@@ -61,6 +61,47 @@ def test_every_resource_is_divided_by_itself() -> None:
     assert items["a"].fair_share.strong_guarantee[3] == items["a"].fair_share.total[3]
 
 
+MEMORY, CPU = 3, 1
+
+
+def owed(
+    pools: Mapping[str, Any], work: list[Work], options: Mapping[str, Any], *names: str
+) -> list[tuple[float, float]]:
+    """Shares of memory and cores."""
+    items = shares(pools, work, options)
+    return [
+        (round(items[name].fair_share.total[MEMORY], 2), round(items[name].fair_share.total[CPU], 2)) for name in names
+    ]
+
+
+@pytest.mark.parametrize("where", ["tree", "pool", "pool above"])
+def test_where_memory_alone_is_divided_cores_go_to_whoever_wants_them(where: str) -> None:
+    pools: dict[str, Any] = {"top": {}, "middle": {"parent": "top"}}
+    pools |= {name: {"weight": weight, "parent": "middle"} for name, weight in (("a", 3), ("b", 1))}
+    pools["top"] = {"yarn_memory_only": where == "pool above"}
+    pools["middle"]["yarn_memory_only"] = where == "pool"
+    work = [Work("x", "a", 20, memory=GIB), Work("y", "b", 60, memory=GIB)]
+
+    options = YARN | {"yarn/memory_only": where == "tree"}
+    assert owed(pools, work, options, *"abxy") == [(0.75, 0.2), (0.25, 0.6), (0.75, 0.2), (0.25, 0.6)]
+    (top,) = owed(pools, work, options, "top")
+    assert top == ((1.0, 0.8) if where == "tree" else (1.0, 1.0))
+
+
+def test_satisfaction_is_that_of_memory_where_memory_alone_is_divided() -> None:
+    work = [Work("x", "a", 80, 10, memory=2 * GIB), Work("y", "b", 80, 40, memory=GIB)]
+    items = shares({"a": {}, "b": {}}, work, YARN | {"yarn/memory_only": True})
+
+    assert [items[name].local_satisfaction_ratio for name in "ab"] == [pytest.approx(0.4), pytest.approx(0.8)]
+
+
+def test_whoever_comes_later_in_a_fifo_pool_is_owed_nothing_of_anything() -> None:
+    work = [Work("later", "a", 50, started_at_ms=9, memory=GIB), Work("first", "a", 1, started_at_ms=3, memory=GIB)]
+
+    options = YARN | {"yarn/memory_only": True}
+    assert owed({"a": {"mode": "fifo"}}, work, options, "first", "later") == [(1.0, 0.01), (0.0, 0.0)]
+
+
 def test_a_suspended_operation_has_no_share_until_it_goes_on() -> None:
     tree = SmallTree({"a": {}, "b": {}}, [Work("x", "a", 50), Work("y", "b", 50)], YARN)
     tree.update()

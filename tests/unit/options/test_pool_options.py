@@ -16,7 +16,7 @@ from headrace_admission.state.rules import GlobalRules
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
-from tests.support.small_trees import TREE, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node
 from tests.unit.admission.desk import Desk
 
@@ -156,6 +156,12 @@ def weight_of_a_heavy_user(settings: Settings) -> float:
 
 
 case("infer_children_weights_from_historic_usage", True)(weight_of_a_heavy_user)
+
+
+@case("yarn_memory_only", True)
+def share_of_cores_in_a_yarn_tree(settings: Settings) -> float:
+    work = [Work(name, "a", jobs, memory=GIB) for name, jobs in (("x", 20), ("y", 80))]
+    return shares({"a": settings}, work, {"preemption_policy": "yarn"})["x"].fair_share.total[1]
 
 
 @case("historic_usage_aggregation_period", "10m")

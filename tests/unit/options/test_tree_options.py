@@ -173,6 +173,13 @@ def share_in_a_yarn_tree(options: Options) -> float:
     return share_of_a_pool_that_wants_little({"preemption_policy": "yarn"} | options)
 
 
+@case("yarn/memory_only", True)
+def share_of_cores_by_a_guarantee_of_cores(options: Options) -> float:
+    pools = {"a": {STRONG: {"cpu": 30, "memory": 0}}, "b": {}}
+    work = [Work(name, name, 100, memory=GIB) for name in "ab"]
+    return shares(pools, work, {"preemption_policy": "yarn"} | options)["b"].fair_share.total[1]
+
+
 # --- savings --------------------------------------------------------------------------------------------------------------
 
 INTEGRAL = "integral_guarantees/"

@@ -197,6 +197,12 @@ _FORMULA: Final = [
         support=_KEPT,
     ),
     Attribute(
+        "yarn_memory_only",
+        Flag(),
+        "with the shares of a YARN policy: memory alone is divided here and in all pools below, as by its policy fair",
+        who=_ADMIN,
+    ),
+    Attribute(
         "infer_children_weights_from_historic_usage",
         Flag(),
         "weights of children fall with what they used of late",

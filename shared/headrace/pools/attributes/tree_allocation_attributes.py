@@ -54,6 +54,11 @@ _YARN: Final = Schema(
             "under a YARN policy: shares as its drf divides them, whatever is demanded, or the tree's own",
         ),
         Attribute(
+            "memory_only",
+            Flag(),
+            "with these shares: memory alone is divided in the whole tree, as by YARN's policy fair",
+        ),
+        Attribute(
             "cluster_utilization_threshold",
             Number(0, 1),
             "preemption begins above this use of the cluster",
