@@ -64,6 +64,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     options = exported(up)["options"]
     assert options["fair_share_starvation_timeout"] == "1m"
     assert options["yarn"] == {"enabled": True}  # 15 seconds are the default
+    assert options["preemption_policy"] == "yarn"
     assert options["placement_rules"] == ["specified", "nested_user default people", "default"]
     assert options["use_pool_satisfaction_for_scheduling"] is True  # what the file says nothing of stays
 
@@ -82,6 +83,29 @@ def test_a_second_import_changes_nothing_and_an_operation_without_a_pool_runs_be
         in up.run("op", "get", operation).stdout
     )
     up.run("op", "abort", operation)
+
+
+def test_queues_of_policy_fair_share_memory_alone(up: Up) -> None:
+    (up.state / "fair.xml").write_text(
+        "<allocations><queue name='a'><weight>3</weight></queue><queue name='b'/></allocations>"
+    )
+    plan = up.run("pool", "import", "fair.xml", "--yarn-site", "yarn-site.xml").stdout
+    up.run("pause", "starts")
+    # By cores b would have far more than its part; 8 jobs fill the memory.
+    operations = [
+        up.start_operation("--pool", pool, "--jobs", "20", "--cpu", cpu, "--memory", "256M", "--", "sleep", "600")
+        for pool, cpu in (("a", "0.1"), ("b", "0.5"))
+    ]
+    up.run("resume", "starts")
+    running = [0, 0]
+    while sum(running) < 8:
+        told = [json.loads(up.run("op", "get", each, "--json").stdout) for each in operations]
+        running = [each["places"]["running_jobs"] if each["places"] else 0 for each in told]
+    for each in operations:
+        up.run("op", "abort", each)
+
+    assert 'preemption_policy: "yarn"' in plan
+    assert running == [6, 2]
 
 
 def test_json_has_the_plan_and_the_warnings(up: Up) -> None:

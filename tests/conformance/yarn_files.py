@@ -11,6 +11,7 @@ from headrace.pools import (
     TREE_ATTRIBUTES,
     Pool,
     PoolConfig,
+    PoolMode,
     PoolTree,
     Tree,
     TreeOptions,
@@ -83,8 +84,7 @@ class _Effective:
             "threshold": lambda path, want: (want, self._of(path).fair_share_starvation_tolerance),
             "preemptable": lambda path, want: (want, self._of(path).preemption is not PreemptionSwitch.OFF),
             "weight": lambda path, want: (want, self._settings(path).weight),
-            # What tells `fair` and `drf` apart is said in a warning.
-            "policy": lambda path, want: (want == "fifo", self._mode(path) == "fifo"),
+            "policy": lambda path, want: (want, self._policy(path)),
             "min": lambda path, want: (want, self._amounts(path, "strong_guarantee_resources", 0)),
             "max": self._most,
             "max_apps": self._most_apps,
@@ -103,8 +103,12 @@ class _Effective:
     def _settings(self, path: str) -> PoolConfig:
         return self._tree.settings(self._names[path])
 
-    def _mode(self, path: str) -> str:
-        return self._settings(path).mode.value if path in self._names and path != ROOT else "fair_share"
+    def _policy(self, path: str) -> str:
+        # A queue that the file does not have would come into being below the root.
+        name = self._names.get(path, ROOT_POOL)
+        if self._tree.mode(name) is PoolMode.FIFO:
+            return "fifo"
+        return "fair" if self._options[name].yarn_memory_only else "drf"
 
     def _amounts(self, path: str, name: str, missing: int | None) -> list[int | None]:
         amounts = getattr(self._settings(path), name).named()

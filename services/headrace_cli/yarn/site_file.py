@@ -26,6 +26,8 @@ _KEPT: Final = {
     "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
     "preemptionInterval": "yarn/legacy_interval",
 }
+#: Properties of one of the two engines alone.
+_INTERVAL, _PAUSE = _KEPT["preemptionInterval"], _KEPT["waitTimeBeforeNextStarvationCheck"]
 #: Options of a tree that are in force at once.
 _IN_FORCE: Final = {"update-interval-ms": "fair_share_update_period"}
 _OTHERS: Final = (
@@ -43,6 +45,8 @@ class YarnSite(msgspec.Struct):
     undeclared: bool = True
     #: True if lists of access are looked at.
     acls: bool = False
+    #: True for a file of the older engine of preemption, from before Hadoop 2.9: only that has an interval.
+    is_legacy: bool = False
     #: Options of a tree. Those that are kept and that the file does not have are at their defaults, as in YARN.
     options: dict[str, object] = {}
 
@@ -72,6 +76,7 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
             except Defects as error:
                 problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
             site.options[option] = text
+            site.is_legacy = bool(site.options[_INTERVAL]) and not site.options[_PAUSE]
             words = (
                 f"{text} is kept as {option}; it has no effect yet, since YARN's rules of preemption are not here yet"
             )

@@ -125,6 +125,7 @@ class _Translation:
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
             "main_resource": "memory" if self._bounds.by_memory else None,
+            "yarn/memory_only": (self._policies[ROOT] == "fair") or None,
             **access_of_root(root, self._warnings),
         }
         if "queueMaxAppsDefault" in file.values:
@@ -137,6 +138,8 @@ class _Translation:
             options["preemption"] = "on" if self._site.preemption else "off"
         if self._site is not None:
             options |= {"yarn/enabled": self._site.preemption, **self._site.options}
+            if self._site.preemption:
+                options["preemption_policy"] = "yarn_legacy" if self._site.is_legacy else "yarn"
         self._judge_preemption()
         self._judge_lists()
         return options
@@ -213,6 +216,9 @@ class _Translation:
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
+        # Below it all do so.
+        if self._policies[queue.path] == "fair" and self._policies[self._above(queue)] != "fair":
+            attributes["yarn_memory_only"] = True
         for key, found in (
             ("strong_guarantee_resources", self._bounds.guarantees),
             ("resource_limits", self._bounds.limits),
@@ -295,7 +301,7 @@ class _Translation:
             self._warnings.say("W07", line, place, "drf below fair, which YARN refuses: treated as fair")
             policy = "fair"
         if policy == "fair" and (above != "fair" or queue.path == ROOT):
-            words = "policy fair shares memory alone in YARN; here every resource that is wanted counts"
+            words = "policy fair shares memory alone: so it is here under a YARN policy, and else every resource that is wanted counts"
             self._warnings.say("W06", line, place, words)
         self._policies[queue.path] = policy
         for child in queue.children.values():

@@ -35,6 +35,8 @@ from headrace_fair_share.configuration.rules import (
     invalid_values,
     misplaced,
 )
+from headrace_fair_share.facts.pool_inputs import sharing_of
+from headrace_fair_share.hdrf.model import Sharing
 
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
@@ -206,6 +208,12 @@ def option_warnings(tree: PoolTree) -> list[str]:
     found += [f"placement_rules: {words}" for text in options.placement_rules for words in _rule_warnings(text, tree)]
     for name in options.pool_config_presets:
         found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
+    of_memory = [f"yarn_memory_only of {pool.name}" for pool in tree.pools.values() if pool.settings.yarn_memory_only]
+    of_memory = ["yarn/memory_only", *of_memory] if options.yarn.memory_only else of_memory
+    if of_memory and sharing_of(options) is not Sharing.YARN:
+        found.append(
+            f"{some(of_memory)} acts on the shares of preemption_policy yarn and yarn_legacy; the tree has its own"
+        )
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         policy = options.preemption_policy
         found.append(f"preemption_policy {policy}: places are taken by the rules of ytsaurus still")

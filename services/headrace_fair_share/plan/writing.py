@@ -13,8 +13,10 @@ from headrace.pools import (
     IntegralGuarantees,
     IntegralType,
     PartialResources,
+    PreemptionPolicy,
     TreeIntegralOptions,
     TreeOptions,
+    YarnOptions,
 )
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.resources import RESOURCE_NAMES, ZERO
@@ -49,7 +51,10 @@ def written(tree: TreeInput) -> str:
 
 
 def _tree_options(options: model.UpdateOptions) -> TreeOptions:
+    is_yarn = options.sharing is model.Sharing.YARN
     return TreeOptions(
+        preemption_policy=PreemptionPolicy.YARN if is_yarn else PreemptionPolicy.YTSAURUS,
+        yarn=YarnOptions(memory_only=options.memory_only),
         main_resource=RESOURCE_NAMES[options.main_resource],
         integral_guarantees=TreeIntegralOptions(
             smooth_period=round(options.smooth_period_s * 1000),
@@ -89,6 +94,7 @@ def _planned_pool(pool: PoolInput, tree: TreeInput) -> PlannedPool:
         enable_priority_strong_guarantee_adjustment=pool.priority_strong_guarantee,
         enable_priority_strong_guarantee_adjustment_donorship=pool.priority_strong_guarantee_donor,
         infer_children_weights_from_historic_usage=pool.historic_usage_weights,
+        yarn_memory_only=pool.memory_only,
         historic_usage_average=pool.historic_usage_average,
         accumulated_resource_volume=PartialResources(*map(round, savings.volume)) if savings is not None else None,
     )

@@ -85,6 +85,20 @@ def test_placement_rules_that_lead_nowhere_yet_are_told() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"yarn/memory_only": True}, {"preemption_policy": "yarn", "yarn/share": "native"}]
+)
+def test_what_acts_on_the_shares_of_yarn_alone_is_told_where_there_are_none(options: Options) -> None:
+    configuration = TreeConfiguration(TREE)
+    configuration.on_stored(stored(a_tree({"a": {"yarn_memory_only": True}}, options), 1))
+
+    (told,) = [words for words in configuration.alerts() if "memory_only" in words]
+    assert told == (
+        ("yarn/memory_only, " if "yarn/memory_only" in options else "")
+        + "yarn_memory_only of a acts on the shares of preemption_policy yarn and yarn_legacy; the tree has its own"
+    )
+
+
 @pytest.mark.parametrize("policy", ["yarn", "yarn_legacy"])
 def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) -> None:
     configuration = TreeConfiguration(TREE)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace.pools import IntegralType
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.tree_file.problems import UnusableFile
-from headrace_fair_share.hdrf.model import UNLIMITED, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.hdrf.model import UNLIMITED, OperationInput, PoolInput, Sharing, TreeInput, UpdateOptions
 from headrace_fair_share.plan.description import described
 from headrace_fair_share.plan.writing import written
 from tests.support.effort import few_or_many
@@ -54,3 +54,20 @@ def test_always_what_was_written_is_read_back(tree: TreeInput) -> None:
     for pool in tree.pools:
         if pool.integral is not IntegralType.NONE and pool.name in tree.integral:
             assert read.integral[pool.name].volume == tuple(map(round, tree.integral[pool.name].volume))
+
+
+@pytest.mark.parametrize(
+    "flags", [(False, False, False), (False, False, True), (False, True, True), (True, True, True)]
+)
+def test_a_tree_with_shares_of_yarn_is_read_back_as_one(flags: tuple[bool, bool, bool]) -> None:
+    tree = TreeInput(
+        total=Resources(cpu=100, memory=100),
+        options=UpdateOptions(sharing=Sharing.YARN, memory_only=flags[0]),
+        pools=[
+            PoolInput(name="a", parent=-1, memory_only=flags[1]),
+            PoolInput(name="b", parent=0, memory_only=flags[2]),
+        ],
+    )
+    read = described(written(tree).encode(), "f").input
+
+    assert (read.options, read.pools) == (tree.options, tree.pools)

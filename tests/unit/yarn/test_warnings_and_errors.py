@@ -379,8 +379,47 @@ def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is
     assert "W16" not in {each.code for each in warnings.found}
     assert in_force(tree_of(found), "a").preemption == switch
     assert (options.yarn.enabled, options.yarn.wait_before_kill) == (said == "true", 20_000)
-    assert options.preemption_policy == "ytsaurus"
+    assert options.preemption_policy == ("yarn" if said == "true" else "ytsaurus")
     assert options.fair_share_update_period == 700
+
+
+@pytest.mark.parametrize(
+    ("names", "policy"),
+    [
+        (["preemptionInterval"], "yarn_legacy"),
+        (["preemptionInterval", "waitTimeBeforeNextStarvationCheck"], "yarn"),
+        (["waitTimeBeforeNextStarvationCheck"], "yarn"),
+        ([], "yarn"),
+    ],
+)
+def test_the_policy_is_that_of_the_engine_whose_properties_the_site_has(names: list[str], policy: str) -> None:
+    lines = "".join(
+        f"<property><name>yarn.scheduler.fair.{name}</name><value>{value}</value></property>"
+        for name, value in (("preemption", "true"), *((name, "5000") for name in names))
+    )
+    site = read_site(f"<configuration>{lines}</configuration>".encode(), Problems("s.xml"), Warnings("s.xml"))
+
+    assert translated(inside(""), site)[0].options["preemption_policy"] == policy
+
+
+def test_memory_alone_is_divided_from_each_queue_of_policy_fair_on() -> None:
+    fair = "<schedulingPolicy>fair</schedulingPolicy>"
+    queues = (
+        f"<queue name='a'>{fair}<queue name='b'>{fair}<queue name='c'><schedulingPolicy>fifo</schedulingPolicy></queue></queue>"
+        "</queue><queue name='d'/>"
+    )
+    default = "<defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>"
+    found, _ = translated(inside(default + queues))
+    tree = tree_of(found)
+
+    assert [name for name in tree.pools if tree.settings(PoolName(name)).yarn_memory_only] == ["a"]
+    assert {name: in_force(tree, name).yarn_memory_only for name in ("a", "b", "c", "d")} == {
+        **dict.fromkeys("abc", True),
+        "d": False,
+    }
+    whole, _ = translated(inside(queues))
+    assert whole.options["yarn/memory_only"] is True
+    assert not any("yarn_memory_only" in each.attributes for each in whole.pools)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
