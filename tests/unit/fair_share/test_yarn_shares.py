@@ -95,6 +95,15 @@ def test_satisfaction_is_that_of_memory_where_memory_alone_is_divided() -> None:
     assert [items[name].local_satisfaction_ratio for name in "ab"] == [pytest.approx(0.4), pytest.approx(0.8)]
 
 
+def test_the_root_has_all_and_a_pool_closed_to_memory_nothing_where_memory_alone_is_divided() -> None:
+    options = YARN | {"yarn/memory_only": True}
+    closed = {"a": {"resource_limits": {"memory": 0}}, "b": {}}
+    work = [Work(name * 2, name, 50, memory=GIB) for name in "ab"]
+
+    assert owed({}, [], options, "<Root>") == [(1.0, 1.0)]
+    assert owed(closed, work, options, "<Root>", "a", "b") == [(1.0, 1.0), (0.0, 0.0), (1.0, 0.5)]
+
+
 def test_whoever_comes_later_in_a_fifo_pool_is_owed_nothing_of_anything() -> None:
     work = [Work("later", "a", 50, started_at_ms=9, memory=GIB), Work("first", "a", 1, started_at_ms=3, memory=GIB)]
 

@@ -102,7 +102,7 @@ def test_what_acts_on_the_shares_of_yarn_alone_is_told_where_there_are_none(opti
 @pytest.mark.parametrize("policy", ["yarn", "yarn_legacy"])
 def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) -> None:
     configuration = TreeConfiguration(TREE)
-    configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy}), 1))
+    configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy, "yarn/memory_only": True}), 1))
 
     assert configuration.alerts() == [
         f"preemption_policy {policy}: places are taken by the rules of ytsaurus still",
