@@ -39,6 +39,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     whole = "pool import fair-scheduler.xml --yarn-site yarn-site.xml"
 
     assert "+ /people" in said[f"{whole} --dry-run"]
+    assert 'preemption_policy: "yarn"' in said[f"{whole} --dry-run"]
     assert "dry run: nothing was changed" in said[f"{whole} --dry-run"]
     for warning in (
         "warning: fair-scheduler.xml:9: W09 root.reports maxAMShare: ",
@@ -89,7 +90,8 @@ def test_queues_of_policy_fair_share_memory_alone(up: Up) -> None:
     (up.state / "fair.xml").write_text(
         "<allocations><queue name='a'><weight>3</weight></queue><queue name='b'/></allocations>"
     )
-    plan = up.run("pool", "import", "fair.xml", "--yarn-site", "yarn-site.xml").stdout
+    up.run("pool", "import", "fair.xml", "--yarn-site", "yarn-site.xml")
+    assert exported(up)["options"]["yarn"]["memory_only"] is True
     up.run("pause", "starts")
     # By cores b would have far more than its part; 8 jobs fill the memory.
     operations = [
@@ -104,7 +106,6 @@ def test_queues_of_policy_fair_share_memory_alone(up: Up) -> None:
     for each in operations:
         up.run("op", "abort", each)
 
-    assert 'preemption_policy: "yarn"' in plan
     assert running == [6, 2]
 
 
