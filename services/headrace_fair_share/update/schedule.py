@@ -16,9 +16,9 @@ _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
 #: How often readers hear that nothing changed.
 _REST_PERIOD_US: Final = 1_000_000
-#: An update that costs less may hold the loop up: a hop to a thread and back takes as long on a machine with other work.
+#: An update that costs less may hold the loop up: a hop to a thread and back takes as long, and much longer on a busy machine.
 _BRIEF_US: Final = 4_000
-#: So many elements more cost hardly more than those that an update was brief with.
+#: So many elements, or so many more than before, cost hardly anything. Where they took long, others had the processor.
 _FEW_ELEMENTS: Final = 16
 
 
@@ -37,7 +37,7 @@ class UpdateSchedule:
         #: Elements of the computation under way. 0: there is none, as nothing can have changed.
         self._elements = 0
         #: With so many elements or fewer a computation is brief, going by the last one.
-        self._brief_elements = 0
+        self._brief_elements = _FEW_ELEMENTS
 
     def on_change(self) -> None:
         """Something that an update is made from has changed."""
@@ -51,7 +51,7 @@ class UpdateSchedule:
     def on_compute(self, moment: Moment, elements: int) -> bool:
         """The computation of so many elements begins. Only from here on the update costs anything.
 
-        True if it is brief: the one before was, and hardly of fewer elements.
+        True if it is brief: it is of few elements, or the one before was brief and hardly of fewer.
         """
         self._computed_since_us, self._elements = moment.steady_us, elements
         return elements <= self._brief_elements
@@ -61,7 +61,7 @@ class UpdateSchedule:
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
         if self._elements:
-            self._brief_elements = self._elements + _FEW_ELEMENTS if cost_us < _BRIEF_US else 0
+            self._brief_elements = _FEW_ELEMENTS + (self._elements if cost_us < _BRIEF_US else 0)
 
     def seconds_until_due(
         self, moment: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None
