@@ -45,6 +45,7 @@ from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
+from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.words import ends_of_lost
 
@@ -61,7 +62,8 @@ class AllocatorEngine:
         self.facts = Facts(tree, term, timing)
         self.ranking = Ranking(self.facts)
         self.pace = Pace(self.facts.last_heard)
-        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace)
+        self.yarn = YarnPasses(self.facts)
+        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace, self.yarn.plans)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
@@ -155,6 +157,7 @@ class AllocatorEngine:
         if self.facts.pools.take(cut):
             self.ranking.mark_all()
         self.ranking.on_shares(cut.items, cut.changed)
+        self.yarn.on_shares(cut)
         return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
@@ -300,6 +303,7 @@ class AllocatorEngine:
             *self.ranking.figures(),
             *self.answers.figures(),
             *self.alarms.figures(),
+            *self.yarn.figures(),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------

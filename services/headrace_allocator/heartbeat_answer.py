@@ -49,6 +49,7 @@ from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecis
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
+from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.decisions_made import DecisionsMade
 from headrace_allocator.words import words_of_left_out
 
@@ -109,10 +110,11 @@ class _Budget:
 class HeartbeatAnswers:
     """Answers one heartbeat at a time."""
 
-    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace) -> None:
+    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace, plans: Plans) -> None:
         self._facts = facts
         self._ranking = ranking
         self._pace = pace
+        self._plans = plans
         self.allocations_made = 0
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
@@ -251,13 +253,16 @@ class HeartbeatAnswers:
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
+        may_preempt = (
+            is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(moment)
+        )
+        carries_out = gives_out and may_preempt and facts.pools.limits_known
         return Due(
             extend=gives_out,
             start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
             # While usage is not complete, or fair_share is away, nobody's share may be judged.
-            preempt=(
-                is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(moment)
-            ),
+            preempt=may_preempt,
+            plans=self._plans.take(node.record.node) if carries_out else (),
             preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
             repair_overcommit=(
                 is_used

@@ -72,6 +72,8 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
+#: Nodes or operations that preemption by a YARN policy looks at between two turns of the loop; some 3 ms.
+_PREEMPTION_STEPS: Final = 50
 #: Operations or events that are learnt between two turns of the loop; some 3 ms.
 _LEARNT_SLICE: Final = 16
 #: Of shares: three periods.
@@ -371,6 +373,8 @@ class AllocatorService:
             await self._places_changed.wait()
             self._places_changed = anyio.Event()
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
+                await anyio.lowlevel.checkpoint()
+            while self._take(self.engine.yarn.on_due(_PREEMPTION_STEPS, self._shell.moment())):
                 await anyio.lowlevel.checkpoint()
             self._usage.look()
 

@@ -41,6 +41,7 @@ from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, epheme
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
+from headrace_fair_share.facts.seen_to import SeenTo
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
@@ -50,6 +51,7 @@ from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
+from headrace_fair_share.yarn.state import YarnState
 
 #: An update waits so much longer for the volumes of each thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
@@ -89,7 +91,8 @@ class FairShareEngine:
         self.frame = ShareFrame()
         self.items: dict[str, ShareItem] = {}
         self.pool_results: dict[PoolName, PoolResults] = {}
-        self.clocks = Clocks.none()
+        self.clocks, self.yarn = Clocks.none(), YarnState()
+        self._seen_to = SeenTo()
         self.updates = 0
         self.failed_updates = 0
         #: Updates that went on from the one before and gave other shares than one from scratch.
@@ -133,12 +136,15 @@ class FairShareEngine:
 
     def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
         """A snapshot of the allocator."""
+        self._seen_to.note(usage, self._time.now_ms)
         return self._changed(self.usage.apply(usage, moment))
 
     def on_leading(self, term: Term, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
         """Updates are made with this term from now on. Clocks that an earlier one saved go on from where they stood."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
-        self.clocks = clocks_of((age for ages in saved for age in ages.ages), self._time.now_ms)
+        ages = [age for each in saved for age in each.ages]
+        self.clocks = clocks_of(ages, self._time.now_ms)
+        self.yarn = YarnState.saved(ages, self._time.now_ms)
         return Outcome(None)
 
     def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
@@ -210,7 +216,7 @@ class FairShareEngine:
     def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
         """The results of a cut are there: they take effect as a whole."""
         self.updates += 1
-        self.frame, self.clocks = update.frame, update.clocks
+        self.frame, self.clocks, self.yarn = update.frame, update.clocks, update.yarn
         self.items.update((item.key, item) for item in update.changed)
         self.pool_results.update(update.pool_results)
         for key in update.removed:
@@ -250,9 +256,8 @@ class FairShareEngine:
 
     def ages(self) -> list[Age]:
         """Ages of all clocks, the longest first: what must survive of them."""
-        return sorted(
-            self.clocks.ages(self._time.now_ms), key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key)
-        )
+        ages = self.yarn.with_ages(self.clocks.ages(self._time.now_ms), self._time.now_ms)
+        return sorted(ages, key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key))
 
     def checks(self) -> Iterator[Check]:
         """The structures: configuration, operations, usage, advances, results of pools, clocks, ephemeral pools."""
@@ -334,7 +339,7 @@ class FairShareEngine:
 
     def _is_at_rest(self) -> bool:
         """True if the last update holds until something changes: no clock runs, no volume and no average moves."""
-        moves = len(self.clocks.running) or self.volumes.chain.has_pools or self._averages.of
+        moves = len(self.clocks.running) or self.yarn.had_share_ms or self.volumes.chain.has_pools or self._averages.of
         return self._last_update_holds and not moves
 
     def _is_afresh_due(self, moment: Moment) -> bool:
@@ -367,6 +372,8 @@ class FairShareEngine:
             clock_offset_ms=self._time.offset_ms,
             usage_counts=self._usage_counts(moment),
             clocks=self.clocks,
+            yarn=self.yarn,
+            seen_to_ms=self._seen_to.at_ms,
             usage_averages=self._averages.of,
             ephemeral_pools=self._ephemeral_pools.pools,
         )

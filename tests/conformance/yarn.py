@@ -20,6 +20,7 @@ from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
 from tests.conformance.yarn_files import allocation_file
 from tests.conformance.yarn_placement import placement
+from tests.conformance.yarn_timelines import gate, order, timeline
 
 __all__ = ["KINDS", "SUITE", "run"]
 
@@ -143,6 +144,9 @@ KINDS: Final[dict[str, tuple[Callable[[dict[str, Any]], list[Comparison]], set[s
     ),
     "allocation_file": (allocation_file, yarn_files.KEYS),
     "placement": (placement, yarn_placement.KEYS),
+    "order": (order, {"policy", "cluster", "first", "second", "sign"}),
+    "gate": (gate, {"used", "cluster", "conf", "open"}),
+    "timeline": (timeline, {"engine", "setup", "steps"}),
     "resource_value": (_resource_value, {"text", "cluster", "missing", "value", "error"}),
 }
 

@@ -119,7 +119,9 @@ class Desk:
             outcome = self.engine.on_refresh_due(1000, self.moment)
             more = outcome.answer
             effects += outcome.effects
-        return effects
+        while (passed := self.engine.yarn.on_due(1000, self.moment)).answer:
+            effects += passed.effects
+        return [*effects, *passed.effects]
 
     def cut_usage(self) -> UsageCut:
         """The usage that changed since the last cut."""

@@ -67,7 +67,7 @@ class Operation:
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
         "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
-        "starvation", "state", "suspended", "task_groups", "total", "unconfirmed", "user", "yields",
+        "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
@@ -121,6 +121,8 @@ class Operation:
         self.yields = False
         #: True if some node could run a job of it, were the node empty; True without any node.
         self.fits_somewhere = True
+        #: How many times preemption by a YARN policy looked for room for it.
+        self.times_seen_to = 0
         #: True once the ledger is being told that no node holds anything of it.
         self.release_told = False
 

@@ -14,7 +14,7 @@ from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.preemption.stages import Preemption
 
 #: Reasons that take no account of groups.
-_WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT})
+_WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT, PreemptionReason.POOL_SHORTAGE})
 
 
 def record_of(
@@ -32,6 +32,9 @@ def record_of(
     """
     options, beneficiary = victim.options(pools), preemption.beneficiary
     graceful = preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
+    own_timeout_ms = (
+        options.allocation_graceful_preemption_timeout_ms if graceful else options.allocation_preemption_timeout_ms
+    )
     before = victim.held - gone
     left = before - preemption.allocation.usage
     return PreemptionRecord(
@@ -39,9 +42,7 @@ def record_of(
         beneficiary=OperationId("") if beneficiary is None else beneficiary.id,
         properly=preemption.properly,
         decided_at_ms=moment.wall_ms,
-        timeout_ms=(
-            options.allocation_graceful_preemption_timeout_ms if graceful else options.allocation_preemption_timeout_ms
-        ),
+        timeout_ms=own_timeout_ms if preemption.timeout_ms is None else preemption.timeout_ms,
         group=preemption.group,
         threshold=_threshold(preemption, pools),
         fair_share=victim.fair_share,

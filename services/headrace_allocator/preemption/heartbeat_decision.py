@@ -6,6 +6,8 @@ Source: section 8.1 of the specification of allocation and preemption.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headrace.ids import OperationId
@@ -19,6 +21,8 @@ from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, run_stages
 from headrace_allocator.preemption.victims import groups_of
+from headrace_allocator.preemption.yarn.execution import carried_out
+from headrace_allocator.preemption.yarn.plans import Plan
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -31,12 +35,18 @@ class Due(msgspec.Struct, frozen=True):
     #: True if places may be taken for others at all, and if the pause since the last preemptive stages on the node is over.
     preempt: bool = True
     preemptive_stages: bool = True
+    #: What is to be done by a YARN policy, though an allocation waits on the node.
+    plans: Sequence[Plan] = ()
     #: True if the node has had less than was given out on it for longer than that is allowed.
     repair_overcommit: bool = False
 
     def some_change(self, *, has_room: bool) -> bool:
         """True if something may be decided for a node all of whose allocations run on as they are."""
-        return self.repair_overcommit or (self.start and (has_room or (self.preempt and self.preemptive_stages)))
+        return (
+            bool(self.plans)
+            or self.repair_overcommit
+            or (self.start and (has_room or (self.preempt and self.preemptive_stages)))
+        )
 
 
 class HeartbeatDecision(msgspec.Struct):
@@ -57,7 +67,7 @@ class HeartbeatDecision(msgspec.Struct):
     room_left: RoomLeft | None = None
 
 
-def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
+def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line, plans: Sequence[Plan] = ()) -> HeartbeatDecision:
     """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits.
 
     `choose` says who is next.
@@ -65,6 +75,8 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
     made = HeartbeatDecision()
     if due.preempt:
         made.preemptions = list(asked_gracefully(overlay))
+    # The room of plans is nobody else's.
+    made.stages = [outcome for plan in due.plans if (outcome := carried_out(overlay, plan)) is not None]
     if due.extend:
         made.extensions = extend(overlay, choose)
     if due.start:
@@ -73,7 +85,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         may_start = most is None or len(made.placements) < most
         if due.preempt and due.preemptive_stages:
-            made.stages = list(run_stages(overlay, choose, may_start=may_start))
+            made.stages += run_stages(overlay, choose, may_start=may_start)
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.
         groups = groups_of(overlay, overlay.view.allocations)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 
-from headrace.pools.tree_options import VictimRules
+from headrace.pools.tree_options import PreemptionPolicy, VictimRules
 from headrace.resources import EPS, Share
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionReason
@@ -32,7 +32,11 @@ class Overreach:
 
     def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason) -> None:
         """An operation has just lost an allocation. By the older rules even plain preemption may go below a share."""
-        if reason is not PreemptionReason.PREEMPTION or pools.options.victim_rules is VictimRules.LEGACY:
+        options = pools.options
+        if reason is not PreemptionReason.PREEMPTION or options.victim_rules is VictimRules.LEGACY:
+            return
+        if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+            # YARN compares amounts in another way.
             return
         threshold = pools.options.preemption_satisfaction_threshold
         kept, wanted = [threshold * share for share in loser.fair_share], loser.demand_share

@@ -63,6 +63,8 @@ class Preemption(msgspec.Struct, frozen=True):
     beneficiary: Operation | None = None
     #: True if the beneficiary starves itself, and not only a pool above it.
     properly: bool = False
+    #: From the signal to the kill; None: as its operation has it.
+    timeout_ms: int | None = None
 
 
 class StageOutcome(msgspec.Struct, frozen=True):

@@ -80,6 +80,7 @@ def _usage_of(operation: Operation) -> UsageItem:
         pending_jobs=operation.pending_jobs,
         pending=_pending(operation) if operation.fits_somewhere else ZERO,
         min_needed=operation.min_needed,
+        times_seen_to=operation.times_seen_to,
     )
 
 

@@ -163,7 +163,8 @@ def starving(*, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
     Since when, for what, how much of it each has, and which operations may preempt for that. `!` marks what starves aggressively.
-    Where pools only observe preemption, it says how many places each would have taken there.
+    Where pools only observe preemption, it says how many places each would have taken there. Under a YARN policy it says what is due to
+    its guarantee and to its fair share, of a pool with all below it.
 
     Examples:
 

@@ -75,6 +75,8 @@ class ShareOptions:
     """Its part among the operations of its pool."""
     gang: Switch = False
     """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
+    first_job_is_master: Switch = False
+    """Its other jobs are of no use without job 0: under a YARN policy that is interrupted last of all on its node."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
     """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. Of several each runs
     a part of the jobs, as soon as it has room. The first tree of `headrace up`, or `$HEADRACE_TREE`, unless given."""
@@ -205,6 +207,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         working_directory=_folder(jobs),
         weight=share.weight,
         is_gang=share.gang,
+        first_job_is_master=share.first_job_is_master,
         resource_limits=share.limits(),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},

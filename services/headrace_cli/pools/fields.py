@@ -218,6 +218,20 @@ FIELDS: Final = (
         derive=_or_nothing,
     ),
     Field(
+        "due_to_fair_share",
+        _AMOUNT,
+        "Under a YARN policy: what it and all below it are due to their fair shares; null while that is nothing.",
+        stable=False,
+        path="share/due_to_fair_share",
+    ),
+    Field(
+        "due_to_min_share",
+        _AMOUNT,
+        "The same to minimums, which are strong guarantees.",
+        stable=False,
+        path="share/due_to_min_share",
+    ),
+    Field(
         "effective_options",
         "as in [the reference of pools](pools.md), lengths of time in milliseconds",
         "Options of starvation and preemption in force: its own, else those above it.",

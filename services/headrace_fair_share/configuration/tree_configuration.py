@@ -214,9 +214,9 @@ def option_warnings(tree: PoolTree) -> list[str]:
         found.append(
             f"{some(of_memory)} acts on the shares of preemption_policy yarn and yarn_legacy; the tree has its own"
         )
-    if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+    if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
         policy = options.preemption_policy
-        found.append(f"preemption_policy {policy}: places are taken by the rules of ytsaurus still")
+        found.append(f"preemption_policy {policy}: nothing is taken back for others until yarn/enabled is true")
     return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
 
 

@@ -31,12 +31,15 @@ class Age(msgspec.Struct, frozen=True, array_like=True):
     """The clocks of an element as they are saved: lengths of time instead of moments, None where none runs."""
 
     key: str
-    below_ms: Counter | None
-    starvation: StarvationStatus
+    below_ms: Counter | None = None
+    starvation: StarvationStatus = StarvationStatus.NON_STARVING
     starving_ms: Counter | None = None
     #: Below its strong guarantee, and starving for that.
     short_ms: Counter | None = None
     short_starving_ms: Counter | None = None
+    #: Under a YARN policy: since it had the part of its fair share that it starves below, and a pool its minimum.
+    had_share_ms: Counter | None = None
+    had_minimum_ms: Counter | None = None
 
 
 class Ages(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
+from headrace_fair_share.yarn.state import YarnState
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -45,6 +46,9 @@ class Cut(msgspec.Struct, frozen=True):
     #: False if usage is too old or incomplete: statuses stay as they were.
     usage_counts: bool = False
     clocks: Clocks = Clocks.none()
+    #: Of a tree under a YARN policy; and when preemption has seen to operations.
+    yarn: YarnState = YarnState()
+    seen_to_ms: Mapping[OperationId, int] = {}
     #: By key, of elements whose weights fall with it.
     usage_averages: Mapping[str, float] = {}
     #: Ephemeral pools as admission told them; some may be over.

@@ -94,6 +94,10 @@ class ElementResults:
     schedulable_operations: Ints
     #: In the pool itself.
     own_operations: Ints
+    #: Under a YARN policy, of pools with all below.
+    due_to_fair_share: Ints
+    due_to_min_share: Ints
+    claims: Bools
 
     def check(self, elements: Elements) -> None:
         """Raises `BrokenInvariant` where a result is not a number or not finite."""
@@ -175,9 +179,16 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
         (elements.options[place] if place < elements.pools else None for place in at),
         results.rank[places].tolist(),
         map(_filter_limits, results.tag_filter_limits[:, places].T.tolist()),
+        map(_due, results.due_to_fair_share[:, places].T.tolist()),
+        map(_due, results.due_to_min_share[:, places].T.tolist()),
+        results.claims[places].tolist(),
         strict=True,
     )
     return [ShareItem(*one) for one in columns]
+
+
+def _due(amounts: list[int]) -> Resources | None:
+    return Resources(*amounts) if any(amounts) else None
 
 
 def _filter_limits(amounts: list[int]) -> Resources | None:

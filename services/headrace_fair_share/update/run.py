@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from headrace.ids import PoolName
+from headrace.pools import PreemptionPolicy
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import Sharing, TreeInput
@@ -30,7 +31,10 @@ from headrace_fair_share.update.results import (
     pool_results_of,
 )
 from headrace_fair_share.update.share_models import ShareUpdater, share_updater
-from headrace_fair_share.update.statuses import JudgedShares, clocks_after
+from headrace_fair_share.update.shortages import Judged, judge
+from headrace_fair_share.update.statuses import JudgedShares
+from headrace_fair_share.yarn.starvation import due_amounts
+from headrace_fair_share.yarn.state import YarnState
 
 #: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
 _MOST_TROUBLES: Final = 20
@@ -57,6 +61,7 @@ class Update(msgspec.Struct, frozen=True):
     #: Of the pools among the changed items.
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
+    yarn: YarnState
     #: The tree and what differs in it, where an update from scratch gave other shares than one that goes on from the one before.
     wrong: WrongTree | None = None
 
@@ -114,7 +119,7 @@ class Updater:
             self._sharing, self._share_updater = sharing, share_updater(sharing)
         shares = self._share_updater.update(given.tree)
         wrong = _compared(cut, given, shares, *kept) if afresh and self._previous is not None else None
-        results, clocks = results_of(cut, given, shares)
+        results, judged = results_of(cut, given, shares)
         results.check(given.elements)
         changed, removed = self._difference(given.elements, results)
         self._previous = _Previous(given.elements, results)
@@ -123,7 +128,8 @@ class Updater:
             changed=items_of(given.elements, results, changed),
             removed=removed,
             pool_results=pool_results_of(given.elements, results, changed),
-            clocks=clocks,
+            clocks=judged.clocks,
+            yarn=judged.yarn,
             wrong=wrong,
         )
 
@@ -157,22 +163,22 @@ def _compared(
     return None if fault is None else WrongTree(given.tree, fault)
 
 
-def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Clocks]:
-    """Results of all elements in their order, and their clocks."""
-    elements, fixed, details, options = given.elements, shares.fixed, shares.details, cut.pools.options
+def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Judged]:
+    """Results of all elements in their order, and what lasts of their starvation."""
+    elements, fixed, details = given.elements, shares.fixed, shares.details
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))
     fair, usage, demand = (each[:, order] for each in (shares.fair_share, shares.usage_share, shares.demand_share))
     local = local_satisfaction_ratios(usage, fair, demand)
-    schedulable = np.ones(len(order), np.bool_)
     fifo_index, effective_index = fixed.fifo_index[order], shares.effective_fifo_index[order]
     fifo_place = np.where(effective_index < 0, fifo_index, effective_index)
     within = within_fifo_count(cut, elements, given.pending, fifo_place, fair)
-    schedulable[elements.pools :] = given.pending & within
+    schedulable = np.concatenate((np.ones(elements.pools, np.bool_), given.pending & within))
     strong = fixed.strong[:, order]
-    clocks = clocks_after(cut, given, JudgedShares(usage, fair, demand, strong), schedulable)
+    rank = np.where(fifo_index < 0, elements.order, fifo_place)
+    judged = judge(cut, given, JudgedShares(usage, fair, demand, strong, fixed.weight[order], rank), schedulable)
+    clocks = judged.clocks
     starvation = clocks.starvation
-    grants = np.zeros(shares.layout.size)
-    grants[fixed.integral.all] = shares.last_share_ratio
+    due_to_fair_share, due_to_min_share, claims = due_amounts(elements, judged.yarn.dues)
     results = ElementResults(
         usage=shares.usage[:, order],
         demand=shares.demand[:, order],
@@ -188,7 +194,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         promised_fair_share=shares.promised[:, order],
         estimated_guarantee_share=fixed.estimated[:, order],
         proposed_integral_share=shares.proposed[:, order],
-        grant_ratio=grants[order],
+        grant_ratio=_grants(shares)[order],
         weight=fixed.weight[order],
         dominant_resource=shares.dominant_resources()[order],
         satisfaction=satisfaction_ratios(local, elements.parent, elements.pools),
@@ -198,14 +204,12 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         starvation=starvation,
         schedulable=schedulable,
         owed_everything=elements.is_operation & owed_everything(fair, demand),
-        preemption_priority=preemption_priorities(
-            starvation, schedulable, elements.parent, elements.pools, options.scheduling_preemption_priority_scope
-        ),
+        preemption_priority=_priorities(cut, elements, starvation, schedulable),
         starvation_reason=clocks.reason,
         ratio_volume=_ratio_volumes(cut, elements),
         fifo_index=fifo_index,
         effective_fifo_index=effective_index,
-        rank=np.where(fifo_index < 0, elements.order, fifo_place),
+        rank=rank,
         flow_ratio=fixed.ratios.flow[order],
         burst_ratio=fixed.ratios.burst[order],
         total_flow_ratio=fixed.ratios.total_flow[order],
@@ -214,8 +218,26 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         running_operations=_counted(elements, given.running),
         schedulable_operations=_counted(elements, schedulable[elements.pools :]),
         own_operations=np.bincount(elements.parent[elements.pools :], minlength=len(elements.names)),
+        due_to_fair_share=due_to_fair_share,
+        due_to_min_share=due_to_min_share,
+        claims=claims,
     )
-    return results, clocks
+    return results, judged
+
+
+def _priorities(cut: Cut, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:
+    """Priorities of operations in preemptive stages, which a YARN policy has none of."""
+    options = cut.pools.options
+    causes = starvation if options.preemption_policy is PreemptionPolicy.YTSAURUS else np.zeros_like(starvation)
+    scope = options.scheduling_preemption_priority_scope
+    return preemption_priorities(causes, schedulable, elements.parent, elements.pools, scope)
+
+
+def _grants(shares: TreeShares) -> Floats:
+    """The last share ratio of every element that was granted anything."""
+    grants = np.zeros(shares.layout.size)
+    grants[shares.fixed.integral.all] = shares.last_share_ratio
+    return grants
 
 
 def _unix_ms(moments: Ints, cut: Cut) -> Ints:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.ids import OperationId
-from headrace_fair_share.hdrf.arrays import Bools, Floats, amounts_of, column, shares_of
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, column, shares_of
 from headrace_fair_share.starvation.clocks import Clocks, Timeouts, step
 from headrace_fair_share.starvation.status import below_fair_share, below_guarantee, lacks_a_job
 from headrace_fair_share.update.cut import Cut
@@ -23,6 +23,9 @@ class JudgedShares(NamedTuple):
     demand: Floats
     #: The strong guarantee in force.
     strong: Floats
+    weight: Floats
+    #: Order of equally served siblings.
+    rank: Ints
 
 
 def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
@@ -51,7 +54,7 @@ def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
 
 
 def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
-    elements, (usage, fair, demand, _) = given.elements, shares
+    elements, (usage, fair, demand, *_) = given.elements, shares
     below = below_fair_share(usage, fair, demand, elements.tolerance, elements.is_operation)
     if cut.pools.options.enable_absolute_fair_share_starvation_tolerance:
         places = elements.pools + np.flatnonzero(below[elements.pools :])

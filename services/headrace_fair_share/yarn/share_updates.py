@@ -18,10 +18,11 @@ from headrace_fair_share.hdrf.share_distribution import detailed_shares
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import limits_of_operations, usage_and_demand
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
+from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
-#: Amounts in one unit of YARN, as a column.
-_UNITS: Final = np.array([{"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES]).reshape(RESOURCES, 1)
+#: As a column.
+_UNITS: Final = np.array(AMOUNTS_IN_UNIT).reshape(RESOURCES, 1)
 
 
 class YarnShareUpdater:

@@ -45,6 +45,8 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scheduling_tag_filters: tuple[str, ...] = ()
     #: True where it is true for the pool or any above it: under a YARN policy memory alone is divided over its children.
     yarn_memory_only: bool = False
+    #: Under a YARN policy: False where it is false for the pool or any above it.
+    allow_preemption_from: bool = True
 
 
 class OperationWishes(Protocol):
@@ -110,6 +112,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
     return replace(
         above,
         allow_normal_preemption=above.allow_normal_preemption and config.allow_normal_preemption is not False,
+        allow_preemption_from=above.allow_preemption_from and config.allow_preemption_from is not False,
         resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
         scheduling_tag_filters=filters + _formulas(config.scheduling_tag_filter),
         yarn_memory_only=above.yarn_memory_only or config.yarn_memory_only,

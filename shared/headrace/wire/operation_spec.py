@@ -111,6 +111,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     #: How long an allocation may wait on its node for room. None: as its pool says.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
+    #: The others are of no use without job 0: under a YARN policy that is taken after all others of its node.
+    first_job_is_master: bool = False
     #: The trace that it is part of, which its jobs find in `TRACEPARENT`.
     trace: Trace = ""
     #: Files that its user sent before, which its jobs find on their node.

@@ -58,6 +58,8 @@ class PreemptionReason(enum.StrEnum):
     RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"
     #: Its node uses more than it has.
     RESOURCE_OVERCOMMIT = "resource_overcommit"
+    #: Under `yarn_legacy`: pools are short of what they are due, and it would be served last.
+    POOL_SHORTAGE = "pool_shortage"
 
 
 _NO_ROOM: Final = "its node has less than was given out there"
@@ -67,6 +69,7 @@ _WHY: Final = {
     PreemptionReason.GRACEFUL_PREEMPTION: "its operation has more than its fair share",
     PreemptionReason.RESOURCE_LIMITS_VIOLATED: "its operation or a pool above it is over its resource_limits",
     PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
+    PreemptionReason.POOL_SHORTAGE: "for pools that are short of their share",
 }
 #: A stage takes for somebody, or repairs its node by the way.
 _OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)

@@ -55,6 +55,8 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     min_needed: Resources = ZERO
     #: All such items together make up the total of their snapshot. None: this item is of an operation.
     nodes: NodesOfTags | None = None
+    #: How many times this term of the allocator has looked for room for it by a YARN policy.
+    times_seen_to: Counter = 0
 
     @staticmethod
     def of_nodes(tags: tuple[str, ...], total: Resources = ZERO) -> UsageItem:
@@ -163,6 +165,11 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rank: Counter = 0
     #: All that the nodes have which match its scheduling tag filters. None: it has none, or the nodes are not known.
     tag_filter_limits: Resources | None = None
+    #: Under a YARN policy: what it is short of, of a pool with all below it. None: nothing.
+    due_to_fair_share: Resources | None = None
+    due_to_min_share: Resources | None = None
+    #: True if preemption is to see to that now.
+    claims: bool = False
 
     @property
     def key(self) -> str:

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "accumulated_ratio_volume",
     "preemption_priority",
     "rank",
+    "claims",
 }
 
 

@@ -52,6 +52,32 @@ def test_what_starves_is_listed_with_those_who_may_preempt_for_it() -> None:
     ]
 
 
+def test_under_a_yarn_policy_it_is_told_what_is_due_to_whom() -> None:
+    pools = {"a": {"strong_guarantee_resources": {"cpu": 30}}, "b": {}}
+    work = [Work("hungry", "a", 100, running=10), Work("rich", "b", 200, running=90)]
+    small = SmallTree(pools, work, YARN)
+    for _ in range(3):
+        small.update(10.0)
+    answer = listed(small)
+
+    lines = [" ".join(line.split()) for line in shown(starving_table(starving_in(answer), answer.frame.at_ms), 100)]
+
+    assert lines == [
+        "starving in pool since for its of fair share due to guarantee due to fair share",
+        "a <Root> 10s strong guarantee 20% cpu 5 cpu 15",
+        "hungry a 10s strong guarantee 20% cpu 5 cpu 15",
+    ]
+
+
+YARN = {
+    "preemption_policy": "yarn",
+    "yarn/enabled": True,
+    "fair_share_starvation_timeout": "5s",
+    "fair_share_starvation_tolerance": 0.5,
+    "min_share_preemption_timeout": "5s",
+}
+
+
 def test_operations_that_are_content_and_may_not_preempt_are_left_out_of_the_answer() -> None:
     assert {item.name for item in listed(a_starving_tree()).operations} == {"fed", "hungry", "wolf"}
 

@@ -138,10 +138,9 @@ def test_the_policy_may_change_while_the_tree_is_at_work(back: dict[str, Any]) -
     assert seen == [[10, 90], [50, 50], [10, 90], [50, 50]]
 
 
-def test_a_yarn_tree_tells_what_of_it_is_not_in_force() -> None:
+def test_a_yarn_tree_tells_that_it_takes_nothing_back() -> None:
     tree = SmallTree({"a": {}}, [], YARN | {"yarn/wait_before_kill": "1s"})
 
     assert tree.engine.configuration.alerts() == [
-        "preemption_policy yarn: places are taken by the rules of ytsaurus still",
-        "kept, but not in force: yarn/wait_before_kill",
+        "preemption_policy yarn: nothing is taken back for others until yarn/enabled is true",
     ]

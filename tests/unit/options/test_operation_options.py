@@ -25,6 +25,7 @@ from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, clocks, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back
 from tests.support.tree_services import live
+from tests.support.yarn_course import Comer, course
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
@@ -86,6 +87,14 @@ case("files", Archive("a" * 64, size_bytes=1))(job)
 @case("scheduling_tag_filter", "gpu")
 def starts_on_a_node_without_tags(options: Options) -> list[str]:
     return offered({"a": {}}, [Work("x", "a", 80)], **options)
+
+
+@case("first_job_is_master", True)
+def taken_of_a_fifo_pool(options: Options) -> list[tuple[int, str]]:
+    """The second operation of a fifo pool is owed nothing, and its only job began last."""
+    pools = {"a": {"mode": "fifo"}, "b": {}}
+    comers = [Comer("y", "a", 8, spec=options), Comer("x", "a", 1, at_s=3, spec=options), Comer("z", "b", 1, at_s=6)]
+    return course(pools, comers, seconds=20, cores=9).losers
 
 
 # --- shares ---------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node
+from tests.support.yarn_course import Comer, course
 from tests.unit.admission.desk import Desk
 
 Settings = dict[str, Any]
@@ -50,7 +51,6 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
     ("name", "value", "words"),
     [
         ("max_share_ratio", 0.5, "kept, but not in force"),
-        ("allow_preemption_from", False, "kept, but not in force"),
         (
             "enable_priority_scheduling_segment_module_assignment",
             True,
@@ -69,6 +69,12 @@ def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, va
     assert change.plan.warnings == [f"{words}: {name} of a"]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
+
+
+@case("allow_preemption_from", False)
+def taken_under_a_yarn_policy(settings: Settings) -> list[tuple[int, str]]:
+    comers = [Comer("x", "a", 12), Comer("z", "b", 12, at_s=5)]
+    return course({"a": settings, "b": {}}, comers, seconds=20).losers
 
 
 # --- shares ---------------------------------------------------------------------------------------------------------------

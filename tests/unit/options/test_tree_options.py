@@ -25,6 +25,7 @@ from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, SmallTree, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
+from tests.support.yarn_course import Comer, course
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
@@ -100,12 +101,12 @@ def test_what_acts_on_the_shares_of_yarn_alone_is_told_where_there_are_none(opti
 
 
 @pytest.mark.parametrize("policy", ["yarn", "yarn_legacy"])
-def test_a_policy_that_is_not_in_force_is_not_said_to_take_nothing(policy: str) -> None:
+def test_a_yarn_policy_that_is_not_enabled_is_said_to_take_nothing(policy: str) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy, "yarn/memory_only": True}), 1))
 
     assert configuration.alerts() == [
-        f"preemption_policy {policy}: places are taken by the rules of ytsaurus still",
+        f"preemption_policy {policy}: nothing is taken back for others until yarn/enabled is true",
     ]
 
 
@@ -192,6 +193,60 @@ def share_of_cores_by_a_guarantee_of_cores(options: Options) -> float:
     pools = {"a": {STRONG: {"cpu": 30, "memory": 0}}, "b": {}}
     work = [Work(name, name, 100, memory=GIB) for name in "ab"]
     return shares(pools, work, {"preemption_policy": "yarn"} | options)["b"].fair_share.total[1]
+
+
+# --- YARN's policies ------------------------------------------------------------------------------------------------------
+
+FULL = [Comer("x", "a", 12), Comer("z", "b", 12, at_s=5)]
+
+
+@case("yarn/enabled", True)
+def taken_under_a_yarn_policy(options: Options) -> list[tuple[int, str]]:
+    return course({"a": {}, "b": {}}, FULL, {"yarn/enabled": False} | options).losers
+
+
+@case("yarn/cluster_utilization_threshold", 1)
+def taken_in_a_full_cluster(options: Options) -> list[tuple[int, str]]:
+    return course({"a": {}, "b": {}}, FULL, options).losers
+
+
+@case("yarn/wait_before_kill", "5s")
+def gets_to_make_room_under_a_yarn_policy_ms(options: Options) -> list[int | None]:
+    return [order.timeout_ms for _, _, order in course({"a": {}, "b": {}}, FULL, options).taken]
+
+
+@case("yarn/heartbeat_allowance", "20s")
+@case("yarn/wait_before_next_check", "1s")
+def how_often_preemption_looks_for_room(options: Options) -> int:
+    held = {"a": {"allow_preemption_from": False}, "b": {}}
+    return course(held, FULL, options, seconds=80).fleet.operation("z").times_seen_to
+
+
+@case("yarn/legacy_interval", "40s")
+def taken_by_rounds(options: Options) -> list[tuple[int, str]]:
+    return course({"a": {}, "b": {}}, FULL, {"preemption_policy": "yarn_legacy"} | options).losers
+
+
+@case("yarn/min_share_spread", "yarn")
+def due_to_the_last_that_is_served(options: Options) -> list[object]:
+    pools: dict[str, Any] = {"a": {}, "b": {STRONG: {"cpu": 60, "memory": "60G"}}}
+    work = [
+        Work("x", "a", 100, running=100, memory=GIB),
+        Work("y", "b", 40, memory=GIB),
+        Work("z", "b", 30, memory=GIB),
+    ]
+    never = dict.fromkeys(("fair_share_starvation_timeout", "fair_share_aggressive_starvation_timeout"), "10000d")
+    never["min_share_preemption_timeout"] = "0s"
+    items = shares(pools, work, {"preemption_policy": "yarn", "yarn/enabled": True} | never | options, 1)
+    return [items[name].due_to_min_share for name in ("y", "z")]
+
+
+@case("yarn/drf_needy_quirk", True)
+def warned_of_two_queues(options: Options) -> set[str]:
+    pools: dict[str, Any] = {"a": {STRONG: {"cpu": 4}}, "b": {"weight": 0.4}, "c": {}}
+    comers = [Comer("x", "a", 9), Comer("y", "b", 3), Comer("z", "c", 1, at_s=5)]
+    legacy = {"preemption_policy": "yarn_legacy", "yarn/wait_before_kill": 0}
+    return {name for _, name in course(pools, comers, legacy | options, seconds=30).losers}
 
 
 # --- savings --------------------------------------------------------------------------------------------------------------

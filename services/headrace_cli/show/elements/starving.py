@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headrace.durations import exact_duration, format_duration
 from headrace.pools.effective_options import EffectiveOptions
+from headrace.resources import Resources
 from headrace.starvation import lowest_starving_ancestor
 from headrace.wire.pools import PoolList
 from headrace.wire.preemption import ObservedPreemption
@@ -22,6 +23,7 @@ from headrace.wire.snapshots import (
     StarvationReason,
     StarvationStatus,
 )
+from headrace_cli.show.amounts import amounts
 from headrace_cli.show.tables import table, widest
 
 #: So many operations are named in a line of the table.
@@ -42,6 +44,9 @@ class Starving(msgspec.Struct, frozen=True):
     below_fair_share_since_ms: int | None
     #: Of its fair share, by the resource that tells most.
     local_satisfaction_ratio: float
+    #: Under a YARN policy, of a pool with all below it. None: nothing.
+    due_to_min_share: Resources | None
+    due_to_fair_share: Resources | None
     #: Operations that may preempt since it starves: itself, or those below it that nothing nearer gives a priority.
     may_preempt: dict[str, PreemptionPriority]
     #: What these would have taken from pools that only observe preemption, the newest first.
@@ -68,6 +73,8 @@ def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -
             starving_since_ms=item.starving_since_ms or 0,
             below_fair_share_since_ms=item.below_fair_share_since_ms,
             local_satisfaction_ratio=item.local_satisfaction_ratio,
+            due_to_min_share=item.due_to_min_share,
+            due_to_fair_share=item.due_to_fair_share,
             may_preempt=may_preempt.get(item.key, {}),
             would_take=[one for one in observed if one.record.beneficiary in may_preempt.get(item.key, {})],
         )
@@ -77,13 +84,14 @@ def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -
 
 def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
     """One line for each element that starves. `now_ms` is the time of its shares."""
+    some_due = any(each.due_to_min_share or each.due_to_fair_share for each in starving)
     made = table(
         "starving",
         "in pool",
         "since",
         "for its",
         "of fair share",
-        "may preempt",
+        *(("due to guarantee", "due to fair share") if some_due else ("may preempt",)),
         right=("since", "of fair share"),
         whole={"starving": widest(each.name for each in starving)},
     )
@@ -95,9 +103,17 @@ def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
             format_duration(max(0, now_ms - each.starving_since_ms)) + (" !" if aggressive else ""),
             _REASONS[each.starvation_reason],
             f"{min(each.local_satisfaction_ratio, 1.0):.0%}" if each.local_satisfaction_ratio < 1.0 else "all",
-            _named(each.may_preempt) + (f"; would take {len(each.would_take)}" if each.would_take else ""),
+            *((_due(each.due_to_min_share), _due(each.due_to_fair_share)) if some_due else (_may_preempt(each),)),
         )
     return made
+
+
+def _due(amount: Resources | None) -> str:
+    return "–" if amount is None else amounts(amount, leave_out=("user_slots",))
+
+
+def _may_preempt(each: Starving) -> Text:
+    return _named(each.may_preempt) + (f"; would take {len(each.would_take)}" if each.would_take else "")
 
 
 def _named(operations: dict[str, PreemptionPriority]) -> Text:

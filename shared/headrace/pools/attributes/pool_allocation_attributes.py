@@ -93,10 +93,9 @@ PREEMPTION: Final = [
     Attribute(
         "allow_preemption_from",
         Flag(),
-        "under a YARN policy: containers may be taken from here",
+        "under a YARN policy: allocations may be taken from here; false holds for all below",
         "true",
         who=_ADMIN,
-        support=_KEPT,
         preset=True,
     ),
 ]

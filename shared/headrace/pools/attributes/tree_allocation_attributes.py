@@ -47,7 +47,7 @@ _SSD: Final = Schema(
 _YARN: Final = Schema(
     YarnOptions,
     [
-        Attribute("enabled", Flag(), "preemption is on", support=_KEPT),
+        Attribute("enabled", Flag(), "under a YARN policy: places are taken back for others at all"),
         Attribute(
             "share",
             Choice(ShareModel),
@@ -61,20 +61,30 @@ _YARN: Final = Schema(
         Attribute(
             "cluster_utilization_threshold",
             Number(0, 1),
-            "preemption begins above this use of the cluster",
-            support=_KEPT,
+            "preemption begins where more than this part of the cluster's memory or cpu is in use",
         ),
-        Attribute("wait_before_kill", Duration(), "from the warning of a container to its end", support=_KEPT),
-        Attribute("heartbeat_allowance", Duration(), "added to the pause after preemption", support=_KEPT),
-        Attribute("wait_before_next_check", Duration(), "added to the pause after preemption", support=_KEPT),
-        Attribute("legacy_interval", Duration(), "between two checks of the older engine", support=_KEPT),
+        Attribute(
+            "wait_before_kill",
+            Duration(),
+            "from the signal to the kill; under yarn_legacy how long a container is warned before the signal",
+        ),
+        Attribute("heartbeat_allowance", Duration(), "part of the pause of an operation that preemption has seen to"),
+        Attribute(
+            "wait_before_next_check",
+            Duration(),
+            "another part of that pause, of which wait_before_kill is the third",
+        ),
+        Attribute("legacy_interval", Duration(), "under yarn_legacy: the least time between two rounds"),
         Attribute(
             "min_share_spread",
             Choice(MinShareSpread),
-            "what the last application is charged with when a shortage is spread",
-            support=_KEPT,
+            "when the shortage of a queue is spread: the last operation gets the rest, or what YARN charges it with",
         ),
-        Attribute("drf_needy_quirk", Flag(), "compares as YARN does where a queue lacks its minimum", support=_KEPT),
+        Attribute(
+            "drf_needy_quirk",
+            Flag(),
+            "under yarn_legacy: compares queues that lack their minimum with the other one's use, as YARN does",
+        ),
     ],
 )
 STARVATION: Final = [
@@ -129,7 +139,7 @@ PREEMPTION: Final = [
     Attribute(
         "preemption_policy",
         Choice(PreemptionPolicy),
-        "by whose rules shares are divided; by whose allocations are taken back is kept and not in force",
+        "by whose rules shares are divided, who starves, and whose allocations are taken back",
     ),
     Attribute("yarn", Record(_YARN), "what the YARN policies need beside"),
     Attribute(

@@ -1,0 +1,61 @@
+"""The allocations of a node that YARN's rules let go, and what their operations have."""
+
+from __future__ import annotations
+
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.pool_config import PreemptionSwitch
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import AllocationState
+from headrace.yarn_comparison import QueuePolicy
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.preemption.yarn.containers import Container, Owner
+from headrace_allocator.preemption.yarn.plans import Plans
+from headrace_allocator.preemption.yarn.search import NodeContainers
+
+
+def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allocation]:
+    """Lists what may be looked at on a node, the newest first."""
+    owners: dict[Operation, Owner] = {}
+    found: list[Container[Allocation]] = []
+    for one in reversed(node.allocations.values()):
+        operation = facts.operations.get(one.operation)
+        if operation is None or not is_there(one) or plans.is_marked(one):
+            continue
+        if operation not in owners:
+            owners[operation] = Owner(
+                operation.id,
+                operation.held - plans.taken(operation.id),
+                operation.total.part(operation.fair_share),
+                policy_of(operation, facts.pools),
+                may_lose(operation, operation.options(facts.pools)),
+            )
+        found.append(Container(one, owners[operation], one.usage, is_master(operation, one)))
+    return NodeContainers(node.record.node, plans.room_on(node), found)
+
+
+def is_there(allocation: Allocation) -> bool:
+    """True if an allocation has something that is not to go already."""
+    return allocation.take_back is None and allocation.state is not AllocationState.ENDED and allocation.usage != ZERO
+
+
+def is_master(operation: Operation, allocation: Allocation) -> bool:
+    """True if it runs the job without which the others of its operation are of no use."""
+    return operation.spec.first_job_is_master and 0 in allocation.slots
+
+
+def policy_of(operation: Operation, pools: PoolTree) -> QueuePolicy:
+    """The policy of the operation's pool."""
+    if operation.in_fifo_pool:
+        return QueuePolicy.FIFO
+    return QueuePolicy.FAIR if operation.options(pools).yarn_memory_only else QueuePolicy.DRF
+
+
+def may_lose(operation: Operation, options: EffectiveOptions) -> bool:
+    """True if allocations of an operation may be taken at all."""
+    if operation.is_graceful or operation.share is None or options.preemption is not PreemptionSwitch.ON:
+        return False
+    return options.allow_preemption_from and options.allow_normal_preemption

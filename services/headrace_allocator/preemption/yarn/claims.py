@@ -1,0 +1,101 @@
+"""Claims of operations under the newer engine: the smallest is seen to first, each at most once in a while.
+
+Source: section 5 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import groupby
+from typing import Final
+
+from headrace.ids import NodeName, OperationId
+from headrace.pools.node_filter import matches
+from headrace.resources import Resources
+from headrace.runtime.engine import Moment
+from headrace.yarn_comparison import QueuePolicy
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.preemption.yarn.candidates import containers_on, policy_of
+from headrace_allocator.preemption.yarn.plans import Plan, Plans
+from headrace_allocator.preemption.yarn.search import FewestMasters, missing_containers, smallest_first
+
+#: Claims that one pass sees to.
+_MOST: Final = 1_000
+
+
+class Claims:
+    """The operations that claim what they are short of."""
+
+    def __init__(self, facts: Facts, plans: Plans) -> None:
+        self._facts = facts
+        self._plans = plans
+        self._due: dict[OperationId, Resources] = {}
+        #: Until when each is left alone since it was seen to.
+        self._paused_until_s: dict[OperationId, float] = {}
+        self.seen_to = 0
+
+    def on_shares(self, cut: ShareCut) -> None:
+        """Notes who claims something by a snapshot of shares."""
+        for key in (*cut.changed, *cut.removed):
+            item, name = cut.items.get(key), OperationId(key)
+            self._due.pop(name, None)
+            if item is not None and item.claims and not key.startswith("/"):
+                amounts = (each for each in (item.due_to_fair_share, item.due_to_min_share) if each is not None)
+                self._due[name] = Resources.sum(amounts)
+
+    def some_may_be_seen_to(self, moment: Moment) -> bool:
+        """True if some claim is not paused."""
+        return any(self._paused_until_s.get(name, 0.0) <= moment.steady_s for name in self._due)
+
+    def see_to_all(self, moment: Moment) -> Iterator[NodeName | None]:
+        """Goes through the claims, a step for each node that is looked at. Gives a node for which something was planned."""
+        now_s = moment.steady_s
+        self._paused_until_s = {name: until_s for name, until_s in self._paused_until_s.items() if until_s > now_s}
+        waiting = [(smallest_first(due), name) for name, due in self._due.items() if name not in self._paused_until_s]
+        for _, name in nsmallest(_MOST, waiting):
+            operation, due = self._facts.operations.get(name), self._due.get(name)
+            if operation is None or due is None or not operation.schedulable:
+                continue
+            yarn = self._facts.pools.options.yarn
+            pause_ms = yarn.wait_before_kill + yarn.heartbeat_allowance + yarn.wait_before_next_check
+            self._paused_until_s[name] = now_s + pause_ms / 1000
+            operation.times_seen_to += 1
+            self.seen_to += 1
+            self._facts.touch(name)
+            yield from self._see_to(operation, due)
+
+    def _see_to(self, operation: Operation, due: Resources) -> Iterator[NodeName | None]:
+        requests = [(group.job, group.pending) for group in operation.task_groups]
+        requests = requests or [(operation.spec.resources, operation.slots.pending_count)]
+        by_memory = policy_of(operation, self._facts.pools) is not QueuePolicy.DRF
+        missing = missing_containers(requests, due, by_memory=by_memory)
+        for size, same in groupby(missing):
+            names = list(self._facts.nodes)
+            for _ in same:
+                search = FewestMasters[Allocation](size, self._facts.pools.total)
+                for looked_at in range(1, len(names) + 1):
+                    if self._is_settled(search, operation, names[looked_at - 1]):
+                        break
+                    yield None
+                if search.best is None or not search.best.containers:
+                    # The next of the same size would find no more.
+                    break
+                victims = tuple(one.id for one in search.best.containers)
+                node, until_s = NodeName(search.best.node), self._paused_until_s[operation.id]
+                self._plans.add(Plan(node, victims, until_s, operation.id, size))
+                # The next one begins at the node that had enough for this one.
+                names = names[looked_at - 1 :] + names[: looked_at - 1]
+                yield node
+
+    def _is_settled(self, search: FewestMasters[Allocation], operation: Operation, name: NodeName) -> bool:
+        """True if no better node need be looked for once this one was looked at."""
+        node = self._facts.nodes.get(name)
+        if node is None or not node.accepts_jobs or not node.total.dominates(search.size):
+            return False
+        if not all(matches(formula, node.record.tags) for formula in self._facts.pools.filters_of(operation.spec)):
+            return False
+        return search.look_at(containers_on(self._facts, self._plans, node))

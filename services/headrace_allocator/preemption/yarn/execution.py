@@ -1,0 +1,59 @@
+"""Plans that become orders, on the heartbeat of their node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.resources import ZERO, Resources
+from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.placing import Placement
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.stages import Preemption, PreemptiveStage, StageOutcome
+from headrace_allocator.preemption.yarn.candidates import is_there
+from headrace_allocator.preemption.yarn.plans import Plan
+
+_STAGE: Final = PreemptiveStage(PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION)
+
+
+def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
+    """Takes what a plan says, as far as it is still needed, and starts the job that it is for. None where that cannot be.
+
+    Nobody's share is looked at again. The job has its place at once, and waits on the node until those before it are gone.
+    """
+    view, room = overlay.view, overlay.room
+    victims = [one for one in plan.victims if one in view.allocations and is_there(one) and one not in overlay.freed]
+    victims = [one for one in victims if one.operation in view.operations]
+    if plan.operation is None:
+        for one in victims:
+            overlay.free(view.operations[one.operation], one)
+        taken = [Preemption(one, PreemptionReason.POOL_SHORTAGE, Group.PREEMPTIBLE) for one in victims]
+        return StageOutcome(_STAGE, False, None, taken, len(victims), _sum(taken), room, ZERO, {})
+    operation = view.operations.get(plan.operation)
+    if operation is None or overlay.held_back(operation) is not None:
+        return None
+    freed = []
+    for one in victims:
+        if overlay.room.dominates(plan.size):
+            break
+        overlay.free(view.operations[one.operation], one)
+        freed.append(one)
+    if not overlay.room.dominates(plan.size):
+        for one in freed:
+            overlay.keep(view.operations[one.operation], one)
+        return None
+    overlay.use(operation, plan.size, 1)
+    timeout_ms = view.pools.options.yarn.wait_before_kill
+    taken = [
+        Preemption(one, PreemptionReason.PREEMPTION, Group.PREEMPTIBLE, operation, properly=True, timeout_ms=timeout_ms)
+        for one in freed
+    ]
+    unused = _sum(taken).within(overlay.room.or_more(ZERO))
+    return StageOutcome(
+        _STAGE, True, Placement(operation, 1, plan.size), taken, len(victims), _sum(taken), room, unused, {}
+    )
+
+
+def _sum(taken: list[Preemption]) -> Resources:
+    return Resources.sum(one.allocation.usage for one in taken)

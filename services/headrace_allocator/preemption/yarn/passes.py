@@ -1,0 +1,75 @@
+"""Passes of preemption under a YARN policy, beside the heartbeats: a bounded number of steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from headrace.ids import NodeName
+from headrace.pools import PreemptionPolicy
+from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter, gauge
+from headrace_allocator.effects import Effect, NudgeNode
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.preemption.yarn.claims import Claims
+from headrace_allocator.preemption.yarn.plans import Plans
+from headrace_allocator.preemption.yarn.rounds import Rounds
+
+
+class YarnPasses:
+    """Sees to what is claimed, by the tree's policy. What is decided waits as a plan for the heartbeat of its node."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self.plans = Plans()
+        self.claims = Claims(facts, self.plans)
+        self.rounds = Rounds(facts, self.plans)
+        self._policy = PreemptionPolicy.YTSAURUS
+        self._pass: Iterator[NodeName | None] | None = None
+
+    def on_shares(self, cut: ShareCut) -> None:
+        """Takes over who claims something. Under another policy nothing of what was planned or warned counts any more."""
+        if cut.options.preemption_policy is not self._policy:
+            self._policy, self._pass = cut.options.preemption_policy, None
+            self.plans.drop()
+            self.rounds = Rounds(self._facts, self.plans)
+        self.claims.on_shares(cut)
+        self.rounds.on_shares(cut)
+
+    def on_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
+        """Goes on by up to so many steps. The answer is True while the pass is not over."""
+        if self._pass is None:
+            self.plans.drop(before_s=moment.steady_s)
+        if self._pass is None and self._may_begin(moment):
+            is_legacy = self._policy is PreemptionPolicy.YARN_LEGACY
+            self._pass = self.rounds.run(moment) if is_legacy else self.claims.see_to_all(moment)
+        effects: list[Effect] = []
+        steps: Iterator[NodeName | None] = self._pass or iter(())
+        taken = list(islice(steps, most))
+        if len(taken) < most:
+            self._pass = None
+        for planned in taken:
+            node = self._facts.nodes.get(planned) if planned is not None else None
+            if node is not None and not node.nudged:
+                node.nudged = True
+                effects.append(NudgeNode(node.record.node))
+        return Outcome(self._pass is not None, effects)
+
+    def figures(self) -> list[Figure]:
+        """Claims, plans and warnings."""
+        plans = counter("plans", "plans", 0, "Plans of preemption under a YARN policy, by what became of them.")
+        return [
+            counter("claims_seen_to", "claims", self.claims.seen_to, "Claims of operations that a YARN policy saw to."),
+            gauge("warned", "allocations", self.rounds.warned, "Allocations that yarn_legacy has warned."),
+            *by_label(plans, "plans", "outcome", {each: self.plans.counts[each] for each in ("made", "dropped")}),
+        ]
+
+    def _may_begin(self, moment: Moment) -> bool:
+        facts, policy = self._facts, self._policy
+        if policy is PreemptionPolicy.YTSAURUS or not facts.pools.options.yarn.enabled or not facts.term:
+            return False
+        if not facts.recovery.complete or facts.superseded or facts.preemption_paused or facts.shares_are_old(moment):
+            return False
+        if policy is PreemptionPolicy.YARN_LEGACY:
+            return self.rounds.is_due(moment)
+        return self.claims.some_may_be_seen_to(moment)

@@ -1,0 +1,159 @@
+"""The search of YARN's older engine: an amount is taken over the whole cluster, from whoever would be served last. Pure.
+
+Containers are warned first. One that is still needed more than a while later goes.
+Source: section 6 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple
+
+from headrace.resources import ZERO, Resources
+from headrace.yarn_comparison import QueuePolicy, Sibling, is_less, serving_key
+from headrace_allocator.preemption.yarn.containers import Id
+
+
+class Size(NamedTuple, Generic[Id]):
+    """A container and its size."""
+
+    id: Id
+    size: Resources
+
+
+@dataclass(slots=True, eq=False)
+class Branch(Generic[Id]):
+    """A queue or an operation, with what it has but for what is warned in this round."""
+
+    name: str
+    usage: Resources
+    fair_share: Resources = ZERO
+    least: Resources = ZERO
+    weight: float = 1.0
+    began: int = 0
+    policy: QueuePolicy = QueuePolicy.DRF
+    #: False for a queue from which nothing may be taken.
+    may_lose: bool = True
+    above: Branch[Id] | None = None
+    below: list[Branch[Id]] = field(default_factory=list)
+    #: Of an operation, those that are not warned, the one to go first in front; None for a queue.
+    containers: Iterator[Size[Id]] | None = None
+
+    @property
+    def sibling(self) -> Sibling:
+        """The branch as it is compared with others: without regard to demand."""
+        return Sibling(self.name, self.usage, ZERO, self.least, self.weight, self.began)
+
+    @property
+    def has_queues(self) -> bool:
+        """True if it is a parent of queues."""
+        return any(each.containers is None for each in self.below)
+
+    def lose(self, amount: Resources) -> None:
+        """Takes an amount off it and off all above."""
+        branch: Branch[Id] | None = self
+        while branch is not None:
+            branch.usage, branch = branch.usage - amount, branch.above
+
+
+#: Where a container is: the operation's branch, and its size.
+Find = Callable[[Id], "tuple[Branch[Id], Resources] | None"]
+
+
+class Round(Generic[Id]):
+    """One round: an amount to be taken, first of what was warned in earlier rounds."""
+
+    def __init__(
+        self,
+        left: Resources,
+        root: Branch[Id],
+        total: Resources,
+        *,
+        needy_quirk: bool = False,
+        skips_content: bool = True,
+    ) -> None:
+        self._left = left
+        self._root = root
+        self._total = total
+        self._needy_quirk = needy_quirk
+        #: False as Hadoop had it before 2.8's last releases: the round ends at a queue that has nothing above its share.
+        self._skips_content = skips_content
+
+    def still_needs(self, branch: Branch[Id], size: Resources) -> bool:
+        """Counts a container of a branch that was warned before. False if nothing is left to be taken."""
+        if not self._is_some_left:
+            return False
+        branch.lose(size)
+        self._left = self._left - size
+        return True
+
+    def pick(self) -> Size[Id] | None:
+        """Takes one more container, from the branch that would be served last. None if that has none, or nothing is left."""
+        branch = self._last() if self._is_some_left else None
+        found = next(branch.containers, None) if branch is not None and branch.containers is not None else None
+        if branch is None or found is None:
+            return None
+        branch.lose(found.size)
+        self._left = self._left - found.size
+        return found
+
+    @property
+    def _is_some_left(self) -> bool:
+        return is_less(ZERO, self._left, self._total, self._root.policy)
+
+    def _last(self) -> Branch[Id] | None:
+        branch, policy = self._root, self._root.policy
+        while branch.has_queues:
+            below = [each for each in branch.below if each.containers is None and self._may_be_taken(each, branch)]
+            if not below:
+                return None
+            branch, policy = max(below, key=self._served(branch.policy)), branch.policy
+        have_some = [each for each in branch.below if each.usage != ZERO]
+        if not have_some or not self._is_above_share(branch, policy):
+            return None
+        return max(have_some, key=self._served(branch.policy))
+
+    def _served(self, policy: QueuePolicy) -> Callable[[Branch[Id]], Any]:
+        key = serving_key(policy, self._total, demand_counts=False, needy_quirk=self._needy_quirk)
+        return lambda branch: key(branch.sibling)
+
+    def _may_be_taken(self, branch: Branch[Id], above: Branch[Id]) -> bool:
+        if not branch.may_lose:
+            return False
+        if not self._skips_content:
+            return True
+        if branch.has_queues:
+            return any(self._may_be_taken(each, branch) for each in branch.below if each.containers is None)
+        return self._is_above_share(branch, above.policy)
+
+    def _is_above_share(self, branch: Branch[Id], policy: QueuePolicy) -> bool:
+        if policy is QueuePolicy.DRF:
+            return not branch.fair_share.dominates(branch.usage)
+        return branch.usage.memory > branch.fair_share.memory
+
+
+class WarnedContainers(Generic[Id]):
+    """The containers that were warned. One that is needed no more is forgotten, but for the moment of its warning."""
+
+    def __init__(self) -> None:
+        self.listed: dict[Id, None] = {}
+        self._warned_ms: dict[Id, int] = {}
+
+    def take(self, part: Round[Id], find: Find[Id], now_ms: int, wait_ms: int) -> Iterator[Id | None]:
+        """Goes through one round, a step for each container. Gives those that were warned for longer than they may wait.
+
+        `find` tells where a container is, and None once it is gone or going.
+        """
+        before, self.listed = self.listed, {}
+        for one in before:
+            found = find(one)
+            if found is None:
+                del self._warned_ms[one]
+            elif part.still_needs(*found):
+                self.listed[one] = None
+                yield one if now_ms - self._warned_ms[one] > wait_ms else None
+        while (picked := part.pick()) is not None:
+            self.listed[picked.id] = None
+            self._warned_ms.setdefault(picked.id, now_ms)
+            yield None

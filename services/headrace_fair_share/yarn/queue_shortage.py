@@ -1,0 +1,47 @@
+"""The shortages of pools by YARN's older engine: what each is due to its minimum, and to its fair share. Pure.
+
+    minimum 2000, fair share 5000, demand 9000, usage 0: 5000 are due, the larger of both
+
+Source: section 6 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+from headrace.resources import ZERO, Resources
+from headrace.yarn_comparison import is_below
+from headrace_fair_share.yarn.shortage import Clocks, Due, Queue, Rules, part_of
+
+
+def is_short_of_fair_share(queue: Queue, rules: Rules) -> bool:
+    """True if a queue is below its part of the fair share."""
+    wanted = _smaller(part_of(queue.fair_share, queue.threshold), queue, rules)
+    return is_below(queue.usage, wanted, rules.total, queue.policy)
+
+
+def refresh(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> None:
+    """Notes when a queue had what it is owed: its minimum, and its part of the fair share."""
+    clocks.fair.setdefault(queue.key, now_ms)
+    clocks.least.setdefault(queue.key, now_ms)
+    if not is_short_of_fair_share(queue, rules):
+        clocks.fair[queue.key] = now_ms
+    if not is_below(queue.usage, _smaller(queue.least, queue, rules), rules.total, queue.policy):
+        clocks.least[queue.key] = now_ms
+
+
+def due_to(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> Due:
+    """The amounts that a queue is due once it was short for longer than its timeouts.
+
+    The threshold says whether, and not how much.
+    """
+    to_min = to_fair = ZERO
+    if now_ms - clocks.least.get(queue.key, now_ms) > queue.min_timeout_ms:
+        to_min = (_smaller(queue.least, queue, rules) - queue.usage).or_more(ZERO)
+    if now_ms - clocks.fair.get(queue.key, now_ms) > queue.fair_timeout_ms:
+        to_fair = (_smaller(queue.fair_share, queue, rules) - queue.usage).or_more(ZERO)
+    return Due(to_fair, to_min, claims=max(to_min.as_tuple()) > 0 or max(to_fair.as_tuple()) > 0)
+
+
+def _smaller(target: Resources, queue: Queue, rules: Rules) -> Resources:
+    if rules.by_memory:
+        return min(target, queue.demand, key=lambda amount: amount.memory)
+    return target.within(queue.demand)

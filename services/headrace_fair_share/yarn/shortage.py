@@ -1,0 +1,165 @@
+"""The shortages of operations by YARN's newer engine. Pure.
+
+An operation is below a part of its fair share, or in a queue below its minimum.
+
+    share 10000, threshold 0.8, usage 7000: after the timeout 1000 are due
+
+Source: section 4 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import MutableMapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace.pools.tree_options import MinShareSpread
+from headrace.resources import ZERO, Resources
+from headrace.yarn_comparison import QueuePolicy, Sibling, is_below, is_less, serving_key
+from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
+
+
+class Due(NamedTuple):
+    """The amounts that an element is short of, by what they are due to."""
+
+    to_fair_share: Resources = ZERO
+    to_min_share: Resources = ZERO
+    #: True if it was found so by the last update, and preemption is to see to it.
+    claims: bool = False
+
+    @property
+    def amount(self) -> Resources:
+        """Both together."""
+        return self.to_fair_share + self.to_min_share
+
+
+class Applicant(NamedTuple):
+    """An operation with unmet demand."""
+
+    key: str
+    sibling: Sibling
+    fair_share: Resources
+
+
+class Queue(NamedTuple):
+    """A pool that operations stand in."""
+
+    key: str
+    policy: QueuePolicy
+    usage: Resources
+    demand: Resources
+    fair_share: Resources
+    #: The minimum; nothing where others than leaves have it.
+    least: Resources = ZERO
+    threshold: float = 0.5
+    #: Infinite: it never starves.
+    fair_timeout_ms: float = math.inf
+    min_timeout_ms: float = math.inf
+    #: Without those of which preemption took care a short while ago.
+    applicants: Sequence[Applicant] = ()
+
+
+class Rules(NamedTuple):
+    """The rules of a tree that may be told apart."""
+
+    total: Resources
+    spread: MinShareSpread = MinShareSpread.INTENDED
+    #: As Hadoop 2.9 to 3.1: a queue above its minimum starves the moment that it falls below.
+    clock_stands_above_minimum: bool = False
+    #: As Hadoop 2.6 and 2.7: of two targets of a queue that with less memory counts, as a whole.
+    by_memory: bool = False
+
+
+class Clocks(NamedTuple):
+    """Moments at which elements last had what they are owed, by key."""
+
+    fair: MutableMapping[str, int]
+    #: Of queues: their minimum.
+    least: MutableMapping[str, int]
+
+
+def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
+    """True if so much of the cluster's memory or cores is used that preemption begins. Equal is not enough, in 32 bits."""
+    parts = (
+        np.float32(has) / np.float32(whole)
+        for has, whole in ((used.memory, total.memory), (used.cpu, total.cpu))
+        if whole > 0
+    )
+    return bool(np.float32(threshold) < max(parts, default=np.float32(0)))
+
+
+def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
+    """Looks at the operations of a queue, and notes what they are short of.
+
+    Nobody behind the first one that does not starve is looked at: what was found of it before stays.
+    """
+    key = serving_key(queue.policy, rules.total)
+    applicants = sorted(queue.applicants, key=lambda one: key(one.sibling))
+    found = ZERO
+    for one in applicants:
+        amount = _short_of_fair_share(queue, one, clocks.fair, now_ms, rules.total)
+        before = dues.get(one.key, Due())
+        dues[one.key] = before._replace(to_fair_share=amount or ZERO, claims=amount is not None)
+        if amount is None:
+            break
+        found = found + amount
+    missing = _short_of_minimum(queue, clocks.least, now_ms, rules)
+    _spread((missing - found).or_more(ZERO), queue, applicants, dues, rules)
+
+
+def part_of(share: Resources, threshold: float) -> Resources:
+    """A part of a share, in whole units of YARN."""
+    u, c, g, m, n = (
+        int(amount // unit * threshold) * unit for amount, unit in zip(share.as_tuple(), AMOUNTS_IN_UNIT, strict=True)
+    )
+    return Resources(u, c, g, m, n)
+
+
+def _short_of_fair_share(
+    queue: Queue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
+) -> Resources | None:
+    """The amount that brings an operation to its part of the fair share, None if it does not starve."""
+    usage = one.sibling.usage
+    wanted = part_of(one.fair_share, queue.threshold).within(one.sibling.demand)
+    since_ms = clocks.setdefault(one.key, now_ms)
+    if not is_below(usage, wanted, total, queue.policy):
+        clocks[one.key] = now_ms
+        return None
+    if now_ms - since_ms < queue.fair_timeout_ms:
+        return None
+    missing = (wanted - usage).or_more(ZERO)
+    # Of what a queue does not compare nothing is missing.
+    return missing if queue.policy is QueuePolicy.DRF else Resources(memory=missing.memory)
+
+
+def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
+    target = queue.least.within(queue.demand)
+    missing = (target - queue.usage).or_more(ZERO)
+    if rules.clock_stands_above_minimum:
+        target = queue.least if is_less(queue.least, queue.demand, rules.total, queue.policy) else queue.demand
+        missing = target - queue.usage
+    since_ms = clocks.setdefault(queue.key, now_ms)
+    if missing == ZERO:
+        clocks[queue.key] = since_ms = now_ms
+    return missing.or_more(ZERO) if now_ms - since_ms >= queue.min_timeout_ms else ZERO
+
+
+def _spread(
+    left: Resources, queue: Queue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
+) -> None:
+    """Spreads what a queue is short of over its operations, in their order, as far as each demands more."""
+    for one in applicants:
+        due = dues.get(one.key, Due())
+        if not is_less(ZERO, left, rules.total, queue.policy):
+            mine, claims = ZERO, due.claims
+        else:
+            mine, claims = (one.sibling.demand - one.sibling.usage - due.to_fair_share).or_more(ZERO), True
+            if is_less(left, mine, rules.total, queue.policy):
+                mine = left if rules.spread is MinShareSpread.INTENDED else (mine - left).or_more(ZERO)
+                left = ZERO
+            else:
+                left = (left - mine).or_more(ZERO)
+        if due.amount != ZERO or mine != ZERO:
+            dues[one.key] = due._replace(to_min_share=mine, claims=claims)

@@ -1,0 +1,10 @@
+"""The whole units of YARN: MiB, and cores."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.resources import RESOURCE_NAMES
+
+#: Amounts in one unit, by resource.
+AMOUNTS_IN_UNIT: Final = tuple({"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES)

@@ -1,0 +1,127 @@
+"""Comparisons that YARN's FairScheduler makes: of two amounts, and of siblings that wait to be served. Pure.
+
+Queues with the policies fair and fifo look at memory alone. Those with drf look at the largest part of the cluster, whichever resource
+that is of.
+Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from functools import cmp_to_key
+from typing import Any, Final, NamedTuple
+
+from headrace.resources import RESOURCE_NAMES, Resources, Share
+
+_MEMORY: Final = RESOURCE_NAMES.index("memory")
+#: Of two resources of which an element has the same part, the one that comes first here is its dominant one.
+_ORDER: Final = (_MEMORY, *(place for place in range(len(RESOURCE_NAMES)) if place != _MEMORY))
+
+
+class QueuePolicy(enum.StrEnum):
+    """The policy by which a queue compares its children and their amounts."""
+
+    FAIR = "fair"
+    DRF = "drf"
+    FIFO = "fifo"
+
+
+class Sibling(NamedTuple):
+    """A child of a queue as its policy sees it."""
+
+    name: str
+    usage: Resources
+    demand: Resources
+    #: Its minimum share, which an application has none of.
+    least: Resources
+    weight: float
+    #: The moment of its start, or its place in a fifo queue; 0 for a queue.
+    began: int = 0
+
+
+def is_below(usage: Resources, wanted: Resources, total: Resources, policy: QueuePolicy) -> bool:
+    """True if a usage is below a share: by memory, or by the largest part of the cluster alone."""
+    if policy is not QueuePolicy.DRF:
+        return usage.memory < wanted.memory
+    return max(_parts(usage, total)) < max(_parts(wanted, total))
+
+
+def is_less(one: Resources, other: Resources, total: Resources, policy: QueuePolicy) -> bool:
+    """True if an amount is the smaller one as a whole.
+
+    Where the largest parts of the cluster are equal the next ones decide.
+    """
+    if policy is not QueuePolicy.DRF:
+        return one.memory < other.memory
+    return sorted(_parts(one, total), reverse=True) < sorted(_parts(other, total), reverse=True)
+
+
+def larger(one: Resources, other: Resources, total: Resources, policy: QueuePolicy) -> Resources:
+    """The larger one of two amounts as a whole, the second where they are equal."""
+    return one if is_less(other, one, total, policy) else other
+
+
+def serving_key(
+    policy: QueuePolicy, total: Resources, *, demand_counts: bool = True, needy_quirk: bool = False
+) -> Callable[[Sibling], Any]:
+    """The key by which siblings are sorted: whoever is served first comes first.
+
+    The older engine does not ask for demand (`demand_counts`). With `needy_quirk` drf tests the second sibling's minimum by the usage
+    of the first, as YARN does.
+    """
+    if policy is QueuePolicy.FIFO:
+        return lambda one: (one.began, one.name)
+    if policy is QueuePolicy.FAIR:
+        return lambda one: _fair_key(one, demand_counts=demand_counts)
+    if needy_quirk:
+        return cmp_to_key(lambda one, other: _quirky(one, other, total))
+    return lambda one: _drf_key(one, total)
+
+
+def _parts(amount: Resources, total: Resources) -> Share:
+    """The parts of the cluster by resource, but for slots, which YARN does not know."""
+    _, cpu, gpu, memory, network = amount.share_of(total)
+    return 0.0, cpu, gpu, memory, network
+
+
+def _fair_key(one: Sibling, *, demand_counts: bool) -> tuple[bool, bool, bool, float, int, str]:
+    usage, least = one.usage.memory, min(one.least.memory, one.demand.memory)
+    needy, weighs = usage < least, one.weight > 0
+    ratio = usage / max(least, 1) if needy else usage / one.weight if weighs else float(usage)
+    return demand_counts and one.demand.memory <= 0, not needy, not (needy or weighs), ratio, one.began, one.name
+
+
+def _drf_key(one: Sibling, total: Resources) -> tuple[bool, list[float], int, str]:
+    dominance = _dominance(one, total)
+    needy = _is_needy(one.usage, one, dominance[0])
+    return not needy, _ratios(one, total, dominance, needy=needy), one.began, one.name
+
+
+def _quirky(one: Sibling, other: Sibling, total: Resources) -> int:
+    dominances = _dominance(one, total), _dominance(other, total)
+    needy = _is_needy(one.usage, one, dominances[0][0]), _is_needy(one.usage, other, dominances[1][0])
+    keys = [
+        (not is_needy, _ratios(each, total, dominance, needy=is_needy), each.began, each.name)
+        for each, dominance, is_needy in zip((one, other), dominances, needy, strict=True)
+    ]
+    return (keys[0] > keys[1]) - (keys[0] < keys[1])
+
+
+def _dominance(one: Sibling, total: Resources) -> list[int]:
+    """Places of resources, that of which it has the largest part of the cluster first."""
+    parts = _parts(one.usage, total)
+    return sorted(_ORDER, key=lambda place: -parts[place])
+
+
+def _is_needy(usage: Resources, one: Sibling, dominant: int) -> bool:
+    return usage.as_tuple()[dominant] < one.least.as_tuple()[dominant]
+
+
+def _ratios(one: Sibling, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
+    """Usage over the minimum of a needy one, else the part of the cluster over the weight, by resource."""
+    if needy:
+        usage, least = one.usage.as_tuple(), one.least.as_tuple()
+        return [usage[place] / least[place] if least[place] else float("inf") for place in dominance]
+    parts = _parts(one.usage, total)
+    return [parts[place] / one.weight if one.weight > 0 else float("inf") for place in dominance]
