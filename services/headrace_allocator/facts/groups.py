@@ -142,7 +142,7 @@ _UNTOLD: Final = _with_borders(Protection())
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_by_usage", "_first", "_is_nested", "_places", "_protection", "_second")
+    __slots__ = ("_by_usage", "_first", "_is_nested", "_is_within", "_places", "_protection", "_second")
 
     def __init__(self) -> None:
         self._places: dict[Allocation, Place] = {}
@@ -151,12 +151,14 @@ class AllocationGroups:
         # The same for all that no snapshot has told of, since very many may start at once.
         self._protection, self._first, self._second = _UNTOLD
         self._is_nested = self._protection.is_nested
+        #: True if all of it together is left of the second border; None until somebody asks.
+        self._is_within: bool | None = None
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
         # Both borders at once, when a share is taken: no heartbeat waits for them.
         self._protection, self._first, self._second = _with_borders(protection)
-        self._is_nested = protection.is_nested
+        self._is_nested, self._is_within = protection.is_nested, None
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
@@ -172,6 +174,14 @@ class AllocationGroups:
         place = self._places[allocation]
         self._leave(place, before)
         self._enter(place, allocation.usage)
+
+    @property
+    def may_have_preemptible(self) -> bool:
+        """False if all of it together is protected, and so each, whatever of it is freed. Most operations have no more than their share."""
+        if self._is_within is None:
+            usage = Resources.sum(each * len(places) for each, places in self._by_usage.items())
+            self._is_within = self._second.protects(usage)
+        return not self._is_within
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""
@@ -209,10 +219,14 @@ class AllocationGroups:
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
         afresh = self.groups_without(())
+        hidden = not self.may_have_preemptible and Group.PREEMPTIBLE in afresh.values()
         return [
-            f"allocation {one.id} stands among {self.group(one).name.lower()}, from scratch among {group.name.lower()}"
-            for one, group in afresh.items()
-            if group is not self.group(one)
+            *(["some are preemptible of an operation that is told to have none"] if hidden else []),
+            *(
+                f"allocation {one.id} stands among {self.group(one).name.lower()}, from scratch among {group.name.lower()}"
+                for one, group in afresh.items()
+                if group is not self.group(one)
+            ),
         ]
 
     def __iter__(self) -> Iterator[Allocation]:
@@ -225,10 +239,12 @@ class AllocationGroups:
         return allocation in self._places
 
     def _enter(self, place: Place, usage: Resources) -> None:
+        self._is_within = None
         if usage != ZERO:
             insort(self._by_usage.setdefault(usage, []), place)
 
     def _leave(self, place: Place, usage: Resources) -> None:
+        self._is_within = None
         if usage == ZERO:
             return
         places = self._by_usage[usage]

@@ -63,6 +63,8 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         options = operation.options(pools)
         if not may_lose(overlay, options) or (least is _PREEMPTIBLE and not options.allow_normal_preemption):
             continue
+        if least is _PREEMPTIBLE and not operation.cut_groups(pools).may_have_preemptible:
+            continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
         if group < least or is_shielded:
