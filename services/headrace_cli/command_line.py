@@ -70,6 +70,7 @@ COMMANDS: Final = {
 }
 
 
+_HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")
 
 
@@ -108,6 +109,12 @@ def _app(*, listing: bool) -> App:
 app = _app(listing=False)
 
 
+def _load_all(command: App) -> None:
+    """Imports what the list of a command's own commands takes its lines from."""
+    for name in command:
+        command[name]
+
+
 def run_command(words: list[str]) -> int:
     """Runs the command that the words behind `headrace` name, and returns its exit status. Raises what the command raises."""
     first = next((word for word in words if not word.startswith("-")), "")
@@ -116,6 +123,8 @@ def run_command(words: list[str]) -> int:
         from headrace.obs.logging import configure
 
         configure("cli", "error")
+        if len(words) == 1 or not _HELP.isdisjoint(words):
+            _load_all(app[first])
     try:
         status = (app if named else _app(listing=True))(words, exit_on_error=False)
     except CycloptsError:

@@ -21,8 +21,6 @@ from headrace.wire.refusals import Busy, NotReady, NotRecorded
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
-from headrace_cli.up.commands import NoServer
-from headrace_cli.up.state_folder import InUse, full_disk
 
 #: Refusals that a full disk may be the reason of.
 _MAY_BE_FULL = Busy | NotReady | NotRecorded
@@ -80,6 +78,8 @@ def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int |
 
 def say_if_full(common: Common | None, screen: Screen) -> None:
     """Says so where the state folder is on this machine and its disk is full."""
+    from headrace_cli.up.state_folder import full_disk
+
     with contextlib.suppress(HeadraceError):
         folder = Path(find_place(state=(common or Common()).state).where)
         if words := full_disk(folder / "nats"):
@@ -121,6 +121,9 @@ def first_error(error: BaseException) -> BaseException:
 
 def exit_of(error: BaseException) -> int | None:
     """The exit status for an error that a person can do something about."""
+    from headrace_cli.up.commands import NoServer
+    from headrace_cli.up.state_folder import InUse
+
     match error:
         case NotRunning() | Unanswered():
             return Exit.NOT_RUNNING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import re
 import subprocess
@@ -23,6 +24,12 @@ def test_the_bus_imports_no_jetstream_of_nats_py() -> None:
     assert (
         printed("import headrace.bus, sys; print([name for name in sys.modules if name.startswith('nats.js')])") == "[]"
     )
+
+
+def test_the_client_knows_its_version_without_the_metadata_of_all_packages() -> None:
+    code = "import headrace.bus, sys; print('importlib.metadata' in sys.modules, sys.modules['nats.aio.client'].__version__)"
+
+    assert printed(code) == f"False {importlib.metadata.version('nats-py')}"
 
 
 def test_the_client_asks_the_other_half_for_no_header_that_is_not_there() -> None:

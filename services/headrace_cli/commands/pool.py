@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from cyclopts import App
 from rich.text import Text
@@ -11,8 +12,6 @@ from headrace.client import Client, Refused, Unanswered
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.refusals import NotFound
-from headrace_cli.commands import pool_changes
-from headrace_cli.commands.pool_volume import volume
 from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.elements.observed import observes
@@ -25,17 +24,14 @@ from headrace_cli.show.trees import pool_table, tree_table
 #: A pool is shown without its preemptions where its allocator takes longer.
 _ALLOCATOR_S = 1.0
 
+#: Commands whose names are words of Python.
+_FUNCTIONS: Final = {"set": "set_", "import": "import_"}
+
 app = App(name="pool", help="List, make, change and remove pools.")
-app.command(volume)
-app.command(pool_changes.create)
-app.command(pool_changes.set_, name="set")
-app.command(pool_changes.remove)
-app.command(pool_changes.move)
-app.command(pool_changes.rename)
-app.command(pool_changes.transfer)
-app.command(pool_changes.import_, name="import")
-app.command(pool_changes.export)
-app.command(pool_changes.attributes)
+app.command("headrace_cli.commands.pool_volume:volume", name="volume")
+for _name in ("create", "set", "remove", "move", "rename", "transfer", "import", "export", "attributes"):
+    # Imported when it is the command, as a look at pools needs nothing of it.
+    app.command(f"headrace_cli.commands.pool_changes:{_FUNCTIONS.get(_name, _name)}", name=_name)
 
 
 @app.command(name="list")

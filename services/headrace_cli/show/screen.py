@@ -83,5 +83,7 @@ class _HarmlessConsole(Console):
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():
-        return _HarmlessConsole(stderr=stderr, highlight=False)
-    return _HarmlessConsole(stderr=stderr, highlight=False, width=_WIDE, color_system=None, force_terminal=False)
+        return _HarmlessConsole(stderr=stderr, highlight=False, emoji=False)
+    return _HarmlessConsole(
+        stderr=stderr, highlight=False, emoji=False, width=_WIDE, color_system=None, force_terminal=False
+    )

@@ -1,6 +1,7 @@
 """Imports nats-py's client without its JetStream half, which takes longer than the client and is not used here.
 
 `headrace.bus.nats.streams` speaks JetStream itself. Of its own half the client needs the names of three headers alone.
+Of `importlib.metadata`, which takes half as long, it needs its own version alone: the name of a folder has it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import StrEnum
 from types import ModuleType
 
 _NAME = "nats.js"
+_METADATA = "importlib.metadata"
 
 
 class Header(StrEnum):
@@ -30,6 +32,18 @@ class _StandIn(ModuleType):
         return getattr(resolve_name(self.__name__), name)
 
 
+def _version(distribution: str) -> str:
+    """The version of a distribution that is installed beside nats-py. Raises LookupError if there is none."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    found = find_spec("nats")
+    beside = Path(found.origin).parents[1] if found is not None and found.origin else Path()
+    for folder in beside.glob(f"{distribution.replace('-', '_')}-*.dist-info"):
+        return folder.stem.partition("-")[2]
+    raise LookupError(distribution)
+
+
 def import_client() -> None:
     """Imports nats-py's client. `nats.js` is imported in full when somebody asks for more of it."""
     if "nats" in sys.modules:
@@ -38,9 +52,14 @@ def import_client() -> None:
     vars(header).update(Header.__members__)
     vars(api)["Header"] = header
     vars(jetstream)["api"] = api
+    metadata = ModuleType(_METADATA)
+    vars(metadata)["version"] = _version
+    stands_in = sys.modules.setdefault(_METADATA, metadata) is metadata
     sys.modules[_NAME] = jetstream
     try:
         client = importlib.import_module("nats")
     finally:
         del sys.modules[_NAME]
+        if stands_in:
+            del sys.modules[_METADATA]
     vars(client)["js"] = jetstream
