@@ -68,7 +68,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             name = f"{self.started:03}"
             self.started += 1
             answer = self.desk.start(name, pool, user, type="vanilla" if vanilla else "map")
-            assert _refused_at(answer) == self.model.start(name, user, pool or user, vanilla=vanilla)
+            assert _refused_at(answer) == self.model.start(name, user, pool, vanilla=vanilla)
             if isinstance(answer, wire.StartAnswer):
                 again = self.desk.engine.on_start(_the_same(self.desk, name), user, NOW)
                 assert again.effects == []
@@ -135,6 +135,11 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(default_parent=st.sampled_from([*NAMES, *GUESTS, ROOT]))
     def set_default_parent(self, default_parent: str) -> None:
         self.model.default_parent = default_parent
+        self._configure()
+
+    @rule(nested=st.booleans())
+    def set_placement_rules(self, nested: bool) -> None:
+        self.model.nested = nested
         self._configure()
 
     @rule(data=st.data(), hub=st.booleans(), subpool=st.none() | st.tuples(limit, limit))
@@ -285,6 +290,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             max_operation_count=model.max_total,
             max_running_operation_count=model.max_running,
             default_parent_pool=model.default_parent,
+            placement_rules=["nested_user specified", "user"] if model.nested else ["specified", "user"],
             max_ephemeral_pools_per_user=model.per_user,
             promote_only_on_scan=model.only_on_scan,
         )

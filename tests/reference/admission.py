@@ -51,6 +51,8 @@ class Model:
     default_parent: str = ROOT
     per_user: int = 1
     only_on_scan: bool = False
+    #: The placement rules are `nested_user specified` and `user`, and not those that every tree begins with.
+    nested: bool = False
     ephemeral: dict[str, ModelPool] = field(default_factory=dict)
     operations: dict[str, ModelOperation] = field(default_factory=dict)
     queues: dict[str, list[ModelOperation]] = field(default_factory=dict)
@@ -150,6 +152,17 @@ class Model:
         name = f"{asked}${user}"
         return name, None if self.exists(name) else self.laid_on(ModelPool(asked, of_hub=True))
 
+    def target_of_start(self, asked: str, user: str) -> tuple[str, dict[str, ModelPool]]:
+        """The pool by the placement rules, and what would be made for it, parents first."""
+        if not self.nested or not asked or (asked in self.configured and not self.configured[asked].hub):
+            pool, made = self.target(user if self.nested else asked or user, user)
+            return pool, {} if made is None else {pool: made}
+        own = f"{asked}${user}"
+        if self.exists(own):
+            return own, {}
+        above = {} if self.exists(asked) else {asked: self.laid_on(ModelPool(self.default_parent_of(asked), user=user))}
+        return own, above | {own: self.laid_on(ModelPool(asked, of_hub=True))}
+
     def default_parent_of(self, pool: str) -> str:
         parent = self.default_parent
         usable = self.exists(parent) and not self.pool(parent).fifo and pool not in self.chain(parent)
@@ -173,12 +186,11 @@ class Model:
         return "@user" if made is not None and not made.of_hub and mine >= self.per_user else None
 
     def start(self, name: str, user: str, asked: str, *, vanilla: bool) -> str | None:
-        pool, made = self.target(asked, user)
-        refused = self.over_limit(pool, made, user)
+        pool, made = self.target_of_start(asked, user)
+        refused = self.over_limit(pool, next(iter(made.values()), None), user)
         if refused is not None:
             return refused
-        if made is not None:
-            self.ephemeral[pool] = made
+        self.ephemeral |= made
         operation = ModelOperation(name, user, vanilla, pool)
         blocking = self.blocking(operation, pool)
         self.operations[name] = operation
