@@ -61,6 +61,7 @@ from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.preemption_passes import PreemptionPasses
 from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.telling.heartbeat_log import HeartbeatLog
 from headrace_allocator.telling.usage_telling import UsageTelling
@@ -72,8 +73,6 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 _TICK_S: Final = 1.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
-#: Nodes or operations that preemption by a YARN policy looks at between two turns of the loop; some 3 ms.
-_PREEMPTION_STEPS: Final = 50
 #: Operations or events that are learnt between two turns of the loop; some 3 ms.
 _LEARNT_SLICE: Final = 16
 #: Of shares: three periods.
@@ -126,8 +125,9 @@ class AllocatorService:
             runtime.clock,
             runtime.border,
             perform=self._perform,
-            figures=self._heartbeat_log.figures,
+            figures=lambda: [*self._heartbeat_log.figures(), *self._passes.figures()],
         )
+        self._passes = PreemptionPasses(self.engine.yarn, runtime.clock, self._take)
         self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
         self._nodes = EnrolledNodes(tree, runtime.border)
         self._mirrors: dict[str, Mirror] = {}
@@ -374,8 +374,7 @@ class AllocatorService:
             self._places_changed = anyio.Event()
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await anyio.lowlevel.checkpoint()
-            while self._take(self.engine.yarn.on_due(_PREEMPTION_STEPS, self._shell.moment())):
-                await anyio.lowlevel.checkpoint()
+            await self._passes.run()
             self._usage.look()
 
     # --- questions ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
-from headrace.runtime.shell import Shell
+from headrace.runtime.shell import LengthsOfTime, Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage
 from headrace.wire.integral import Advanced
@@ -112,6 +112,7 @@ class FairShareService:
         self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, judge)
         others = OtherTrees(pools, tree, options.bounds, runtime.clock, judge)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
+        self._update_times = LengthsOfTime("share_updates", "Times that updates took, beside the loop or on it.")
         #: Used by one worker thread at a time.
         self._updater = Updater()
         #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
@@ -179,6 +180,7 @@ class FairShareService:
         return [
             counter("old_terms", "snapshots", self._usage_feed.refused, "Messages of a term that is over."),
             *self._history.figures(),
+            *self._update_times.figures(),
         ]
 
     async def _keep_clocks(self) -> None:
@@ -289,7 +291,9 @@ class FairShareService:
 
     async def _compute(self, effect: Compute) -> _Next:
         compute = partial(self._updater.compute, effect.cut, afresh=effect.afresh)
+        began = self._shell.moment()
         result = compute() if effect.is_brief else await anyio.to_thread.run_sync(compute)
+        self._update_times.note((self._shell.moment().steady_ns - began.steady_ns) / 1e6)
         if isinstance(result, Update):
             return self.engine.on_updated(result, self._shell.moment())
         self._log.error("update failed", exception=result.fault)

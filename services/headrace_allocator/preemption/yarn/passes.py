@@ -36,6 +36,10 @@ class YarnPasses:
         self.claims.on_shares(cut)
         self.rounds.on_shares(cut)
 
+    def is_due(self, moment: Moment) -> bool:
+        """True if a pass is not over, or one may begin."""
+        return self._pass is not None or self._may_begin(moment)
+
     def on_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
         """Goes on by up to so many steps. The answer is True while the pass is not over."""
         if self._pass is None:

@@ -1,0 +1,46 @@
+"""The shell of preemption under a YARN policy: each pass goes on in turns of the loop, and its length is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio.lowlevel
+
+from headrace.runtime.clock import Clock
+from headrace.runtime.engine import Figure, Outcome
+from headrace.runtime.shell import LengthsOfTime
+from headrace_allocator.effects import Effect
+from headrace_allocator.preemption.yarn.passes import YarnPasses
+
+#: Nodes or operations that are looked at between two turns of the loop; some 3 ms.
+_STEPS: Final = 50
+
+
+class PreemptionPasses:
+    """Makes passes when they are due."""
+
+    def __init__(self, engine: YarnPasses, clock: Clock, take: Callable[[Outcome[bool, Effect]], bool]) -> None:
+        """`take` performs the effects of an outcome."""
+        self._engine = engine
+        self._clock = clock
+        self._take = take
+        self._lengths = LengthsOfTime(
+            "preemption_passes", "Times that passes of a YARN policy took, turns of others left out."
+        )
+
+    async def run(self) -> None:
+        """Makes one pass, if one is due."""
+        more, took_ms = self._engine.is_due(self._clock.moment()), 0.0
+        if not more:
+            return
+        while more:
+            began = self._clock.moment()
+            more = self._take(self._engine.on_due(_STEPS, began))
+            took_ms += (self._clock.moment().steady_ns - began.steady_ns) / 1e6
+            await anyio.lowlevel.checkpoint()
+        self._lengths.note(took_ms)
+
+    def figures(self) -> list[Figure]:
+        """Lengths of the passes."""
+        return self._lengths.figures()
