@@ -1,4 +1,7 @@
-"""The shell of preemption under a YARN policy: each pass goes on in turns of the loop, and its length is counted."""
+"""The shell of preemption under a YARN policy.
+
+Each pass goes on in turns of the loop, and its length is counted.
+"""
 
 from __future__ import annotations
 

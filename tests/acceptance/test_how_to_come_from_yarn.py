@@ -45,7 +45,6 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
         "warning: fair-scheduler.xml:9: W09 root.reports maxAMShare: ",
         "warning: fair-scheduler.xml:12: W02 root.people maxResources: a percentage becomes 1 GiB memory, 2 cpu",
         "warning: fair-scheduler.xml:14: W13 userMaxAppsDefault: ",
-        "warning: yarn-site.xml:4: W25 yarn.scheduler.fair.waitTimeBeforeKill: 15000 is kept",
     ):
         assert warning in said[whole]
     assert exported(up)["pools"] == {

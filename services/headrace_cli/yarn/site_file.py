@@ -19,17 +19,17 @@ _FLAGS: Final = {
     "user-as-default-queue": "user_queues",
     "allow-undeclared-pools": "undeclared",
 }
-#: Options of a tree by properties. They are kept until preemption goes by YARN's rules.
-_KEPT: Final = {
+#: Options of preemption by properties. One that a file does not have goes to its default.
+_PREEMPTION: Final = {
     "preemption.cluster-utilization-threshold": "yarn/cluster_utilization_threshold",
     "waitTimeBeforeKill": "yarn/wait_before_kill",
     "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
     "preemptionInterval": "yarn/legacy_interval",
 }
 #: Properties of one of the two engines alone.
-_INTERVAL, _PAUSE = _KEPT["preemptionInterval"], _KEPT["waitTimeBeforeNextStarvationCheck"]
-#: Options of a tree that are in force at once.
-_IN_FORCE: Final = {"update-interval-ms": "fair_share_update_period"}
+_INTERVAL, _PAUSE = _PREEMPTION["preemptionInterval"], _PREEMPTION["waitTimeBeforeNextStarvationCheck"]
+#: Others, which stay as they are where a file does not have them.
+_MORE: Final = {"update-interval-ms": "fair_share_update_period"}
 _OTHERS: Final = (
     "yarn.acl.enable",
     "yarn.scheduler.increment-allocation-mb",
@@ -47,13 +47,13 @@ class YarnSite(msgspec.Struct):
     acls: bool = False
     #: True for a file of the older engine of preemption, from before Hadoop 2.9: only that has an interval.
     is_legacy: bool = False
-    #: Options of a tree. Those that are kept and that the file does not have are at their defaults, as in YARN.
+    #: Options of a tree. Those of preemption that the file does not have are at their defaults, as in YARN.
     options: dict[str, object] = {}
 
 
 def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
     """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
-    site = YarnSite(options=dict.fromkeys(_KEPT.values()))
+    site = YarnSite(options=dict.fromkeys(_PREEMPTION.values()))
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}
         if element.name != "property" or "name" not in said:
@@ -69,19 +69,14 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
             if text.lower() not in ("true", "false"):
                 problems.found.append(_unusable(line, BadInput(name, text, "true or false")))
             setattr(site, _FLAGS[key], text.lower() == "true")
-        elif key in _KEPT or key in _IN_FORCE:
-            option = (_KEPT | _IN_FORCE)[key]
+        elif key in _PREEMPTION or key in _MORE:
+            option = (_PREEMPTION | _MORE)[key]
             try:
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: text}, name)
             except Defects as error:
                 problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
             site.options[option] = text
             site.is_legacy = bool(site.options[_INTERVAL]) and not site.options[_PAUSE]
-            words = (
-                f"{text} is kept as {option}; it has no effect yet, since YARN's rules of preemption are not here yet"
-            )
-            if key in _KEPT:
-                warnings.say("W25", line, name, words)
         elif key != "allocation.file":
             warnings.say("W25", line, name, f"{shown(text)} has no counterpart here and is dropped")
     problems.refuse()

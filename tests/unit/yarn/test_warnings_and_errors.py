@@ -368,13 +368,15 @@ def site(preemption: str = "true", wait: str = "20000") -> tuple[YarnSite, list[
 
 
 @pytest.mark.parametrize(("said", "switch"), [("true", "on"), ("false", "off")])
-def test_the_site_says_whether_there_is_preemption_and_what_has_no_effect_yet_is_kept(said: str, switch: str) -> None:
+def test_the_site_says_whether_there_is_preemption_and_what_has_no_counterpart_is_dropped(
+    said: str, switch: str
+) -> None:
     read, warned = site(said)
     text = inside("<queue name='a'><fairSharePreemptionTimeout>5</fairSharePreemptionTimeout></queue>")
     found, warnings = translated(text, read)
     options = TREE_ATTRIBUTES.changed(TreeOptions(), found.options).value
 
-    assert warned == [("W25", 4), ("W25", 5)]
+    assert warned == [("W25", 5)]
     assert read.acls is True
     assert "W16" not in {each.code for each in warnings.found}
     assert in_force(tree_of(found), "a").preemption == switch
