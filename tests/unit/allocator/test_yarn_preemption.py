@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.pools import PreemptionPolicy, YarnOptions
 from headrace.resources import Resources
-from headrace.wire.heartbeat import Orders, TakeBackReason
+from headrace.wire.heartbeat import AllocationReport, AllocationState, Orders, RunningJob, Start, TakeBackReason
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_allocator.effects import NudgeNode
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.yarn_course import Comer, Course, course
 
@@ -45,14 +47,11 @@ class YarnDesk(Desk):
         for node in self.nodes:
             self.beat(node, allocations=self.shown[node])
 
-    def started(self, orders: Orders) -> list[object]:
+    def started(self, orders: Orders) -> list[AllocationReport]:
         return [self.running(start) for start in orders.start]
 
     @staticmethod
-    def running(start: object) -> object:
-        from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start
-
-        assert isinstance(start, Start)
+    def running(start: Start) -> AllocationReport:
         job = RunningJob(start.slots[0].index, start.slots[0].attempt, 1, 0)
         return AllocationReport(start.allocation, start.operation, AllocationState.RUNNING, start.resources, job, [], 0)
 
@@ -130,12 +129,82 @@ def test_a_victim_that_ended_by_itself_spares_the_others() -> None:
     desk = YarnDesk()
     desk.claim(1)
     (plan,) = desk.engine.yarn.plans
-    left = [one for one in desk.shown["n1"] if one.id != plan.victims[0].id]  # type: ignore[attr-defined]
+    left = [one for one in desk.shown["n1"] if one.id != plan.victims[0].id]
 
     orders, _ = desk.beat("n1", allocations=left)
 
     assert [start.operation for start in orders.start] == ["poor"]
     assert not orders.take_back
+
+
+def test_room_that_is_there_by_now_spares_the_victim() -> None:
+    desk = YarnDesk()
+    desk.claim(1)
+    (plan,) = desk.engine.yarn.plans
+    others = [one for one in desk.shown["n1"] if one.id != plan.victims[0].id]
+    left = [one for one in desk.shown["n1"] if one is not others[0]]
+
+    orders, _ = desk.beat("n1", allocations=left)
+
+    assert "poor" in [start.operation for start in orders.start]
+    assert not orders.take_back
+
+
+def test_where_the_victims_do_not_make_the_room_any_more_they_stay() -> None:
+    desk = YarnDesk()
+    desk.claim(1)
+    held = desk.operation("hog").held
+    desk.nodes["n1"] = cores(1, slots=9)
+
+    orders, _ = desk.beat("n1", allocations=desk.shown["n1"])
+
+    assert not [order for order in orders.take_back if order.preemption and order.preemption.beneficiary]
+    assert not [start for start in orders.start if start.operation == "poor"]
+    assert desk.operation("hog").held == held - Resources.sum(one.resources for one in held_by_repair(desk, orders))
+
+
+def test_nobody_gets_the_room_of_victims_that_stay() -> None:
+    desk = YarnDesk()
+    victims = tuple([one for one in desk.node("n1").allocations.values() if one.operation == "hog"][:2])
+    desk.engine.yarn.plans.add(Plan(desk.node("n1").record.node, victims, 200.0, OperationId("poor"), cores(3)))
+    desk.claim(0)
+
+    orders, _ = desk.beat("n1", allocations=desk.shown["n1"])
+
+    assert (orders.take_back, orders.start) == ([], [])
+
+
+def held_by_repair(desk: Desk, orders: Orders) -> list[Allocation]:
+    """What goes since the node shrank, for nobody."""
+    return [desk.node("n1").allocations[order.allocation] for order in orders.take_back]
+
+
+def test_a_plan_counts_for_the_room_of_its_node_as_if_it_were_carried_out() -> None:
+    desk = YarnDesk()
+    node, plans = desk.node("n1"), Plans()
+    victims = tuple([one for one in node.allocations.values() if one.operation == "hog"][:2])
+
+    plans.add(Plan(node.record.node, victims, 200.0, OperationId("poor"), cores(1)))
+
+    assert plans.room_on(node) == node.free + cores(2, slots=2) - cores(1)
+    plans.drop(before_s=199.0)
+    assert plans.taken(OperationId("hog")) == cores(2, slots=2)
+    plans.drop(before_s=200.0)
+    assert plans.room_on(node) == node.free
+    assert plans.taken(OperationId("hog")) == Resources()
+
+
+def test_the_older_engine_takes_the_newest_first_and_a_master_last() -> None:
+    desk = YarnDesk()
+    hog = desk.operation("hog")
+    key, master = next((key, one) for key, one in hog.allocations.items() if 0 in one.slots)
+    hog.allocations[key] = hog.allocations.pop(key)
+    rounds = desk.engine.yarn.rounds
+
+    assert next(rounds._to_go(hog)).id is master
+    hog.spec = msgspec.structs.replace(hog.spec, first_job_is_master=True)
+    *others, last = (each.id for each in rounds._to_go(hog))
+    assert (last, len(others)) == (master, 6)
 
 
 def test_while_preemption_is_paused_nothing_is_planned_or_ordered() -> None:
