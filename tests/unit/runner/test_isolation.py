@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -86,6 +87,17 @@ def test_a_job_gets_a_group_with_its_limits_and_its_process_in_it(kernel: FakeCg
     assert isolation.remove(a_job())
     assert not group(kernel).exists()
     assert isolation.remove(a_job())
+
+
+def test_a_job_of_any_account_reads_its_own_limits(kernel: FakeCgroups) -> None:
+    """A runtime that cannot takes the host's memory for its own, and is killed for it."""
+    before = os.umask(0o077)  # as in the unit of systemd
+    try:
+        Cgroup2(kernel, str(kernel.folder)).prepare(a_run())
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o777 for path in (group(kernel), group(kernel).parent)] == [0o755, 0o755]
 
 
 def test_no_amount_is_no_limit(kernel: FakeCgroups) -> None:

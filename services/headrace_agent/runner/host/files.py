@@ -36,6 +36,10 @@ class LinuxFiles:
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and not os.listdir(path)
 
+    def let_others_read(self, folder: str) -> None:
+        """Lets every account list the folder. The rights of its files are left as they are."""
+        os.chmod(folder, 0o755)
+
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 

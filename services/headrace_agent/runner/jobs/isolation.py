@@ -116,7 +116,7 @@ class Cgroup2(Isolation):
 
     def prepare(self, run: Run) -> None:
         group = self._group(run.job)
-        self._files.make_folder(group)
+        self._make_group(group)
         if run.memory_bytes:
             self._write(f"{group}/memory.max", str(run.memory_bytes))
             self._write(f"{group}/memory.oom.group", "1")
@@ -164,8 +164,13 @@ class Cgroup2(Isolation):
         for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
             self._write(f"{own}/cgroup.procs", pid)
         self._write(f"{folder}/cgroup.subtree_control", "+cpu +memory")
-        self._files.make_folder(self._jobs)
+        self._make_group(self._jobs)
         self._write(f"{self._jobs}/cgroup.subtree_control", "+cpu +memory")
+
+    def _make_group(self, path: str) -> None:
+        self._files.make_folder(path)
+        # Runtimes size themselves by the limits that they read here, and by those of the whole host where they cannot.
+        self._files.let_others_read(path)
 
     def _group(self, job: JobKey) -> str:
         return f"{self._jobs}/{job_name(job)}"
