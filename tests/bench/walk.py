@@ -241,7 +241,7 @@ for _world in _WORLDS:
 
 @REGISTRY.add("service_memory_mb", f"resident, the largest service with {_REGISTERED:,} operations registered", 120)
 def service_memory() -> Figure:
-    return Figure.of([memory_mb()[role] for role in ("admission", "allocator", "fair_share", "integral")], "MB")
+    return Figure.of([max(memory_mb()[role] for role in ("admission", "allocator", "fair_share", "integral"))], "MB")
 
 
 @REGISTRY.add("agent_memory_mb", f"resident, with {_REGISTERED:,} operations registered", 60)
