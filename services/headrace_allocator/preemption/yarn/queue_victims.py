@@ -146,6 +146,9 @@ class WarnedContainers(Generic[Id]):
         `find` tells where a container is, and None once it is gone or going.
         """
         before, self.listed = self.listed, {}
+        # Of those that were needed no more, and are gone by now.
+        for one in [one for one in self._warned_ms if one not in before and find(one) is None]:
+            del self._warned_ms[one]
         for one in before:
             found = find(one)
             if found is None:
