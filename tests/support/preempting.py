@@ -102,6 +102,8 @@ class Fleet(Desk):
         self.job_s: dict[OperationId, float] = {}
         #: The decision on the last heartbeat; None where there was nothing to decide.
         self.decided: Decided | None = None
+        #: Seconds from the signal to the end of a job, at most until it is killed; None: it ends at any moment until then.
+        self.saves_s: float | None = None
         #: By job: how often it was interrupted for others.
         self.preempted: dict[tuple[str, int], int] = {}
         self._fair_share = FairShareEngine(TREE, 1, EngineOptions())
@@ -211,7 +213,9 @@ class Fleet(Desk):
                     self._note_preempted(place, place.slots[0].index)
             elif order.timeout_ms is not None and not place.interrupted:
                 place.interrupted = True
-                place.ends_s = min(place.ends_s, self.now_s + self.random.random() * order.timeout_ms / 1000)
+                timeout_s = order.timeout_ms / 1000
+                saves_s = self.random.random() * timeout_s if self.saves_s is None else min(self.saves_s, timeout_s)
+                place.ends_s = min(place.ends_s, self.now_s + saves_s)
         for extend in orders.extend:
             places[extend.allocation].slots += extend.slots
         for start in orders.start:
