@@ -9,6 +9,10 @@ BIN := .venv/bin
 test-as_root: setup ## Jobs under accounts of their own: needs root and useradd
 	@$(call timed,$@,$(BIN)/pytest tests/as_root)
 
+.PHONY: test-host
+test-host: setup ## Hosts with a systemd and a cgroup v2 of their own, emulated: needs root, and a quarter of an hour
+	@$(call timed,$@,$(BIN)/pytest tests/host)
+
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
 	demo up sim soak bench docs docs-reference clean
 

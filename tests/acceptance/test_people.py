@@ -29,6 +29,8 @@ class Team:
     """A cluster's folder, its server and the services that people ask, and the home of each person."""
 
     services: tuple[str, ...] = ("admission", "fair_share")
+    #: How its server is reached, where it encrypts.
+    server_names: tuple[str, ...] = ("127.0.0.1",)
 
     def __init__(self, folder: Path, *, operator: bool) -> None:
         self.folder, self.home = folder, folder / "home"
@@ -52,7 +54,7 @@ class Team:
     def initialise(self, administrators: str = "eve") -> None:
         more = ["--operator", "--tls", "tls"] if self.operator else []
         if self.operator:
-            self.run("tls", "init", "tls", "127.0.0.1")
+            self.run("tls", "init", "tls", *self.server_names)
         listen = f"--listen=127.0.0.1:{self.port}"
         self.run("cluster", "init", "cluster", f"--url={self.url}", listen, f"--administrators={administrators}", *more)
 
