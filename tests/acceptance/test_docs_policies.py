@@ -56,4 +56,6 @@ def test_a_pool_that_must_be_served_fast_gets_its_share_and_returns_nothing(poli
         while "batch" not in (starving := up.run("pool", "starving").stdout):
             assert time.monotonic() < deadline, starving
         until(up, {"batch": 6, "serving": 6})
+        due = "under the tree's YARN policy it is due cpu " in up.run("op", "explain", "back-again").stdout
+        assert due == (policy is PreemptionPolicy.YARN)
         assert [made_room(up, operation) for operation in ("nightly-work", "requests")] == [3, 0]

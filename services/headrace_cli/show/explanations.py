@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.durations import format_duration
 from headrace.ids import TreeName
 from headrace.pools.effective_options import EffectiveOptions
-from headrace.resources import format_amount
+from headrace.resources import Resources, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
@@ -135,7 +135,19 @@ def _limit(room: PoolRoom) -> str:
     return f"{whose}: {used} of {limit} {room.resource} in use" + (", which holds it back" if room.holds else "")
 
 
+def _due(due: Resources, *, claims: bool) -> str:
+    when = (
+        "the next pass of preemption sees to it"
+        if claims
+        else "preemption has seen to it, and does again after a pause"
+    )
+    return f"under the tree's YARN policy it is due {amounts(due, leave_out=_SLOTS)}: {when}"
+
+
 def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
+    if share is not None and (share.due_to_fair_share or share.due_to_min_share):
+        due = Resources.sum(each for each in (share.due_to_fair_share, share.due_to_min_share) if each is not None)
+        return [(_due(due, claims=share.claims),)]
     if tries.priority is PreemptionPriority.NONE:
         below = share is not None and share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
         why = "neither it nor a pool above it starves yet" if below else "it is not below its fair share"

@@ -29,7 +29,7 @@ _TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
 _THRESHOLD: Final = "fairSharePreemptionThreshold"
 #: Values of queues without a counterpart: the code of the warning, and why.
 _DROPPED: Final = {
-    "maxAMShare": ("W09", "operations have no masters here: dropped"),
+    "maxAMShare": ("W09", "jobs of masters have no limit of their own here: dropped"),
     "maxContainerAllocation": ("W10", "a pool has no limit for a single job here: dropped"),
     "reservation": ("W11", "nothing is reserved here: an ordinary pool; integral guarantees come nearest"),
     **dict.fromkeys(
@@ -38,7 +38,7 @@ _DROPPED: Final = {
     ),
 }
 _DROPPED_OF_ALL: Final = {
-    "queueMaxAMShareDefault": ("W09", "operations have no masters here: dropped"),
+    "queueMaxAMShareDefault": ("W09", "jobs of masters have no limit of their own here: dropped"),
     **dict.fromkeys(
         ("reservation-planner", "reservation-agent", "reservation-policy"), ("W11", "nothing is reserved here: dropped")
     ),

@@ -83,6 +83,23 @@ def test_shares_nodes_and_limits_are_told_in_figures() -> None:
     assert "neither it nor a pool above it starves yet" in text
 
 
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        (True, "the next pass of preemption sees to it"),
+        (False, "preemption has seen to it, and does again after a pause"),
+    ],
+)
+def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: bool, said: str) -> None:
+    due = {"due_to_fair_share": Resources(cpu=200, memory=2**30), "due_to_min_share": Resources(cpu=100)}
+    share = msgspec.structs.replace(SHARE, **due, claims=claims)
+
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})]), share))
+
+    assert f"under the tree's YARN policy it is due cpu 3, memory 1 GiB: {said}" in text
+    assert "may take no place of others" not in text
+
+
 def test_those_who_come_first_are_told_with_what_each_has() -> None:
     others = [Ahead(ElementKind.POOL, name, 0.25) for name in ("a", "b", "c")]
     levels = [
