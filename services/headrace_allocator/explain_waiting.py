@@ -126,6 +126,7 @@ def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
     nearest = np.lexsort(([-made.at_s for _, made in matching], missing))[:_MOST_TRIES]
     return Tries(
         priority,
+        facts.pools.options.preemption_policy,
         nodes=len(tries),
         started=sum(made.started == operation.id for _, made in tries),
         started_others=sum(made.started not in ("", operation.id) for _, made in matching),

@@ -11,6 +11,7 @@ from rich.text import Text
 from headrace.durations import format_duration
 from headrace.ids import TreeName
 from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, PoolRoom, Tries, Try, WaitingExplained
@@ -148,6 +149,8 @@ def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
     if share is not None and (share.due_to_fair_share or share.due_to_min_share):
         due = Resources.sum(each for each in (share.due_to_fair_share, share.due_to_min_share) if each is not None)
         return [(_due(due, claims=share.claims),)]
+    if tries.policy is PreemptionPolicy.YARN_LEGACY:
+        return [("under yarn_legacy places are taken for pools that starve: headrace pool starving",)]
     if tries.priority is PreemptionPriority.NONE:
         below = share is not None and share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
         why = "neither it nor a pool above it starves yet" if below else "it is not below its fair share"

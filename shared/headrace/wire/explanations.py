@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Finite, Resources
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace.wire.version import Counter
@@ -92,6 +93,8 @@ class Tries(msgspec.Struct, frozen=True):
     """The newest preemptive stage of the operation's priority on each node, of at most 500 that were heard last."""
 
     priority: PreemptionPriority
+    #: Under a YARN policy there are no such stages.
+    policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
     #: Nodes looked at, and what came of it.
     nodes: Counter = 0
     started: Counter = 0

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import PreemptionPolicy
 from headrace.resources import Resources
 from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import OperationExplanation, OperationState
@@ -97,6 +98,15 @@ def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: b
     text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})]), share))
 
     assert f"under the tree's YARN policy it is due cpu 3, memory 1 GiB: {said}" in text
+    assert "may take no place of others" not in text
+
+
+def test_under_yarn_legacy_pools_are_named_and_no_stages() -> None:
+    tries = Tries(PreemptionPriority.NONE, PreemptionPolicy.YARN_LEGACY)
+
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries)))
+
+    assert "places are taken for pools that starve: headrace pool starving" in text
     assert "may take no place of others" not in text
 
 
