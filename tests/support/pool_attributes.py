@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.pools import Record, Schema
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Formula, Kind, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
+from headrace.pools.attributes.tree_attributes import PlacementRules
 
 __all__ = ["changes_of", "values_of"]
 
@@ -39,6 +40,10 @@ def values_of(kind: Kind) -> st.SearchStrategy[object]:
             return st.dictionaries(
                 st.sampled_from(["cpu", "memory", "gpu", "user_slots", "network"]), st.integers(0, 2**40)
             )
+        case PlacementRules():
+            last = st.sampled_from(["user", "default", "default guests", "reject"])
+            first = st.lists(st.sampled_from(["specified", "user existing", "nested_user specified"]), unique=True)
+            return st.tuples(first, last).map(lambda rules: [*rules[0], rules[1]])
         case Words():
             return st.lists(WORDS, max_size=3, unique=True)
         case TextMap():

@@ -57,7 +57,9 @@ class _Presets(Kind):
 
 
 @dataclass(frozen=True)
-class _PlacementRules(Words):
+class PlacementRules(Words):
+    """A list of rules of placement, the last of which never passes on."""
+
     most: int = 100
     what: str = (
         "rules of placement such as specified, user existing, nested_user default people, default guests or reject"
@@ -115,7 +117,7 @@ _GENERAL: Final = [
     ),
     Attribute(
         "placement_rules",
-        _PlacementRules(),
+        PlacementRules(),
         "the rules that choose the pool of an operation, in the order in which they are tried",
     ),
     Attribute("default_parent_pool", Word("the name of a pool"), "where pools come into being that nobody made"),
