@@ -168,7 +168,7 @@ FIELDS: Final = (
     Field(
         "estimated_guarantee_share",
         _SHARE,
-        "What it could count on if everybody wanted everything.",
+        "What it could count on if everybody wanted everything; with YARN's shares its steady share.",
         stable=False,
         path="share/estimated_guarantee_share",
     ),

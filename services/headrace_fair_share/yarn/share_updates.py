@@ -6,6 +6,7 @@ and neither do integral guarantees.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -38,7 +39,13 @@ class YarnShareUpdater:
         usage, demand = usage_and_demand(layout, operations)
         limits = fixed.limits.copy()
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
-        units = tree_division(layout, (fixed.total // _UNITS)[:, 0], self._sharers(tree))
+        sharers, total = self._sharers(tree), (fixed.total // _UNITS)[:, 0]
+        units = tree_division(layout, total, sharers)
+        # YARN's steady share, which it shows and decides nothing by: that of a pool were there operations in every one.
+        all_pools = np.zeros(layout.size, np.bool_)
+        all_pools[layout.of_pool] = True
+        steady = tree_division(layout, total, sharers._replace(active=all_pools))
+        fixed = replace(fixed, estimated=shares_of(steady * _UNITS, fixed.total))
         demand_share = shares_of(demand, fixed.total)
         fair_share = _of_all_resources(
             shares_of(units * _UNITS, fixed.total), demand_share, self._input.pools.memory_only[layout.parent]

@@ -25,6 +25,14 @@ def test_tenants_share_by_weight_and_who_has_no_operation_has_no_share() -> None
     assert cores(TENANTS, [*two, Work("z", "three", 100)], "one", "two", "three") == [25, 50, 25]
 
 
+def test_what_a_pool_could_count_on_is_its_steady_share_whoever_has_operations() -> None:
+    pools = {**TENANTS, "below": {"parent": "two", "weight": 1}, "other": {"parent": "two", "weight": 3}}
+    items = shares(pools, [Work("x", "one", 100), Work("y", "other", 100)], YARN)
+    steady = {name: round(items[name].estimated_guarantee_share[1] * 100) for name in (*pools, "y")}
+
+    assert steady == {"one": 25, "two": 50, "three": 25, "below": 12, "other": 38, "y": 0}
+
+
 def test_where_no_ratio_gives_out_all_cores_everybody_is_rounded_up() -> None:
     pools: dict[str, Any] = {name: {} for name in "abc"}
 
