@@ -53,6 +53,8 @@ def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow(
     up.environment["HEADRACE_FAIR_SHARE_HISTORY_PERIOD_MS"] = "200"
     with up:
         periods = (f"smooth_period={SMOOTH_S:g}s", f"pool_capacity_saturation_period={SAVED_S:g}s")
+        # Volumes move only while usage is known, which it is once the node has spoken.
+        up.run("run", "--", "true")
         up.run("tree", "set", "default", *(f"integral_guarantees/{period}" for period in periods))
         # Next to others its weight is nothing: what it gets, it has from its savings.
         up.run(
@@ -80,6 +82,8 @@ def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow(
             ),
         )
         course = course_of(up)
+        # Who lost the thread, if anybody did.
+        logs = [(up.state / "logs" / f"{service}.log").read_text() for service in ("fair_share", "integral", "up")]
 
     assert full["integral_pool_capacity"]["cpu"] == FLOW * SAVED_S
     assert full["estimated_burst_usage_duration_seconds"] == pytest.approx(FLOW * SAVED_S / (BURST - FLOW), rel=0.01)
@@ -88,4 +92,4 @@ def test_a_burst_pool_saves_takes_its_burst_runs_out_and_falls_back_to_its_flow(
     assert min(saved) >= 0
     assert max(saved) == pytest.approx(FLOW * SAVED_S, rel=0.001)
     assert max(saved) <= FLOW * SAVED_S
-    assert last["downtime"]["gaps"] == 0
+    assert last["downtime"]["gaps"] == 0, "\n".join([str(last["downtime"]), *logs])
