@@ -25,7 +25,10 @@ def until(up: Up, expected: dict[str, int]) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("policy", ["ytsaurus", "yarn", "yarn_legacy"])
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param("ytsaurus", marks=pytest.mark.long), "yarn", pytest.param("yarn_legacy", marks=pytest.mark.long)],
+)
 def test_tenants_come_to_their_shares(policy: str) -> None:
     with Up(nodes=("alpha:cpu=12,memory=12G",)) as up:
         for pool, weight in TENANTS.items():
