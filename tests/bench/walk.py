@@ -9,7 +9,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -21,13 +21,12 @@ import headrace
 from headrace.client import Client
 from tests.bench import floors
 from tests.bench.registry import REGISTRY, Figure
+from tests.bench.whole_stack import IN_FLIGHT, each
 from tests.support.headrace_up import Up
 
 _STARTS: Final = 200
 _JOBS: Final = 5_000
 _OPERATIONS: Final = 500
-#: Starts in flight at a time.
-_IN_FLIGHT: Final = 64
 _RUNS: Final = 3
 _POOL: Final = "measured"
 #: Between two starts, so that none is helped or hindered by the end of the one before.
@@ -75,19 +74,7 @@ async def _client(up: Up, world: World) -> AsyncIterator[Client]:
 
 async def register(client: Client, count: int) -> None:
     """Starts operations whose jobs never start."""
-    await _each(count, lambda number: client.run(["true"], pool=f"{_POOL}-{number % 20}", cpu=_NEVER_CPU))
-
-
-async def _each(count: int, work: Callable[[int], Awaitable[object]]) -> None:
-    numbers = iter(range(count))
-
-    async def one_after_another() -> None:
-        for number in numbers:
-            await work(number)
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(_IN_FLIGHT):
-            tasks.start_soon(one_after_another)
+    await each(count, lambda number: client.run(["true"], pool=f"{_POOL}-{number % 20}", cpu=_NEVER_CPU))
 
 
 @cache
@@ -144,7 +131,7 @@ def many_operations(world: World) -> list[float]:
 
             for _ in range(_RUNS):
                 began = time.perf_counter()
-                await _each(_OPERATIONS, whole)
+                await each(_OPERATIONS, whole)
                 rates.append(_OPERATIONS / (time.perf_counter() - began))
                 await anyio.sleep(_SETTLED_S)
         return rates
@@ -233,7 +220,7 @@ for _world in _WORLDS:
     )(partial(_jobs_figure, _world))
     REGISTRY.add(
         f"operations_per_second{_world.suffix}",
-        f"{_OPERATIONS} of one job each, {_IN_FLIGHT} in flight, all completed{_world.words}",
+        f"{_OPERATIONS} of one job each, {IN_FLIGHT} in flight, all completed{_world.words}",
         300,
         more_is_better=True,
     )(partial(_operations_figure, _world))

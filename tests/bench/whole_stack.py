@@ -20,7 +20,7 @@ _SETTLED_S = 3.0
 _LOOKED_S = 20.0
 _LOOKS = 3
 #: Starts in flight at a time, and operations that come and go once all are there.
-_IN_FLIGHT = 64
+IN_FLIGHT = 64
 _MOVED = 500
 
 
@@ -63,7 +63,8 @@ async def _start(client: Client, name: str, number: int) -> None:
     await client.run(["true"], operation=name, pool=f"pool-{number % POOLS}", jobs=10, cpu=64)
 
 
-async def _each(count: int, work: Callable[[int], Awaitable[object]]) -> None:
+async def each(count: int, work: Callable[[int], Awaitable[object]]) -> None:
+    """Does so much work, some of it at a time."""
     numbers = iter(range(count))
 
     async def one_after_another() -> None:
@@ -71,15 +72,15 @@ async def _each(count: int, work: Callable[[int], Awaitable[object]]) -> None:
             await work(number)
 
     async with anyio.create_task_group() as tasks:
-        for _ in range(_IN_FLIGHT):
+        for _ in range(IN_FLIGHT):
             tasks.start_soon(one_after_another)
 
 
 async def _measure(up: Up) -> dict[str, float]:
     async with headrace.connect(state=up.state) as client:
-        await _each(OPERATIONS, lambda number: _start(client, f"op-{number:05}", number))
-        await _each(_MOVED, lambda number: client.abort(f"op-{number:05}"))
-        await _each(_MOVED, lambda number: _start(client, f"new-{number:05}", number))
+        await each(OPERATIONS, lambda number: _start(client, f"op-{number:05}", number))
+        await each(_MOVED, lambda number: client.abort(f"op-{number:05}"))
+        await each(_MOVED, lambda number: _start(client, f"new-{number:05}", number))
         told = await client.processes.figures()
     found = {
         each.service: figure.value for each in told for figure in each.figures if figure.name == "longest_loop_pause"

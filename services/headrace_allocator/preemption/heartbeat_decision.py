@@ -67,7 +67,7 @@ class HeartbeatDecision(msgspec.Struct):
     room_left: RoomLeft | None = None
 
 
-def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line, plans: Sequence[Plan] = ()) -> HeartbeatDecision:
+def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
     """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits.
 
     `choose` says who is next.

@@ -49,8 +49,8 @@ class Plans:
     def take(self, node: NodeName) -> list[Plan]:
         """Removes the plans for a node, which are carried out now or never."""
         plans = self._of.pop(node, [])
-        if plans:
-            self._count_anew()
+        for plan in plans:
+            self._unmark(plan)
         return plans
 
     def is_marked(self, allocation: Allocation) -> bool:
@@ -70,21 +70,22 @@ class Plans:
 
     def drop(self, *, before_s: float | None = None) -> None:
         """Drops all plans, or those that nobody waits for any more."""
-        kept = [plan for plan in self if before_s is not None and plan.until_s > before_s]
-        dropped = sum(map(len, self._of.values())) - len(kept)
-        if dropped:
-            self.counts["dropped"] += dropped
-            self._of = {}
-            for plan in kept:
-                self._of.setdefault(plan.node, []).append(plan)
-            self._count_anew()
+        for plan in list(self):
+            if before_s is None or plan.until_s <= before_s:
+                self.counts["dropped"] += 1
+                self._unmark(plan)
+                self._of[plan.node].remove(plan)
+                if not self._of[plan.node]:
+                    del self._of[plan.node]
 
     def __iter__(self) -> Iterator[Plan]:
         return (plan for plans in self._of.values() for plan in plans)
 
-    def _count_anew(self) -> None:
-        marked = {one for plan in self for one in plan.victims}
-        self._marked = {one: amount for one, amount in self._marked.items() if one in marked}
-        self._taken = {}
-        for one, amount in self._marked.items():
-            self._taken[one.operation] = self.taken(one.operation) + amount
+    def _unmark(self, plan: Plan) -> None:
+        # No look at other plans: there may be thousands, and a heartbeat takes those of its node.
+        for one in plan.victims:
+            left = self.taken(one.operation) - self._marked.pop(one)
+            if left == ZERO:
+                del self._taken[one.operation]
+            else:
+                self._taken[one.operation] = left
