@@ -14,6 +14,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_allocator.effects import NudgeNode
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.yarn_course import Comer, Course, course
@@ -111,6 +112,20 @@ def test_another_policy_drops_what_was_not_ordered_yet(policy: PreemptionPolicy)
 
     assert not desk.beat("n1", allocations=desk.shown["n1"])[0].take_back
     assert desk.engine.yarn.plans.counts == {"made": 2, "dropped": 2}
+
+
+def test_claims_that_a_snapshot_repeats_count_once_the_policy_is_yarns() -> None:
+    desk = YarnDesk()
+    yarn, desk.options = (
+        desk.options,
+        msgspec.structs.replace(desk.options, preemption_policy=PreemptionPolicy.YTSAURUS),
+    )
+    assert desk.claim(2) == []
+    items = {item.key: item for item in (a_claim("hog", 0.5, 0), a_claim("poor", 0.5, 2))}
+
+    desk.engine.on_shares(ShareCut(items, (), total=cores(8, slots=18), options=yarn), desk.moment)
+
+    assert [each.node for each in desk.refresh() if isinstance(each, NudgeNode)] == ["n1"]
 
 
 def test_a_node_that_is_drained_meanwhile_loses_nothing_for_others() -> None:

@@ -5,7 +5,7 @@ Source: section 5 of the specification of YARN's FairScheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import groupby
 from typing import Final
@@ -14,11 +14,11 @@ from headrace.ids import NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
+from headrace.wire.snapshots import ShareItem
 from headrace.yarn_comparison import QueuePolicy
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.preemption.yarn.candidates import containers_on, policy_of
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from headrace_allocator.preemption.yarn.search import FewestMasters, missing_containers, smallest_first
@@ -38,10 +38,14 @@ class Claims:
         self._paused_until_s: dict[OperationId, float] = {}
         self.seen_to = 0
 
-    def on_shares(self, cut: ShareCut) -> None:
-        """Notes who claims something by a snapshot of shares."""
-        for key in (*cut.changed, *cut.removed):
-            item, name = cut.items.get(key), OperationId(key)
+    def forget(self) -> None:
+        """Nobody claims anything that was known."""
+        self._due.clear()
+
+    def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
+        """Notes who of these claims something by the newest shares."""
+        for key in keys:
+            item, name = items.get(key), OperationId(key)
             self._due.pop(name, None)
             if item is not None and item.claims and not key.startswith("/"):
                 amounts = (each for each in (item.due_to_fair_share, item.due_to_min_share) if each is not None)

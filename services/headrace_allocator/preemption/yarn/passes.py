@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from headrace.ids import NodeName
@@ -28,13 +28,19 @@ class YarnPasses:
         self._pass: Iterator[NodeName | None] | None = None
 
     def on_shares(self, cut: ShareCut) -> None:
-        """Takes over who claims something. Under another policy nothing of what was planned or warned counts any more."""
+        """Takes over who claims something. Under another policy nothing of what was claimed, planned or warned counts any more."""
+        keys: Iterable[str] = (*cut.changed, *cut.removed)
         if cut.options.preemption_policy is not self._policy:
             self._policy, self._pass = cut.options.preemption_policy, None
             self.plans.drop()
+            self.claims.forget()
             self.rounds = Rounds(self._facts, self.plans)
-        self.claims.on_shares(cut)
-        self.rounds.on_shares(cut)
+            keys = cut.items
+        # Most trees have another policy, and ten thousand shares may change at once.
+        if self._policy is PreemptionPolicy.YARN:
+            self.claims.on_shares(cut.items, keys)
+        elif self._policy is PreemptionPolicy.YARN_LEGACY:
+            self.rounds.on_shares(cut.items, keys)
 
     def is_due(self, moment: Moment) -> bool:
         """True if a pass is not over, or one may begin."""

@@ -5,7 +5,7 @@ Source: section 6 of the specification of YARN's FairScheduler.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
@@ -16,7 +16,6 @@ from headrace.yarn_comparison import QueuePolicy, larger
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.preemption.yarn.candidates import is_master, is_there, may_lose, policy_of
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from headrace_allocator.preemption.yarn.queue_victims import Branch, Round, Size, WarnedContainers
@@ -32,11 +31,11 @@ class Rounds:
         self._warned: WarnedContainers[Allocation] = WarnedContainers()
         self._began_s: float | None = None
 
-    def on_shares(self, cut: ShareCut) -> None:
-        """Notes which pools are short of something by a snapshot of shares."""
-        for key in (*cut.changed, *cut.removed):
+    def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
+        """Notes which pools of these are short of something by the newest shares."""
+        for key in keys:
             if key.startswith("/"):
-                item, name = cut.items.get(key), PoolName(key[1:])
+                item, name = items.get(key), PoolName(key[1:])
                 self._short.pop(name, None)
                 if item is not None and item.claims:
                     self._short[name] = item
