@@ -40,6 +40,7 @@ from headrace_cli.cluster.command import init, push
 from headrace_cli.cluster.tls import init as init_tls
 from tests.integration.test_cluster_folder import Server
 from tests.support.nats_server import free_port
+from tests.support.power import Disk
 
 PATIENCE_S = 30
 
@@ -207,6 +208,23 @@ async def test_a_host_whose_answer_was_lost_joins_with_the_key_that_it_had_made(
 
         assert cluster.credential().seed == seed
         assert await is_let_in(cluster)
+
+
+async def test_a_loss_of_power_takes_nothing_of_a_join_whose_token_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, host = Disk(monkeypatch), tmp_path / "hosts" / "host"
+    async with running(tmp_path) as (cluster, client):
+        token = await cluster.token(client)
+        await cluster.join(token, "hosts/host")
+        assert disk.has_folder(host.parent)
+        assert disk.has_folder(host)
+        for name in ("credential", "ca.pem", "settings.toml"):
+            assert disk.after_loss(host / name) == (host / name).read_bytes()
+        # One that has not heard the answer yet has the key that the token was used for.
+        with pytest.raises(Refused):
+            await cluster.join(token, "hosts/host")
+        assert disk.after_loss(host / "joining.seed") == (host / "joining.seed").read_bytes() != b""
 
 
 async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:

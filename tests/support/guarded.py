@@ -35,7 +35,7 @@ class Guarded(msgspec.Struct, frozen=True):
 def guarded_server(way: str, parties: Mapping[str, Party], folder: Path) -> Iterator[Guarded]:
     """A running server. `way` is one of `WAYS`."""
     files = StateFolder(folder)
-    proofs: Proofs = Passwords(files) if way == "passwords" else Operator(folder / "keys", files, lambda: 1)
+    proofs: Proofs = Passwords(files) if way == "passwords" else Operator(folder / "keys", lambda: 1)
     for name, party in parties.items():
         proofs.let_in(party, folder / name, name)
     with nats_server(proofs.server_part(folder)) as running:

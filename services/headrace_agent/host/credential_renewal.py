@@ -5,7 +5,6 @@ At its start it gets the rights that nodes have now.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Bus, BusError
 from headrace.bus.credential_files import read_credential
+from headrace.durable_files import replace_durably
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 
@@ -53,7 +53,7 @@ class CredentialRenewal:
             return False
         self._credential = msgspec.structs.replace(self._credential, jwt=word)
         try:
-            _replace(self._file, self._credential.text())
+            replace_durably(Path(self._file), self._credential.text())
         except OSError as error:
             logger().error("credential not kept: the next life of the agent has the old one", error=str(error))
         try:
@@ -77,14 +77,3 @@ class CredentialRenewal:
         claims = claims_of(self._credential.jwt)
         due_s: float = claims["iat"] + (claims["exp"] - claims["iat"]) * self._part
         return due_s - self._clock.wall_ms() / 1000
-
-
-def _replace(file: str, text: str) -> None:
-    """Replaces a file as a whole. Only the owner can read it, and the disk has it. Raises OSError."""
-    new = Path(f"{file}.new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="ascii") as to:
-        to.write(text)
-        to.flush()
-        os.fsync(to.fileno())
-    new.replace(file)

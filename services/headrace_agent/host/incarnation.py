@@ -6,11 +6,12 @@ do as well when the file is lost, damaged or put back from a copy.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from contextlib import suppress
+from pathlib import Path
 
+from headrace.durable_files import replace_durably
 from headrace.ids import Incarnation
 
 _NUMBER = re.compile(rb"[0-9]{16}\n")
@@ -25,7 +26,7 @@ def next_incarnation(state: str, now_ms: int) -> Incarnation:
     path = f"{state}/incarnation"
     number = min(max(_last(path) + 1, now_ms), _LARGEST)
     with suppress(OSError):
-        _keep(path, number)
+        replace_durably(Path(path), f"{number:016}\n")
     return Incarnation(f"{number:016}-{secrets.token_hex(4)}")
 
 
@@ -37,18 +38,3 @@ def _last(path: str) -> int:
     except OSError:
         return 0
     return int(text) if _NUMBER.fullmatch(text) and int(text) < _LARGEST else 0
-
-
-def _keep(path: str, number: int) -> None:
-    """Replaces the file as a whole, and returns when the disk has it."""
-    new = f"{path}.new"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(b"%016d\n" % number)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -23,6 +23,7 @@ from headrace.bus import BusError, CredentialRefused, connect
 from headrace.client.asking import Asker
 from headrace.client.errors import NotAdmitted, NotRunning
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
+from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.durations import format_duration
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
@@ -32,7 +33,6 @@ from headrace.wire.joining import Join, Joined
 from headrace_cli.agent.pinning import shown_authority
 from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.up.configuration import to_toml
-from headrace_cli.up.state_folder import StateFolder
 
 #: In the folder of a node.
 SETTINGS_FILE: Final = "settings.toml"
@@ -54,23 +54,23 @@ def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> Join
 
     Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError.
     """
-    clock, files = SystemClock(), StateFolder(folder)
+    clock = SystemClock()
     urls = parse_server_urls(url, place="URL")
     if token.authority_sha256 and not all(each.startswith("tls://") for each in urls):
         raise BadInput("URL", url, "an address with tls://, since the token names the authority of the server")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder_durably(folder)
     ca_file = ""
     if token.authority_sha256:
         ca_file = str(folder / AUTHORITY_FILE)
-        files.write(folder / AUTHORITY_FILE, shown_authority(url, token.authority_sha256))
-    key = _pending_key(files)
+        replace_durably(folder / AUTHORITY_FILE, shown_authority(url, token.authority_sha256))
+    key = _pending_key(folder)
     joined = anyio.run(_ask, token, urls, ca_file, key, clock)
-    files.write(folder / CREDENTIAL_FILE, KeyCredential(jwt=joined.jwt, seed=key.seed).text())
+    replace_durably(folder / CREDENTIAL_FILE, KeyCredential(jwt=joined.jwt, seed=key.seed).text())
     agent = {"node": joined.node, "state_folder": str(folder), "credential_file": str(folder / CREDENTIAL_FILE)}
     more = {"ca_file": ca_file, "users": users}
     agent |= {name: value for name, value in more.items() if value}
     tables = {"common": {"nats_url": url, "tree": joined.tree}, "agent": agent}
-    files.write(folder / SETTINGS_FILE, to_toml(tables))
+    replace_durably(folder / SETTINGS_FILE, to_toml(tables))
     (folder / _PENDING_SEED_FILE).unlink(missing_ok=True)
     return JoinedHost(joined.node, joined.tree, str(folder / SETTINGS_FILE))
 
@@ -104,11 +104,11 @@ def _told(where: str, expired_ms: int) -> Iterator[None]:
         raise NotRunning(where, str(error)) from error
 
 
-def _pending_key(files: StateFolder) -> SigningKey:
+def _pending_key(folder: Path) -> SigningKey:
     """The key of a try that broke off, for which the token was used perhaps, or a new one."""
-    file = files.path / _PENDING_SEED_FILE
+    file = folder / _PENDING_SEED_FILE
     with contextlib.suppress(FileNotFoundError):
         return SigningKey.from_seed(file.read_text(encoding="ascii").strip())
     key = new_user_key()
-    files.write(file, key.seed + "\n")
+    replace_durably(file, key.seed + "\n")
     return key

@@ -23,6 +23,7 @@ from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, server_users
 from headrace.client.places.endpoint import CREDENTIAL_FILE
+from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.errors import BadInput
 from headrace_cli.up.state_folder import StateFolder
 
@@ -76,12 +77,11 @@ class Passwords:
 class Operator:
     """A key each, with a word of the account about it. Keys of those who are let in no more are revoked."""
 
-    def __init__(self, folder: Path, files: StateFolder, now_s: Callable[[], int]) -> None:
+    def __init__(self, folder: Path, now_s: Callable[[], int]) -> None:
         """Reads the keys, or makes them. Raises OSError, `BadInput` for a file that has none."""
         self._folder = folder
-        self._files = files
         self._now_s = now_s
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder_durably(folder)
         self._operator = self._key(folder / "operator.seed", KeyKind.OPERATOR)
         self._account = self._key(folder / "account.seed", KeyKind.ACCOUNT)
         self._system = self._key(folder / "system.seed", KeyKind.ACCOUNT)
@@ -124,7 +124,7 @@ class Operator:
         # One that was interrupted goes on.
         for name in (name for name in kinds if not self._former_of(name)):
             former = self._key(self._folder / name, kinds[name]).public
-            self._files.write(self._folder / name, f"{_new_key(kinds[name]).seed}\n{former}\n")
+            replace_durably(self._folder / name, f"{_new_key(kinds[name]).seed}\n{former}\n")
         if (self._folder / _ADMISSION).exists() and not (self._folder / _FORMER_ADMISSION).exists():
             (self._folder / _ADMISSION).rename(self._folder / _FORMER_ADMISSION)
 
@@ -135,7 +135,7 @@ class Operator:
             raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "one key", expected)
         for name in (_OPERATOR_SIGNING, _ACCOUNT_SIGNING):
             seed = (self._folder / name).read_text(encoding="utf-8").split()[0]
-            self._files.write(self._folder / name, seed + "\n")
+            replace_durably(self._folder / name, seed + "\n")
 
     @property
     def account(self) -> str:
@@ -177,7 +177,7 @@ class Operator:
         has_other_keys = file.exists() and _signing_keys(file.read_text(encoding="utf-8")) != signing
         word = self._word(file, self._operator, claims, ahead_s=_AHEAD_S if has_other_keys else 0)
         # Only after the word: a crash between the two must not lose a revocation.
-        self._files.write(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
+        replace_durably(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
         return word
 
     def _word_of_system(self) -> str:
@@ -218,12 +218,12 @@ class Operator:
         wanted = claims(key)
         if known is None or not jwt.says(known.jwt, wanted, issuer):
             known = KeyCredential(jwt=jwt.signed(issuer, wanted, self._now_s()), seed=key.seed)
-            self._files.write(file, known.text())
+            replace_durably(file, known.text())
         return key, known
 
     def _key(self, file: Path, kind: KeyKind) -> SigningKey:
         if not file.exists():
-            self._files.write(file, _new_key(kind).seed + "\n")
+            replace_durably(file, _new_key(kind).seed + "\n")
         key = SigningKey.from_seed((file.read_text(encoding="utf-8").split() or [""])[0])
         if key.kind is not kind:
             raise BadInput(str(file), f"the seed of {key.kind.name.lower()}", f"the seed of {kind.name.lower()}")
@@ -238,7 +238,7 @@ class Operator:
             # The server keeps the latest word of all that it was ever given, and of two of one second any.
             at_s = max(at_s, jwt.claims_of(known)["iat"] + 1)
         word = jwt.signed(issuer, claims, at_s + ahead_s)
-        self._files.write(file, word + "\n")
+        replace_durably(file, word + "\n")
         return word
 
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headrace.client.places.endpoint import AUTHORITY_FILE
+from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.errors import BadInput
-from headrace_cli.up.state_folder import StateFolder
 
 SERVER_FILES: Final = ("server.pem", "server.key")
 _AUTHORITY_KEY: Final = "ca.key"
@@ -35,9 +35,8 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
     `names` are DNS names and addresses of the server. Raises OSError, and `BadInput` for no name and an authority that cannot be read.
     """
     alternatives = [_alternative(name) for name in names]
-    files = StateFolder(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    key, authority = _authority(files, folder, now)
+    make_folder_durably(folder)
+    key, authority = _authority(folder, now)
     server_key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), now, _SERVER_TIME)
     certificate = (
@@ -53,13 +52,11 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
         .sign(key, hashes.SHA256())
     )
     for name, text in zip(SERVER_FILES, (_pem(certificate), _key_text(server_key)), strict=True):
-        files.write(folder / name, text)
+        replace_durably(folder / name, text)
     return hashlib.sha256(authority.public_bytes(serialization.Encoding.DER)).hexdigest()
 
 
-def _authority(
-    files: StateFolder, folder: Path, now: datetime.datetime
-) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key_file, file = folder / _AUTHORITY_KEY, folder / AUTHORITY_FILE
     if key_file.exists() or file.exists():
         try:
@@ -83,8 +80,8 @@ def _authority(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    files.write(key_file, _key_text(key))
-    files.write(file, _pem(authority))
+    replace_durably(key_file, _key_text(key))
+    replace_durably(file, _pem(authority))
     return key, authority
 
 

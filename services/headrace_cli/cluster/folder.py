@@ -148,7 +148,7 @@ class ClusterFolder:
 
     def operator(self) -> Operator:
         """The operator's keys, made where they are missing. Raises OSError, `BadInput`."""
-        return Operator(self.authority, self._files, lambda: int(SystemClock().wall_ms() / 1000))
+        return Operator(self.authority, lambda: int(SystemClock().wall_ms() / 1000))
 
     def _take_certificates(self, servers: Sequence[str], url: str, tls: Path | None) -> str:
         """Gives each server the certificate, and returns the authority in PEM. Empty without TLS."""
