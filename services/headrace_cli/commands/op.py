@@ -65,7 +65,7 @@ def list_(
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(pool=pool or "", state=op_state or "", user=user or "", live=live, limit=limit)
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms(), screen.width))
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
 
@@ -223,7 +223,7 @@ def abort(
 
     async def work(client: Client, screen: Screen) -> None:
         views = [await client.abort(operation, reason or "") for operation in operations]
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms(), screen.width))
+        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
 
     return talk(common, work)
 

@@ -54,7 +54,6 @@ def result_table(averages: Averages, done: dict[str, int]) -> Table:
         "average usage",
         "jobs done",
         right=("weight", "jobs done"),
-        whole={"pool": 10},
     )
     for pool in POOLS:
         made.add_row(

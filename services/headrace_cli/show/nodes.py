@@ -15,7 +15,7 @@ from headrace.wire.figures import FiguresAnswer, Histogram
 from headrace.wire.nodes import NodeView
 from headrace.wire.services import ServiceView
 from headrace_cli.show.amounts import amounts, short_name
-from headrace_cli.show.tables import facts_table, table, widest
+from headrace_cli.show.tables import facts_table, table
 
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
@@ -59,7 +59,6 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
         "jobs",
         "heartbeat",
         right=("jobs",),
-        whole={"node": widest(node.node for node in nodes)},
     )
     for node in nodes:
         state = Text(node.state, style=_STYLES.get(node.state, ""))

@@ -16,7 +16,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace_cli.show.amounts import amounts
-from headrace_cli.show.tables import facts_table, table, widest
+from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
@@ -39,15 +39,12 @@ def _state(view: OperationView) -> Text:
     return Text(words, style=_STATE_STYLES.get(view.state, ""))
 
 
-def operation_table(views: Sequence[OperationView], now_ms: int, width: int = 120) -> Table:
-    """One line an operation. A screen narrower than 80 columns shows only what tells them apart."""
+def operation_table(views: Sequence[OperationView], now_ms: int) -> Table:
+    """One line an operation."""
     columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
     if any(view.waiting for view in views):
         columns.insert(3, "waits for")
-    if width < 80:
-        columns = ["operation", "state", "pool", "done"]
-    whole = {"operation": widest(view.operation for view in views)}
-    made = table(*columns, right=("done", "failed", "time"), whole=whole)
+    made = table(*columns, right=("done", "failed", "time"))
     for view in views:
         cells: dict[str, str | Text] = {
             "operation": view.operation,

@@ -2,26 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
 
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
+#: A text that stands last may be broken between its words, unless less than this is left for it.
+_NARROWEST_TEXT: Final = 30
+_BRANCHES: Final = re.compile(r"[│├└─ ]*")
+_NOTHING: Final = ("", "–")
 
-def table(*columns: str, right: Collection[str] = (), whole: Mapping[str, int] | None = None, blanks: int = 2) -> Table:
-    """Makes an empty table without lines.
 
-    Columns in `right` hold figures, those in `whole` are never narrower than their width there.
+class _List(Table):
+    """Rows below heads. On a narrow screen the columns without room beside the first stand below each row, with their heads.
+
+    So no word is torn or left out. The branches of a tree in the first column go on beside what stands below.
     """
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, blanks, 0, 0))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        blanks, room = self.padding[1], options.max_width
+        if sum(_width(column) + blanks for column in self.columns) - blanks <= room:
+            yield from super().__rich_console__(console, options)
+            return
+        columns = [column for column in self.columns if any(_plain(cell) not in _NOTHING for cell in column.cells)]
+        beside = _beside(columns, room, blanks)
+        below = columns[len(beside) :]
+        yield _row(beside, [Text(_plain(column.header)) for column in beside], blanks, "bold")
+        rows = list(zip(*(column.cells for column in columns), strict=True))
+        leads = list(_leads_below([_plain(row[0]) for row in rows]))
+        for row, lead, own in zip(rows, leads, self.rows, strict=True):
+            yield _row(beside, row[: len(beside)], blanks, own.style)
+            cells = zip(below, row[len(beside) :], strict=True)
+            pairs = [(_on_one_line(column.header), cell) for column, cell in cells if _plain(cell) not in _NOTHING]
+            for line in _lines(pairs, room - len(lead) - blanks):
+                grid = Table.grid(Column(width=len(lead) + blanks), Column(overflow="fold"))
+                grid.add_row(Text(lead, style="dim"), line)
+                yield grid
+
+
+def _beside(columns: Sequence[Column], room: int, blanks: int) -> list[Column]:
+    """The first of the columns, as many as a row has room for, each with its width."""
+    made: list[Column] = []
+    for column in columns:
+        width = _width(column)
+        if width > room:
+            words = max((cell_len(word) for cell in column.cells for word in _plain(cell).split()), default=0)
+            if made and (column is not columns[-1] or max(words, _NARROWEST_TEXT) > room):
+                break
+            width = room
+        made.append(Column(column.header, justify=column.justify, overflow="fold", width=width, style=column.style))
+        room -= width + blanks
+    return made
+
+
+def _row(columns: Sequence[Column], cells: Sequence[object], blanks: int, style: object) -> Table:
+    grid = Table.grid(*(column.copy() for column in columns), padding=(0, blanks, 0, 0))
+    grid.add_row(*(cell if isinstance(cell, Text) else _plain(cell) for cell in cells), style=str(style or ""))
+    return grid
+
+
+def _lines(pairs: Sequence[tuple[str, object]], room: int) -> Iterator[Text]:
+    """The pairs with as many on a line as there is room for."""
+    line = Text()
+    for head, cell in pairs:
+        pair = Text.assemble((f"{head} " if head else "", "dim"), cell if isinstance(cell, Text) else _plain(cell))
+        if line and line.cell_len + 2 + pair.cell_len > room:
+            yield line
+            line = Text()
+        line = Text.assemble(line, "  ", pair) if line else pair
+    if line:
+        yield line
+
+
+def _leads_below(names: Sequence[str]) -> Iterator[str]:
+    """The branches that go on below each name of a tree. Below other names there are none."""
+    leads = [found[0] if (found := _BRANCHES.match(name)) and "─" in found[0] else "" for name in names]
+    for lead, following in pairwise([*leads, ""]):
+        own = lead.replace("├─", "│ ").replace("└─", "  ")
+        yield own + "│  " if len(following) > len(lead) else own
+
+
+def _plain(cell: object) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def _on_one_line(head: object) -> str:
+    return " ".join(_plain(head).replace("-\n", "").split())
+
+
+def _width(column: Column) -> int:
+    texts = (_plain(column.header), *(_plain(cell) for cell in column.cells))
+    return max([cell_len(line) for text in texts for line in text.splitlines()] + [column.min_width or 0])
+
+
+def table(*columns: str, right: Collection[str] = (), blanks: int = 2) -> Table:
+    """Makes an empty table without lines. Columns in `right` hold figures."""
+    made = _List(box=None, pad_edge=False, header_style="bold", padding=(0, blanks, 0, 0))
     for column in columns:
         made.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=column in right,
-            min_width=(whole or {}).get(column),
-            overflow="fold",
+            column, justify="right" if column in right else "left", no_wrap=column in right, overflow="fold"
         )
     return made
 
@@ -41,8 +127,3 @@ def facts_table() -> Table:
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")
     return facts
-
-
-def widest(texts: Iterable[str]) -> int:
-    """The width of the longest text."""
-    return max((len(text) for text in texts), default=1)

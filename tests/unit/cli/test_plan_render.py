@@ -228,7 +228,7 @@ def test_the_live_tree_has_bars_where_there_is_room() -> None:
 
 
 def test_the_live_tree_is_figures_where_there_is_none() -> None:
-    for width, bars in ((10_000, False), (50, True)):
+    for width, bars in ((10_000, False), (60, True)):
         assert shown(width, tree_table(a_list(), width, bars=bars))[2].split() == (
             ["└─", "research", "cpu", "10%", "25%", "150%"]
         )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
+from collections.abc import Callable
 
 import msgspec
+import pytest
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +24,11 @@ from headrace.wire.version import Version
 from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.operations import failure_lines, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
-from headrace_cli.show.trees import pool_table
+from headrace_cli.show.trees import pool_table, tree_table
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
+#: Branches, bars and dashes that only a wide list has.
+_SIGNS = {"├─", "└─", "│", "–"}
 
 
 def shown(table: Table | Text | str, width: int) -> list[str]:
@@ -73,9 +78,52 @@ def a_pool(name: str, parent: str, *, ephemeral: bool = False) -> PoolView:
     )
 
 
-def test_an_operation_list_shows_whole_ids_even_on_a_narrow_screen() -> None:
-    for width in (40, 80, 120):
-        assert any(OPERATION in line for line in shown(operation_table([a_view()], 61_000, width), width))
+def a_long_operation() -> OperationView:
+    title = "training of the large picture model with augmented data, third attempt"
+    view = msgspec.structs.replace(a_view(), operation=OperationId("named-by-its-starter-1"))
+    return msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, title=title))
+
+
+def a_deep_tree() -> PoolList:
+    names = ["<Root>", *(f"{'very-' * depth}long-name-{depth}" for depth in range(5))]
+    pools = [a_pool(name, above) for name, above in zip(names, ["", *names], strict=False)]
+    return PoolList(TreeName("default"), [*pools, a_pool("last", "<Root>", ephemeral=True)], ShareFrame(), Version(), 1)
+
+
+def two_nodes() -> Table:
+    views = [
+        NodeView(node=NodeName("n" * 45), state="online", tags=[]),
+        NodeView(NodeName("alpha"), "online", [], trouble="no log folder"),
+    ]
+    return node_table(views)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda width: operation_table([a_view(), a_long_operation()], 61_000),
+        lambda width: pool_table(a_deep_tree()),
+        lambda width: tree_table(a_deep_tree(), width, bars=True),
+        lambda width: two_nodes(),
+    ],
+)
+def test_a_narrow_list_loses_and_tears_no_word(made: Callable[[int], Table], width: int) -> None:
+    lines = shown(made(width), width)
+
+    assert max(map(len, lines)) <= width
+    cells = [line.split() for line in shown(made(10_000), 10_000)[1:]]
+    assert not Counter(word for words in cells for word in words if word not in _SIGNS) - Counter(
+        " ".join(lines).split()
+    )
+
+
+def test_branches_go_on_beside_what_stands_below_a_pool() -> None:
+    lines = shown(pool_table(a_deep_tree()), 60)
+
+    beside = {line.partition("fair share")[0].rstrip() for line in lines if "fair share" in line}
+    assert beside == {"│", "│  │", "│     │", "│        │", "│           │", ""}
+    assert lines[-2].startswith("└─ last (ephemeral)")
 
 
 def test_whoever_may_not_see_the_command_is_told_so() -> None:

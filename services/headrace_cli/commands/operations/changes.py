@@ -111,7 +111,7 @@ def _change(common: Common | None, ask: Callable[[Client], Awaitable[OperationVi
 
 
 def _show(screen: Screen, view: OperationView) -> None:
-    screen.show([view], operation_table([view], SystemClock().wall_ms(), screen.width))
+    screen.show([view], operation_table([view], SystemClock().wall_ms()))
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:

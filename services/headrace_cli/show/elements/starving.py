@@ -24,7 +24,7 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_cli.show.amounts import amounts
-from headrace_cli.show.tables import table, widest
+from headrace_cli.show.tables import table
 
 #: So many operations are named in a line of the table.
 _MOST_NAMED: Final = 3
@@ -93,7 +93,6 @@ def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
         "of fair share",
         *(("due to guarantee", "due to fair share") if some_due else ("may preempt",)),
         right=("since", "of fair share"),
-        whole={"starving": widest(each.name for each in starving)},
     )
     for each in starving:
         aggressive = each.starvation_status is StarvationStatus.AGGRESSIVELY_STARVING
