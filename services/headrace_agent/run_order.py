@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from headrace.resources import Resources
@@ -13,9 +11,6 @@ from headrace_agent.effects import Identity
 from headrace_agent.files.operation_files import FilesFailure, FilesFault
 from headrace_agent.host.environment import job_environment, without_account
 from headrace_agent.runner.protocol import Interrupt, Run
-
-#: The runner reads no larger figures.
-_LARGEST_LOG_CAP: Final = 2**60
 
 
 class AdoptionNote(msgspec.Struct, frozen=True):
@@ -46,7 +41,7 @@ def run_order(
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
-        log_cap_bytes=min(spec.log_cap_bytes, _LARGEST_LOG_CAP),
+        log_cap_bytes=min(spec.log_cap_bytes, identity.largest_log_cap_bytes),
         note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,

@@ -106,6 +106,7 @@ class Agent:
             stop_timeout_ms=settings.stop_timeout_ms,
             machine=self._machine,
             accounts=settings.accounts(),
+            largest_log_cap_bytes=settings.largest_log_cap_bytes,
         )
         if warning := settings.warning_of_accounts():
             self._log.warning("accounts of jobs", users=settings.users, why=warning)

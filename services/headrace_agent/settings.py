@@ -70,6 +70,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     cgroup: str = ""
     #: Of one stream of one job whose operation names no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
+    #: Of one stream of one job at most, whatever cap its operation names.
+    largest_log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 1024 * 1024 * 1024
     #: Of all logs together; the oldest of operations that run nothing here go first.
     logs_total_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 10 * 1024 * 1024 * 1024
 

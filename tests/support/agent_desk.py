@@ -128,6 +128,7 @@ class Desk:
         picture: bool = True,
         now_ms: int = 0,
         with_files: Sequence[OperationId] = (),
+        largest_log_cap_bytes: int = 2**60,
     ) -> None:
         self.identity = Identity(
             node=NODE,
@@ -136,6 +137,7 @@ class Desk:
             total=Resources(user_slots=100, cpu=cpu),
             environment={"PATH": "/bin", "HOME": "/home/someone"},
             stop_timeout_ms=8_000,
+            largest_log_cap_bytes=largest_log_cap_bytes,
         )
         self.engine = AgentEngine(self.identity, with_files)
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS

@@ -103,4 +103,5 @@ class JobLogs:
             next_offset=chunk.next_offset,
             attempt=attempt,
             ended=not runs and chunk.next_offset >= chunk.size,
+            written=chunk.size,
         )

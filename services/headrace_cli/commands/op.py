@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
@@ -15,9 +16,11 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace_cli.commands.operations import changes
 from headrace_cli.commands.operations.history import history
+from headrace_cli.commands.operations.numbers import at_least
 from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.session import Common, CommonOfLists, Switch, talk
+from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.operations import failure_lines, job_table, operation_facts, operation_table
@@ -137,15 +140,20 @@ def logs(
     /,
     *,
     job: int | None = None,
+    attempt: int | None = None,
     stderr: Switch = False,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
 ) -> int:
     """Print what jobs wrote. With several jobs each line begins with its job's index.
 
+    A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
+
     Examples:
 
         headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --stderr
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --attempt 1
 
         headrace op logs 69201a4f-0c1d2e3f4a5b --follow
 
@@ -155,19 +163,20 @@ def logs(
         The operation's id.
     job
         Only this job, by its index from 0.
+    attempt
+        What this run of the job wrote, from 1. The newest that ended, and the one that runs, unless given.
     stderr
         What was written to stderr instead of stdout.
     follow
-        Go on printing until the operation is over.
+        Go on printing until the operation is over. Of a job that writes very fast some is left out.
     """
+    wishes: LogWishes = {"stderr": stderr, "follow": follow}
+    if attempt is not None:
+        wishes["attempt"] = at_least("--attempt", attempt, 1)
 
     async def work(client: Client, screen: Screen) -> None:
         several = job is None and (await client.get(operation)).spec.job_count > 1
-        async for line in client.logs(operation, job, stderr=stderr, follow=follow):
-            if screen.json:
-                screen.print_line(plain(line))
-            else:
-                screen.print_raw(f"{line.index}: {line.text}" if several else line.text)
+        await print_output(screen, client.logs(operation, job, **wishes), several=several)
 
     return talk(common, work)
 

@@ -22,6 +22,7 @@ from headrace.pools.placement_rules import RuleName
 from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
+from headrace_cli.commands.operations.numbers import at_least
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.progress import follow, send_files
@@ -53,6 +54,9 @@ class JobOptions:
     """With so many failed runs the operation fails; until then each failed job is tried again."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job runs again when its node is lost, or waits for the node."""
+    log_cap: str | None = None
+    """Output that is kept of each job, of stdout and stderr each, such as 100M; older output goes. The node's own cap unless given,
+    and its largest at most."""
     node_filter: str | None = None
     """Nodes that may run its jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
@@ -61,7 +65,7 @@ class JobOptions:
         return Resources(
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
-            gpu=_at_least("--gpu", self.gpu, 0),
+            gpu=at_least("--gpu", self.gpu, 0),
             memory=parse_amount("memory", self.memory, place="--memory"),
         )
 
@@ -91,7 +95,7 @@ class ShareOptions:
         """The most that it is owed. Raises `BadInput`."""
         return PartialResources(
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
-            gpu=None if self.max_gpu is None else _at_least("--max-gpu", self.max_gpu, 0),
+            gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
             memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
         )
 
@@ -124,6 +128,28 @@ class PreemptionOptions:
         return wishes
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WaitOptions:
+    """The things to do once the operation is started."""
+
+    wait: Switch = False
+    """Wait until it is over, with a progress bar on stderr. Of what failed the end of the output is shown."""
+    follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
+    """Wait until it is over, and print what its jobs write as it comes, with the job's index where there are several."""
+    abort_on_interrupt: Switch = False
+    """With `--wait` or `--follow`: Ctrl-C aborts the operation."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.wait or self.follow
+
+    async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
+        """Waits until the operation is over, and returns the exit status."""
+        several = job_count > 1 if self.follow else None
+        return await follow(screen, operation, abort_on_interrupt=self.abort_on_interrupt, several=several)
+
+
 def run(
     *command: Annotated[str, Parameter(negative=())],
     pool: str | None = None,
@@ -133,8 +159,7 @@ def run(
     title: str | None = None,
     existing_pool: Switch = False,
     id: str | None = None,
-    wait: Switch = False,
-    abort_on_interrupt: Switch = False,
+    wait_options: WaitOptions | None = None,
     common: Common | None = None,
 ) -> int:
     """Start an operation: so many jobs, each a process that runs the command.
@@ -142,12 +167,14 @@ def run(
     Options stand before `--`, the command behind it. A job finds its number in `HEADRACE_JOB_INDEX` (from 0), their count in
     `HEADRACE_JOB_COUNT`. Of the environment of this terminal it sees only what `--env` names.
 
-    Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` the exit status is
-    0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+    Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
+    status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
 
     Examples:
 
         headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python work.py
+
+        headrace run --follow --jobs 3 -- python work.py
 
         headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
@@ -167,21 +194,17 @@ def run(
         Be refused where there is no such pool, instead of making an ephemeral one.
     id
         Id of the operation; the same one again starts nothing new. Made here unless given.
-    wait
-        Wait until it is over, with a progress bar on stderr.
-    abort_on_interrupt
-        With `--wait`: Ctrl-C aborts the operation.
     """
     own_pool, jobs = pool_name(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
-    packed = pack(jobs.upload) if jobs.upload else None
+    packed, waits = pack(jobs.upload) if jobs.upload else None, wait_options or WaitOptions()
 
     async def work(client: Client, screen: Screen) -> int | None:
         operation = await client.start(await _completed(spec, packed, client, screen), operation=id or "")
-        _tell_start(screen, operation, named=bool(pool), alone=not wait)
-        return await follow(screen, operation, abort_on_interrupt=abort_on_interrupt) if wait else None
+        _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
+        return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
     return talk(common, work)
 
@@ -201,7 +224,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
     return OperationSpec(
         pool=pool,
         argv=list(command),
-        job_count=_at_least("--jobs", jobs.jobs, 1),
+        job_count=at_least("--jobs", jobs.jobs, 1),
         resources=jobs.resources(),
         environment=parse_environment(jobs.env or [], os.environ),
         working_directory=_folder(jobs),
@@ -211,8 +234,9 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         resource_limits=share.limits(),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        max_failed_job_count=_at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
+        max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
         on_lost_node=jobs.on_lost_node,
+        log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
 
@@ -230,12 +254,6 @@ def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str,
             value = own[name]
         environment[name] = value
     return environment
-
-
-def _at_least(option: str, value: int, least: int) -> int:
-    if value < least:
-        raise BadInput(option, value, f"a whole number, {least} or more")
-    return value
 
 
 def _formula(text: str) -> str:

@@ -7,6 +7,7 @@ Ctrl-C ends the waiting and says how to go on. The operation runs on, as jobs of
 from __future__ import annotations
 
 import signal
+from collections import deque
 
 import anyio
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -14,22 +15,27 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from headrace.archives import Packed
 from headrace.client import Client, ClientError, Operation, Refused
 from headrace.wire.files import Archive
+from headrace.wire.heartbeat import JobEnd
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.operations import account_words, failure_lines
 from headrace_cli.show.screen import Screen
 
 #: The display asks where jobs run this often; the waiting itself is told and does not ask.
 _LOOK_S = 1.0
 _WITHOUT_BAR_S = 10.0
+#: Of the stdout of a job that failed.
+_LINES_OF_STDOUT = 10
+_BYTES_OF_STDOUT = 2048
 
 
 class _Display:
     """Shows progress on stderr: a bar on a terminal, elsewhere a line now and then."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, *, silent: bool) -> None:
         self._screen = screen
-        self.live = screen.err.is_terminal
+        self.live = screen.err.is_terminal and not silent
         self.bar = Progress(
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
@@ -84,11 +90,15 @@ class _Display:
         self.bar.update(self._task, completed=view.completed_jobs, description=words)
 
 
-async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool) -> int:
-    """Waits until the operation is over, and returns the exit status."""
+async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool, several: bool | None = None) -> int:
+    """Waits until the operation is over, and returns the exit status.
+
+    Unless `several` is None the output of its jobs is printed as it comes, with their indexes where there are several.
+    """
+    with_output = several is not None
     final: OperationView | None = None
     interrupted = 0
-    display = _Display(screen)
+    display = _Display(screen, silent=with_output)
     with display.bar:
         async with anyio.create_task_group() as tasks:
 
@@ -103,7 +113,11 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
                         tasks.start_soon(_abort, screen, operation)
 
             tasks.start_soon(watch_interrupts)
-            tasks.start_soon(_refresh, operation, display)
+            if several is not None:
+                lines = operation.logs(both=True, follow=True)
+                await print_output(screen, lines, several=several, both=True)
+            else:
+                tasks.start_soon(_refresh, operation, display)
             final = await operation.wait(display.on_view)
             tasks.cancel_scope.cancel()
     if final is None:
@@ -112,7 +126,7 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
         return Exit.INTERRUPTED
     if screen.json:
         screen.show_line(final, "")
-    await tell_end(screen, operation, final)
+    await tell_end(screen, operation, final, with_output=not with_output)
     if interrupted:
         return Exit.INTERRUPTED
     return Exit.DONE if final.state is OperationState.COMPLETED else Exit.FAILED
@@ -141,8 +155,8 @@ async def _refresh(operation: Operation, display: _Display) -> None:
         waited_s += _LOOK_S
 
 
-async def tell_end(screen: Screen, operation: Operation, view: OperationView) -> None:
-    """Tells how it ended, and of a failed one the last failure with job, node, exit code and stderr."""
+async def tell_end(screen: Screen, operation: Operation, view: OperationView, *, with_output: bool = True) -> None:
+    """Tells how it ended, and of a failed one the last failure with the end of its output."""
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {view.failed_jobs} runs failed" if view.failed_jobs else ""
@@ -151,12 +165,32 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView) ->
     screen.say(
         f"{operation.id} {view.state.value}: {jobs}{failed}" + (f" ({view.reason})" if view.reason else ""), style=style
     )
+    if not with_output:
+        return
+    if view.state is OperationState.COMPLETED:
+        screen.say(f"its output: headrace op logs {operation.id}", whole=True)
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]
     for line in failure_lines(last):
         screen.say(line)
-    screen.say(f"all of its output: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
+    stdout = [] if last.not_started else await _end_of_stdout(operation, last)
+    if stdout:
+        screen.say("the end of its stdout:")
+        for text in stdout:
+            screen.say(f"  {text}")
+    screen.say(f"its stderr: headrace op logs {operation.id} --job {last.index} --stderr", whole=True)
+
+
+async def _end_of_stdout(operation: Operation, end: JobEnd) -> list[str]:
+    """The last lines that a job wrote to stdout. None where its node does not answer."""
+    lines: deque[str] = deque(maxlen=_LINES_OF_STDOUT)
+    try:
+        async for line in operation.logs(end.index, attempt=end.attempt, tail_bytes=_BYTES_OF_STDOUT):
+            lines.append(line.text)
+    except (ClientError, Refused):
+        pass  # its stderr came with its end, and stands above
+    return list(lines)
 
 
 async def send_files(screen: Screen, client: Client, packed: Packed) -> Archive:

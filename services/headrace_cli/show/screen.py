@@ -61,10 +61,11 @@ class Screen:
         sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
         sys.stdout.flush()
 
-    def print_raw(self, line: str) -> None:
-        """A line as it is: neither colours nor folding."""
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+    def print_raw(self, line: str, *, error: bool = False) -> None:
+        """A line as it is: neither colours nor folding. To stderr if it is an `error`."""
+        stream = sys.stderr if error else sys.stdout
+        stream.write(line + "\n")
+        stream.flush()
 
     def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
         """Says a line about the answer on stderr. A `whole` one, which holds a command to be copied, is not broken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Unpack
 
 import anyio
 import msgspec
@@ -15,7 +16,7 @@ from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
-from headrace.client.logs import JobLogReader, LogLine
+from headrace.client.logs import JobLogReader, LogLine, LogWishes
 from headrace.client.news import newer, news_of
 from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, trace_of_caller
@@ -330,14 +331,9 @@ class Client:
         name = node_name(node)
         return await self._asker.ask(f"debug.heartbeat.{name}", TraceHeartbeat(name), HeartbeatTraced)
 
-    def logs(
-        self, operation: str, job: int | None = None, *, stderr: bool = False, follow: bool = False
-    ) -> AsyncIterator[LogLine]:
-        """Lines that the jobs of an operation (or the one `job`) wrote to stdout or stderr, job by job.
-
-        With `follow` it goes on, lines of all jobs as they come, until the operation is over and everything was read.
-        """
-        return JobLogReader(self, self._asker, operation_id(operation), stderr=stderr).read(job, follow=follow)
+    def logs(self, operation: str, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
+        """Lines that the jobs of an operation wrote, or the one `job`: see `LogWishes`."""
+        return JobLogReader(self, self._asker, operation_id(operation), job, wishes).read()
 
 
 def _joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
@@ -392,6 +388,6 @@ class Operation:
             subjects.of_tree("op.why", tree), ExplainWaiting(self.id), WaitingExplained
         )
 
-    def logs(self, job: int | None = None, *, stderr: bool = False, follow: bool = False) -> AsyncIterator[LogLine]:
+    def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Its jobs' output, as `Client.logs` gives it."""
-        return self._client.logs(self.id, job, stderr=stderr, follow=follow)
+        return self._client.logs(self.id, job, **wishes)

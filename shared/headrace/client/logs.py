@@ -1,29 +1,59 @@
 """Output of jobs, line by line, read from the agents of the nodes where they ran.
 
 A log is read by asking its agent for what follows an offset. Following one means to ask again a moment after there was nothing new,
-since an agent keeps no record of who reads.
+since an agent keeps no record of who reads. A follower takes a bounded part of a job's output in a second: of a job that writes
+faster it leaves the rest out, and says how much. A look at the operation takes it a tenth of its time at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
+from typing import Final, Protocol, TypedDict
 
 import anyio
 import msgspec
 
 from headrace.client.asking import Asker
+from headrace.client.errors import Unanswered
+from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationView
 from headrace.wire.refusals import NotFound, Refused
 
-_CHUNK_BYTES = 64 * 1024
-_TIMEOUT_S = 5.0
-_NOTHING_NEW_S = 0.25
+_CHUNK_BYTES: Final = 64 * 1024
+_TIMEOUT_S: Final = 5.0
+#: Between two looks at a log that had nothing new: the first pause, and the longest, up to which it grows.
+_NOTHING_NEW_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 2.0
+#: A look at which jobs run, and which ended, is followed by a pause of so many times its length.
+_PAUSE_OF_LOOKS: Final = 10
+#: A follower gives up after so long without an answer about the operation.
+_LONGEST_SILENCE_S: Final = 60.0
 #: A line that is longer is handed out in pieces.
-_LONGEST_LINE = 1024 * 1024
+_LONGEST_LINE: Final = 1024 * 1024
+#: Bytes in a second that a follower takes of all logs together, and how far behind the end of one it may be.
+_FOLLOWED_BYTES_A_S: Final = 4 * 1024 * 1024
+_FARTHEST_BEHIND_BYTES: Final = 4 * 1024 * 1024
+#: Chunks of one log before it is the next one's turn.
+_CHUNKS_A_TURN: Final = 8
+
+
+class LogWishes(TypedDict, total=False):
+    """The wishes of a reader of logs."""
+
+    #: True: what was written to stderr in place of stdout.
+    stderr: bool
+    #: True: both, each line with its stream.
+    both: bool
+    #: True: lines of all jobs as they come, until the operation is over and everything was read.
+    follow: bool
+    #: Only this run of its job. Unless given: the newest that ended, and the one that runs.
+    attempt: int
+    #: Only so many bytes at the end of each stream, with a part of a line at their beginning.
+    tail_bytes: int
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -33,22 +63,46 @@ class LogLine(msgspec.Struct, frozen=True):
     attempt: int
     node: str
     text: str
+    stream: LogStream = LogStream.STDOUT
+    #: Bytes before this line that are gone on the node, since a job's oldest output goes above its cap.
+    missing_bytes: int = 0
+    #: Bytes before this line that the node has, and that a follower left out to keep up.
+    skipped_bytes: int = 0
+    #: Why the rest of this job's output cannot be read. The line has no text then.
+    trouble: str = ""
 
 
 class _Log:
     """One stream of one run of a job, and how far it was read."""
 
-    def __init__(self, index: int, attempt: int, node: str) -> None:
+    def __init__(self, index: int, attempt: int, node: str, stream: LogStream, offset: int) -> None:
         self.index = index
         self.attempt = attempt
         self.node = node
-        self.offset = 0
+        self.stream = stream
+        self.offset = offset
         #: The job is over, by what others say; its agent may not know it any more.
         self.over = False
         self.read_to_end = False
+        #: When it is looked at next, and the pause after that if there is nothing new.
+        self.due_s = 0.0
+        self._pause_s = _NOTHING_NEW_S
+        #: To be told with the next line.
+        self._missing_bytes = 0
+        self._skipped_bytes = 0
+        self._was_moved = False
         self._rest = b""
 
+    def end(self) -> None:
+        if not self.over:
+            self.over, self.due_s = True, 0.0
+
     def take(self, chunk: LogChunk) -> list[LogLine]:
+        begin = chunk.next_offset - len(chunk.data)
+        jumped = self.offset >= 0 and chunk.data and begin > self.offset
+        self._missing_bytes += begin - self.offset if jumped else 0
+        before = self.flush() if jumped or self._was_moved else []
+        self._was_moved = False
         self.offset = chunk.next_offset
         self.read_to_end = not chunk.data and (chunk.ended or self.over)
         lines = (self._rest + chunk.data).split(b"\n")
@@ -56,12 +110,41 @@ class _Log:
         if self._rest and (self.read_to_end or len(self._rest) > _LONGEST_LINE):
             lines.append(self._rest)
             self._rest = b""
-        return [LogLine(self.index, self.attempt, self.node, line.decode(errors="replace")) for line in lines]
+        found = [self._line(line) for line in lines]
+        if found and (self._missing_bytes or self._skipped_bytes):
+            found[0] = msgspec.structs.replace(
+                found[0], missing_bytes=self._missing_bytes, skipped_bytes=self._skipped_bytes
+            )
+            self._missing_bytes = self._skipped_bytes = 0
+        return before + found
+
+    def catch_up(self, written: int) -> None:
+        """Goes on near the end of a log of that size, if it is too far behind."""
+        behind_bytes = written - self.offset - _CHUNK_BYTES
+        if behind_bytes > _FARTHEST_BEHIND_BYTES:
+            self._skipped_bytes += behind_bytes
+            self._was_moved = True
+            self.offset += behind_bytes
+
+    def rest(self, news: bool, now_s: float) -> None:
+        """Lets it wait, the longer the more often there was nothing new."""
+        if news:
+            self._pause_s = _NOTHING_NEW_S
+            return
+        self.due_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def give_up(self, why: str) -> LogLine:
+        self.read_to_end = True
+        return msgspec.structs.replace(self._line(b""), trouble=why)
 
     def flush(self) -> list[LogLine]:
         """Takes what has no line end yet."""
         rest, self._rest = self._rest, b""
-        return [LogLine(self.index, self.attempt, self.node, rest.decode(errors="replace"))] if rest else []
+        return [self._line(rest)] if rest else []
+
+    def _line(self, text: bytes) -> LogLine:
+        return LogLine(self.index, self.attempt, self.node, text.decode(errors="replace"), self.stream)
 
 
 class Questions(Protocol):
@@ -73,54 +156,109 @@ class Questions(Protocol):
 
 
 class JobLogReader:
-    """Reads stdout or stderr of an operation's jobs."""
+    """Reads the output of an operation's jobs, of all or of one."""
 
-    def __init__(self, client: Questions, asker: Asker, operation: OperationId, *, stderr: bool) -> None:
+    def __init__(
+        self, client: Questions, asker: Asker, operation: OperationId, job: int | None, wishes: LogWishes
+    ) -> None:
         self._client = client
         self._asker = asker
         self._operation = operation
-        self._stream = LogStream.STDERR if stderr else LogStream.STDOUT
-        self._logs: dict[tuple[int, int], _Log] = {}
+        self._job = job
+        self._attempt = wishes.get("attempt")
+        self._follow = wishes.get("follow", False)
+        self._first_offset = -wishes.get("tail_bytes", 0)
+        self._streams: Sequence[LogStream] = list(LogStream)
+        if not wishes.get("both"):
+            self._streams = [LogStream.STDERR if wishes.get("stderr") else LogStream.STDOUT]
+        self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
+        self._next_look_s = 0.0
+        #: When admission and allocator answered last.
+        self._heard_s = 0.0
 
-    async def read(self, job: int | None, *, follow: bool) -> AsyncIterator[LogLine]:
-        """Lines job by job, or with `follow` as they come, until the operation is over.
+    async def read(self) -> AsyncIterator[LogLine]:
+        """Lines job by job, or those of all jobs as they come, until the operation is over.
 
-        Raises `Refused`, `Unanswered`.
+        Raises `Refused`, `Unanswered`, `BadInput`.
         """
-        view = await self._client.get(self._operation)
-        if job is not None and job >= view.spec.job_count:
-            raise Refused(NotFound(what="job", name=f"{job} of {view.spec.job_count}"))
+        view = await self._look()
+        self._heard_s = anyio.current_time()
+        if self._attempt is not None and not self._logs:
+            self._note_earlier(view, self._attempt)
         while True:
-            await self._look(view, job)
             news = False
-            for log in [log for log in self._logs.values() if not log.read_to_end]:
+            for log in self._due_logs():
+                news_of_it = False
                 async for line in self._read_on(log):
-                    news = True
+                    news = news_of_it = True
                     yield line
-            if not follow:
+                log.rest(news_of_it, anyio.current_time())
+            if not self._follow:
                 break
             if view.state in FINAL_STATES and all(log.read_to_end for log in self._logs.values()):
                 return
             if not news:
                 await anyio.sleep(_NOTHING_NEW_S)
-            view = await self._client.get(self._operation)
+            if anyio.current_time() >= self._next_look_s:
+                view = await self._look_again(view)
         for log in self._logs.values():
             for line in log.flush():
                 yield line
 
-    async def _look(self, view: OperationView, job: int | None) -> None:
-        """Learns which jobs ran or run where: those that ended when the view changed, those that run each time."""
+    def _due_logs(self) -> list[_Log]:
+        now_s = anyio.current_time()
+        return [log for log in self._logs.values() if not log.read_to_end and log.due_s <= now_s]
+
+    async def _look(self) -> OperationView:
+        """Learns how the operation is, and which jobs ran or run where.
+
+        Those that ended are asked for when the view changed, those that run each time.
+        """
+        began_s = anyio.current_time()
+        view = await self._client.get(self._operation)
+        self._check(view.spec.job_count)
         if view.state not in FINAL_STATES:
             for place in await self._running():
-                if job is None or place.index == job:
-                    self._note(place.index, place.attempt, place.node)
-        if view.sequence == self._sequence:
-            return
-        self._sequence = view.sequence
-        async for row in self._client.jobs(self._operation):
-            if row.result is not None and row.node and (job is None or row.slot.index == job):
-                self._note(row.slot.index, row.slot.attempt, row.node).over = True
+                self._note(place.index, place.attempt, place.node)
+        if view.sequence != self._sequence:
+            self._sequence = view.sequence
+            async for row in self._client.jobs(self._operation):
+                if row.result is not None and row.node:
+                    self._note(row.slot.index, row.slot.attempt, row.node, over=True)
+        ended_s = anyio.current_time()
+        self._next_look_s = ended_s + _PAUSE_OF_LOOKS * (ended_s - began_s)
+        return view
+
+    async def _look_again(self, view: OperationView) -> OperationView:
+        """Looks, and goes on with the old view while nobody answers, for a minute at most."""
+        try:
+            view = await self._look()
+            self._heard_s = anyio.current_time()
+        except Unanswered:
+            if anyio.current_time() > self._heard_s + _LONGEST_SILENCE_S:
+                raise
+        return view
+
+    def _check(self, job_count: int) -> None:
+        if self._job is not None and self._job >= job_count:
+            raise Refused(NotFound(what="job", name=f"{self._job} of {job_count}"))
+        if self._attempt is not None and self._job is None:
+            if job_count > 1:
+                raise BadInput(
+                    "attempt", self._attempt, f"a job too, 0 to {job_count - 1}: each has attempts of its own"
+                )
+            self._job = 0
+
+    def _note_earlier(self, view: OperationView, attempt: int) -> None:
+        """Notes a run that is not the newest of its job. Raises `Refused` where nobody knows its node any more."""
+        for end in view.last_failures:
+            if end.index == self._job and end.attempt == attempt and end.node:
+                self._note(end.index, attempt, end.node, over=True)
+                return
+        raise Refused(
+            NotFound(what="attempt", name=f"{attempt} of job {self._job}, among the newest and the last failures")
+        )
 
     async def _running(self) -> list[JobPlace]:
         try:
@@ -130,29 +268,45 @@ class JobLogReader:
                 return []  # the allocator has not heard of it yet, or it has just ended
             raise
 
-    def _note(self, index: int, attempt: int, node: str) -> _Log:
-        return self._logs.setdefault((index, attempt), _Log(index, attempt, node))
+    def _note(self, index: int, attempt: int, node: str, *, over: bool = False) -> None:
+        if self._job not in (None, index) or self._attempt not in (None, attempt):
+            return
+        for stream in self._streams:
+            key = index, attempt, stream
+            log = self._logs.get(key)
+            if log is None:
+                log = self._logs[key] = _Log(index, attempt, node, stream, self._first_offset)
+            if over:
+                log.end()
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
-        """Reads what the job has written by now."""
-        while True:
-            request = ReadLog(
-                operation=self._operation,
-                index=log.index,
-                attempt=log.attempt,
-                stream=self._stream,
-                offset=log.offset,
-                limit=_CHUNK_BYTES,
-            )
+        """Reads what the job has written by now, or of one that is followed what may be taken in one turn."""
+        end = 0
+        for turn in count(1):
             try:
-                chunk = await self._asker.ask(f"job.logs.{log.node}", request, LogChunk, timeout_s=_TIMEOUT_S)
-            except Refused as refused:
-                if not isinstance(refused.refusal, NotFound):
+                chunk = await self._ask(log)
+            except Unanswered as error:
+                if not self._follow:
                     raise
-                # It has written nothing yet, or its logs were removed.
-                log.read_to_end = log.over
+                if log.over:
+                    yield log.give_up(str(error))
+                return
+            except Refused as refused:
+                if not isinstance(refused.refusal, NotFound) or self._attempt is not None:
+                    raise
+                if log.over:
+                    yield log.give_up(f"node {log.node} has nothing of it any more")
                 return
             for line in log.take(chunk):
                 yield line
-            if not chunk.data:
+            # It may write faster than we read: what it writes from now on is for the next reading.
+            end = end or chunk.written
+            if not chunk.data or (turn == _CHUNKS_A_TURN if self._follow else 0 < end <= log.offset):
                 return
+            if self._follow:
+                log.catch_up(chunk.written)
+                await anyio.sleep(len(chunk.data) / _FOLLOWED_BYTES_A_S)
+
+    async def _ask(self, log: _Log) -> LogChunk:
+        request = ReadLog(self._operation, log.index, log.attempt, log.stream, log.offset, _CHUNK_BYTES)
+        return await self._asker.ask(f"job.logs.{log.node}", request, LogChunk, timeout_s=_TIMEOUT_S)

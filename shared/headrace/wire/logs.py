@@ -60,3 +60,5 @@ class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     #: The job has ended, and this is the end of its output.
     ended: bool
+    #: All that the job has written so far. Agents of former versions say 0.
+    written: Counter = 0

@@ -184,6 +184,18 @@ def test_a_cap_on_logs_is_one_that_the_runner_can_read() -> None:
     assert [run.log_cap_bytes for run in desk.told(Run)] == [2**60]
 
 
+def test_the_node_keeps_no_more_of_a_job_than_its_own_largest_cap() -> None:
+    desk = Desk(largest_log_cap_bytes=1000)
+
+    desk.turn(start("a", [0], told=msgspec.structs.replace(spec(), log_cap_bytes=1001)))
+    desk.turn(
+        start("b", [1], told=msgspec.structs.replace(spec("operation-2"), log_cap_bytes=999), operation="operation-2")
+    )
+    desk.turn(start("c", [2], told=spec("operation-3"), operation="operation-3"))
+
+    assert [run.log_cap_bytes for run in desk.told(Run)] == [1000, 999, 0]
+
+
 def test_an_interruption_that_the_runner_may_have_missed_is_told_again() -> None:
     desk = Desk()
     desk.turn(start("a", [0]))
