@@ -16,6 +16,20 @@ _STDERR: Final = 2
 _COLLECTED_AT: Final = 100_000
 #: The word that the scripts of `headrace completion` begin with. It is no command for people, so help is silent about it.
 _TAB: Final = "complete"
+#: The names by which people know what `sys.platform` says.
+_OTHER_SYSTEMS: Final = {"darwin": "macOS", "win32": "Windows"}
+
+
+def _check_system(platform: str) -> None:
+    """Ends the process with one sentence where Headrace does not run, before anything is imported that is not there."""
+    if platform != "linux":
+        system = _OTHER_SYSTEMS.get(platform, platform)
+        print(
+            f"Headrace runs on Linux, and this is {system}: use a host or a virtual machine with Linux"
+            f"{', such as WSL 2' if platform == 'win32' else ''}.",
+            file=sys.stderr,
+        )
+        sys.exit(Exit.REFUSED)
 
 
 def _open_streams() -> None:
@@ -49,6 +63,7 @@ def _run(words: list[str]) -> int:
 
 def main() -> None:
     """Runs the command line, and ends the process with an exit status of `headrace_cli.exit_statuses`."""
+    _check_system(sys.platform)
     gc.set_threshold(_COLLECTED_AT)
     atexit.register(gc.freeze)  # and again at the end, for a fifth of all that a short command costs
     _open_streams()
