@@ -124,6 +124,18 @@ def test_both_units_run_and_the_agents_key_is_out_of_reach_of_jobs(host: Guest, 
     assert "limits cgroup2" in told
 
 
+def test_the_selftest_of_a_node_that_systemd_runs_has_a_cgroup_as_its_unit_says(host: Guest) -> None:
+    said = host.run(of_page("agent selftest --config"))
+
+    assert "ok      limits: cgroup2: in /sys/fs/cgroup/system.slice/headrace-selftest-host-17.service" in said
+    assert "ok      isolation: full" in said
+    assert "FAILED" not in said
+    drop_in = f"/etc/systemd/system/{RUNNER}.d/none.conf"
+    host.run(f"mkdir {drop_in.rpartition('/')[0]}; printf '[Service]\\nDelegate=no\\n' > {drop_in}")
+    assert "FAILED  limits: rlimit: " in host.run(of_page("agent selftest --config"), status=1)
+    host.run(f"rm --recursive {drop_in.rpartition('/')[0]}")
+
+
 def test_a_job_that_takes_too_much_memory_is_ended_for_that_and_alone(host: Guest, fleet: FleetOfTheHost) -> None:
     runner = host.main_pid(RUNNER)
     greed = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"

@@ -27,22 +27,31 @@ class SystemctlFolder:
         self.bin = folder / "bin"
         self.bin.mkdir(parents=True)
         units.mkdir()
-        program = self.bin / "systemctl"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__)} {folder} {units} "$@"\n')
-        program.chmod(0o755)
+        self._program("systemctl", f'exec {sys.executable} {Path(__file__)} {folder} {units} "$@"')
+        # Of a unit for a moment it keeps the options, and runs the command.
+        options = f'while [ "${{1#-}}" != "$1" ]; do echo "$1" >> {folder}/transient; shift; done'
+        self._program("systemd-run", f'{options}\nexec env "$(sed -n s/--setenv=//p {folder}/transient)" "$@"')
         if runs:
             (folder / "runs").touch()
+
+    def transient(self) -> list[str]:
+        """The options of `systemd-run` so far."""
+        return (self._folder / "transient").read_text().splitlines()
 
     def told(self) -> list[str]:
         """The commands since the last look, without the questions."""
         calls = self._folder / "calls"
         lines = calls.read_text().splitlines() if calls.exists() else []
         calls.unlink(missing_ok=True)
-        return [line for line in lines if not line.startswith(("show", "is-"))]
+        return [line for line in lines if not line.startswith(("cat", "show", "is-"))]
 
     def refuse(self, command: str) -> None:
         """Refuses a command from now on; an empty one refuses none."""
         (self._folder / "fails").write_text(command)
+
+    def _program(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.bin / name).chmod(0o755)
 
     def pid(self, unit: str) -> int:
         """The process of a unit."""
@@ -59,6 +68,8 @@ def _main(folder: Path, units: Path, command: str, words: list[str]) -> int:
     unit = words[-1] if words else ""
     active, enabled = folder / f"{unit}.active", folder / f"{unit}.enabled"
     match command:
+        case "cat":
+            print("\n".join(file.read_text() for file in [units / unit, *sorted((units / f"{unit}.d").glob("*.conf"))]))
         case "is-active":
             return 0 if active.exists() else 3
         case "is-enabled":

@@ -51,7 +51,7 @@ class Place(msgspec.Struct, frozen=True):
 def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
     """The units of a node: of its runner, and of its agent. Raises `BadInput`."""
     node, waits = settings.node_name(), settings.stop_mode is StopMode.WAIT
-    cgroup = settings.cgroup or units.runner_cgroup(node)
+    cgroup = settings.cgroup or units.cgroup_of(units.runner_unit_name(node))
     of_runner = runner_command(msgspec.structs.replace(settings, cgroup=cgroup))
     of_agent = [sys.executable, "-m", "headrace_agent", "--config", str(config)]
     return [

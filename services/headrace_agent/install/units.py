@@ -85,9 +85,9 @@ def runner_unit_name(node: str) -> str:
     return f"headrace-runner-{node}.service"
 
 
-def runner_cgroup(node: str) -> str:
-    """The cgroup that systemd delegates to the runner of a node."""
-    return f"{_CGROUPS}/{_SLICE}/{runner_unit_name(node)}"
+def cgroup_of(unit_name: str) -> str:
+    """The cgroup that systemd delegates to a unit."""
+    return f"{_CGROUPS}/{_SLICE}/{unit_name}"
 
 
 def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> Unit:

@@ -1,4 +1,7 @@
-"""`python -m headrace_agent.selftest [--config FILE]`: exit status 0 if jobs can run here as the settings say, else 1."""
+"""`python -m headrace_agent.selftest [--config FILE]`: exit status 0 if jobs can run here as the settings say, else 1.
+
+Where systemd runs the node of FILE it becomes `systemd-run`, which runs it once more in a unit like that of the node's runner.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from pathlib import Path
 
 import anyio
 
-from headrace.errors import BadInput
+from headrace.errors import HeadraceError
 from headrace.obs.logging import configure
 from headrace.runtime.settings import load
+from headrace_agent.selftest.in_unit import command_in_unit
 from headrace_agent.selftest.trials import try_host
 from headrace_agent.settings import AgentSettings
 
@@ -22,11 +26,15 @@ def main() -> None:
         prog="headrace agent selftest", description="Try whether jobs can run on this host."
     )
     parser.add_argument("--config", type=Path, help="settings file of the agent (TOML)")
+    parser.add_argument("--unit-folder", type=Path, default=Path("/etc/systemd/system"))
+    arguments = parser.parse_args()
     try:
-        settings = load(AgentSettings, "agent", parser.parse_args().config, os.environ)
+        settings = load(AgentSettings, "agent", arguments.config, os.environ)
+        if arguments.config and (command := command_in_unit(settings, arguments.config, arguments.unit_folder)):
+            os.execvp(command[0], command)
         configure("agent", "error")
         verdicts = anyio.run(try_host, settings)
-    except (BadInput, OSError) as error:
+    except (HeadraceError, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
     for verdict in verdicts:

@@ -160,8 +160,10 @@ def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
 
 
 @app.command
-def selftest(*, config: Path | None = None) -> int:
+def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folder) -> int:
     """Try whether jobs can run on this host: limits, processes that they leave behind, accounts, folders. It asks no server.
+
+    Of a node that systemd runs it tries them in a unit like that of the runner, drop-ins included, which needs root.
 
     The exit status is 1 if one of the trials failed.
 
@@ -169,14 +171,17 @@ def selftest(*, config: Path | None = None) -> int:
 
         headrace agent selftest
 
-        headrace agent selftest --config ~/.local/state/headrace/agent-host-17/settings.toml
+        headrace agent selftest --config /var/lib/headrace/agent-host-17/settings.toml
 
     Parameters
     ----------
     config
         Settings of the agent; else those of the environment, `HEADRACE_AGENT_USERS` for example.
+    unit_folder
+        Where the units are.
     """
-    options = ["--config", str(config.absolute())] if config is not None else []
+    options = ["--unit-folder", str(unit_folder.absolute())]
+    options += ["--config", str(config.absolute())] if config is not None else []
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "headrace_agent.selftest", *options])
 

@@ -11,8 +11,9 @@ import pytest
 from headrace.errors import BadInput
 from headrace.wire.nodes import StopMode
 from headrace_agent.install.installation import units_of
-from headrace_agent.install.units import Unit, agent_unit
+from headrace_agent.install.units import Unit, agent_unit, runner_unit
 from headrace_agent.runner.settings import parse
+from headrace_agent.selftest.in_unit import properties_of
 from headrace_agent.settings import AgentSettings
 
 
@@ -75,3 +76,18 @@ def test_words_are_read_back_as_they_were(path: str) -> None:
 def test_what_no_unit_can_say_is_refused() -> None:
     with pytest.raises(BadInput, match="printable"):
         agent_unit("n", ["/bin/x", "/a\nUser=root"], "", 0)
+
+
+def test_a_trial_has_all_that_a_unit_and_its_drop_ins_say_of_its_processes_and_nothing_of_how_it_runs() -> None:
+    runner = runner_unit("host-17", ["run", "it"], "science").text
+    drop_in = "# /etc/systemd/system/x.d/more.conf\n[Unit]\nDescription=other\n[Service]\n; a word\nMemoryMax=\\\n  1G\nExecStartPre=true\n"
+
+    assert properties_of(f"# /etc/systemd/system/x\n{runner}\n{drop_in}") == [
+        "User=science",
+        "UMask=0077",
+        "Slice=system.slice",
+        "Delegate=yes",
+        "OOMPolicy=continue",
+        "TasksMax=infinity",
+        "MemoryMax=1G",
+    ]

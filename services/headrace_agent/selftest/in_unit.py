@@ -1,0 +1,66 @@
+"""The selftest of a node that systemd runs. A unit for that moment has the cgroup, the limits and the account of its runner."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.errors import HeadraceError
+from headrace_agent.host import facts
+from headrace_agent.install import units
+from headrace_agent.install.systemd import systemctl
+from headrace_agent.settings import AgentSettings
+
+#: Beginnings of names: of what is run, and how often and how long. All else says as what it runs, and with how much.
+_OF_RUNNING: Final = ("Exec", "Type", "Restart", "Timeout", "KillMode")
+
+
+class NotRoot(HeadraceError):
+    """Only root starts a unit like that of the runner."""
+
+
+def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) -> list[str]:
+    """The command of the selftest in a unit like that of the node's runner. Empty where none is installed or needed.
+
+    Raises `NotRoot`, `NoSystemd`.
+    """
+    node = settings.node_name()
+    runner = units.runner_unit_name(node)
+    if settings.cgroup or not (unit_folder / runner).exists():
+        return []
+    if not facts.is_root():
+        raise NotRoot(f"{runner} is installed, and only root tries what its jobs have: try again with `sudo`")
+    own = f"headrace-selftest-{node}.service"
+    properties = properties_of(systemctl("cat", runner))
+    command = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={own}"]
+    command += [f"--property={each}" for each in properties]
+    command += [f"--setenv=HEADRACE_AGENT_CGROUP={units.cgroup_of(own)}"]
+    return [*command, sys.executable, "-m", "headrace_agent.selftest", "--config", str(config)]
+
+
+def properties_of(text: str) -> list[str]:
+    """The settings for processes of a unit and its drop-ins, as `systemctl cat` shows them."""
+    return [line for line in _of_service(_whole(text.splitlines())) if not line.startswith(_OF_RUNNING)]
+
+
+def _of_service(lines: Iterable[str]) -> Iterator[str]:
+    section = ""
+    for line in lines:
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and "=" in line:
+            yield line
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Lines without comments. What a backslash continues is one."""
+    begun = ""
+    for line in map(str.strip, lines):
+        if line.startswith(("#", ";")):
+            continue
+        begun += line.removesuffix("\\")
+        if not line.endswith("\\"):
+            yield begun
+            begun = ""
