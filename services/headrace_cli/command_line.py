@@ -117,6 +117,12 @@ def _load_all(command: App) -> None:
 
 def run_command(words: list[str]) -> int:
     """Runs the command that the words behind `headrace` name, and returns its exit status. Raises what the command raises."""
+    if words and not words[0].startswith("-"):
+        # The list of all commands has no use for their table.
+        from headrace_cli.completion.spoken import canonical
+        from headrace_cli.completion.table import read_table
+
+        words = canonical(read_table(), words)
     first = next((word for word in words if not word.startswith("-")), "")
     named = first in COMMANDS
     if named:

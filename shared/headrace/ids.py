@@ -63,6 +63,18 @@ def pool_name(text: str) -> PoolName:
     return PoolName(text)
 
 
+def pool_or_path(text: str) -> PoolName:
+    """Checks the name of a pool, or a path such as `/research/vision`, of which `/` is the root. Raises `BadInput`.
+
+    Whether the path is that of a pool says `Pools.at` of the client.
+    """
+    if text == ROOT_POOL or (not text.strip("/") and text):
+        return ROOT_POOL
+    for part in text.removeprefix("/").removesuffix("/").split("/"):
+        pool_name(part)
+    return PoolName(text)
+
+
 def tree_name(text: str) -> TreeName:
     """Checks a pool tree's name, one lower-case token. Raises `BadInput`."""
     if not _TOKEN.match(text):

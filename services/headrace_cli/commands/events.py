@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from headrace.client import Client
 from headrace.client.following import HappeningFilter
 from headrace.errors import BadInput
-from headrace.ids import operation_id
 from headrace.wire.happenings import Happening
+from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.happenings import happening_line, happening_words
 from headrace_cli.show.screen import Screen
@@ -45,17 +45,16 @@ def events(
     pool
         Only operations of this pool, and its own starvation.
     op
-        Only this operation.
+        Only this operation, by its id or the beginning of it.
     """
     if not follow:
         raise BadInput("events", "", "--follow; of what was before tells `headrace op history ID`")
-    operation = operation_id(op) if op is not None else ""
 
     async def work(client: Client, screen: Screen) -> None:
-        if operation:
-            await client.get(operation)
-        listed = await client.list(pool=pool, live=True, limit=_MOST_MEMBERS) if pool else []
-        wanted = HappeningFilter(pool=pool or "", operation=operation, members=(view.operation for view in listed))
+        operation = (await client.get(await whole_id(client, op))).operation if op else ""
+        name = await client.pools.at(pool or "")
+        listed = await client.list(pool=name, live=True, limit=_MOST_MEMBERS) if name else []
+        wanted = HappeningFilter(pool=name, operation=operation, members=(view.operation for view in listed))
 
         def show(happening: Happening) -> None:
             if screen.json:

@@ -19,6 +19,7 @@ from headrace_cli.commands.operations.history import history
 from headrace_cli.commands.operations.numbers import at_least
 from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
+from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, CommonOfLists, Switch, talk
 from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.elements.shares import share_facts, share_table
@@ -52,7 +53,7 @@ def list_(
     Parameters
     ----------
     pool
-        Only those of this pool.
+        Only those of this pool, by its name or its path.
     user
         Only those of this user.
     op_state
@@ -67,7 +68,9 @@ def list_(
         raise BadInput("--state", op_state, "an operation's state; here the state folder is --state-folder")
 
     async def work(client: Client, screen: Screen) -> None:
-        views = await client.list(pool=pool or "", state=op_state or "", user=user or "", live=live, limit=limit)
+        views = await client.list(
+            pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit
+        )
         screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
@@ -88,18 +91,18 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     jobs
         List its jobs too: where each runs or ran, and its exit code.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        view = await client.get(operation)
+        view = await client.get(await whole_id(client, operation))
         trees = [each.tree for each in view.placements]
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
         places = await _places(client, view, trees)
         shares = {each.tree: await share_of(client, view, each) for each in view.placements}
-        rows = [row async for row in client.jobs(operation)] if jobs else []
+        rows = [row async for row in client.jobs(view.operation)] if jobs else []
         if screen.json:
             share = shares[view.spec.tree][0] if view.spec.tree in shares else None
             answer: dict[str, object] = {"operation": view, "places": places, "share": share}
@@ -160,7 +163,7 @@ def logs(
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     job
         Only this job, by its index from 0.
     attempt
@@ -175,8 +178,9 @@ def logs(
         wishes["attempt"] = at_least("--attempt", attempt, 1)
 
     async def work(client: Client, screen: Screen) -> None:
-        several = job is None and (await client.get(operation)).spec.job_count > 1
-        await print_output(screen, client.logs(operation, job, **wishes), several=several)
+        name = await whole_id(client, operation)
+        several = job is None and (await client.get(name)).spec.job_count > 1
+        await print_output(screen, client.logs(name, job, **wishes), several=several)
 
     return talk(common, work)
 
@@ -196,14 +200,14 @@ def wait(
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     abort_on_interrupt
         Ctrl-C aborts the operation.
     """
 
     async def work(client: Client, screen: Screen) -> int:
-        await client.get(operation)
-        return await follow_to_end(screen, client.operation(operation), abort_on_interrupt=abort_on_interrupt)
+        view = await client.get(await whole_id(client, operation))
+        return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
 
     return talk(common, work)
 
@@ -225,13 +229,14 @@ def abort(
     Parameters
     ----------
     operations
-        Ids of the operations.
+        Ids of the operations, or their beginnings.
     reason
         Words for the record.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        views = [await client.abort(operation, reason or "") for operation in operations]
+        names = [await whole_id(client, operation) for operation in operations]
+        views = [await client.abort(name, reason or "") for name in names]
         screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
 
     return talk(common, work)

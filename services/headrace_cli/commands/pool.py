@@ -9,9 +9,9 @@ from cyclopts import App
 from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.ids import pool_or_path
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemptions
-from headrace.wire.refusals import NotFound
 from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.elements.observed import observes
@@ -68,29 +68,28 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
 
         headrace pool get nightly usage.cpu fair_share/total/cpu
 
-        headrace pool get '<Root>' resource_distribution_info --json
+        headrace pool get / resource_distribution_info --json
 
         headrace pool get research --json | jq .share.fair_share
 
     Parameters
     ----------
     name
-        The pool; `<Root>` for the whole tree.
+        The pool, or its path; `/` for the whole tree.
     fields
         What to print of it, such as accumulated_resource_volume/cpu.
     """
+    pool_or_path(name)
     for key in fields:
         field_of(key)  # what cannot be there needs no asking
 
     async def work(client: Client, screen: Screen) -> None:
-        answer = await client.pools.list(name)
-        pool = next((pool for pool in answer.pools if pool.name == name), None)
-        if pool is None:
-            raise Refused(NotFound(what="pool", name=name))
+        answer = await client.pools.list(await client.pools.at(name))
+        (pool,) = answer.pools
         if fields:
             _show_fields(screen, pool, fields)
             return
-        told = await _preemptions(client, name)
+        told = await _preemptions(client, pool.name)
         if screen.json:
             shown = plain(pool)
             assert isinstance(shown, dict)

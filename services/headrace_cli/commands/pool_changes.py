@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.errors import BadInput
-from headrace.ids import ROOT_POOL, PoolName, pool_name, tree_name
+from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
 from headrace.wire.pool_changes import Create, Move, PoolPlan, Remove, Set, Transfer
 from headrace.wire.trees import MovePoolToTree
@@ -44,12 +44,14 @@ def create(
 
         headrace pool create vision --parent research --guarantee cpu=4,memory=16G
 
+        headrace pool create /research/vision
+
         headrace pool create batch mode=fifo max_running_operation_count=5
 
     Parameters
     ----------
     name
-        1 to 100 of a-z, 0-9, '-' and '_'; administrators may use A-Z and ':' too.
+        1 to 100 of a-z, 0-9, '-' and '_', or a path with the pool above. Administrators may use A-Z and ':' too.
     assigned
         Attributes, such as max_operation_count=20.
     parent
@@ -58,7 +60,11 @@ def create(
         Only say what would become of it, and every rule that it breaks.
     """
     changes = _changes(assigned, options)
-    made = Create(pool_name(name), _parent(parent), msgspec.json.encode(changes))
+    if "/" in name:
+        if parent != ROOT_POOL:
+            raise BadInput("--parent", parent, f"none, as the path {name} says below which pool it is")
+        parent, _, name = name.rstrip("/").rpartition("/")
+    made = Create(pool_name(name), pool_or_path(parent or ROOT_POOL), msgspec.json.encode(changes))
     return change(common, lambda client: client.pools.change([made], dry_run=dry_run), f"pool {name} made")
 
 
@@ -89,7 +95,7 @@ def set_(
     Parameters
     ----------
     name
-        The pool.
+        The pool, or its path.
     assigned
         Attributes, such as weight=3.
     unset
@@ -100,7 +106,7 @@ def set_(
     changes = _changes(assigned, options, unset or [])
     if not changes:
         raise BadInput("pool set", name, "something to change, such as weight=3; `headrace pool attributes` lists what")
-    asked = Set(pool_name(name), msgspec.json.encode(changes))
+    asked = Set(pool_or_path(name), msgspec.json.encode(changes))
     return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} changed")
 
 
@@ -124,7 +130,7 @@ def remove(
     Parameters
     ----------
     name
-        The pool.
+        The pool, or its path.
     recursive
         Take away all below it too.
     in_use
@@ -132,7 +138,7 @@ def remove(
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    asked = Remove(pool_name(name), recursive, in_use)
+    asked = Remove(pool_or_path(name), recursive, in_use)
     return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} removed")
 
 
@@ -153,16 +159,16 @@ def move(
 
         headrace pool move vision --parent research
 
-        headrace pool move vision --parent '<Root>'
+        headrace pool move /research/vision --parent /
 
         headrace pool move vision --tree gpu
 
     Parameters
     ----------
     name
-        The pool.
+        The pool, or its path.
     parent
-        The pool above from now on; `<Root>` for none.
+        The pool above from now on, or its path; `/` for the root.
     new_name
         Another name for it.
     tree
@@ -174,9 +180,9 @@ def move(
     """
     if tree:
         request = MovePoolToTree(
-            pool_name(name),
+            pool_or_path(name),
             tree_name(tree),
-            _parent(parent or ROOT_POOL),
+            pool_or_path(parent or ROOT_POOL),
             _name(new_name),
             in_use=in_use,
             dry_run=dry_run,
@@ -184,7 +190,7 @@ def move(
         return change(common, lambda client: client.pools.move_to_tree(request), f"pool {name} moved to tree {tree}")
     if not parent and not new_name:
         raise BadInput("pool move", name, "--parent, --new-name or --tree")
-    asked = Move(pool_name(name), _parent(parent) if parent else PoolName(""), _name(new_name))
+    asked = Move(pool_or_path(name), pool_or_path(parent) if parent else PoolName(""), _name(new_name))
     return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} moved")
 
 
@@ -198,13 +204,13 @@ def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Comm
     Parameters
     ----------
     name
-        The pool.
+        The pool, or its path.
     new_name
         Its name from now on.
     dry_run
         Only say what would become of it, and every rule that it breaks.
     """
-    asked = Move(pool_name(name), new_name=pool_name(new_name))
+    asked = Move(pool_or_path(name), new_name=pool_name(new_name))
     return change(
         common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} is {new_name} now"
     )
@@ -216,7 +222,7 @@ def transfer(
     """Give of one pool's guarantees and limits to another.
 
     It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination. The
-    common one stays as it is. Either may be `<Root>`.
+    common one stays as it is. Either may be `/`, the root.
 
     Examples:
 
@@ -237,7 +243,7 @@ def transfer(
         Only say what would become of it, and every rule that it breaks.
     """
     delta = msgspec.json.encode(assignments(given, POOL_ATTRIBUTES))
-    asked = Transfer(_parent(source), _parent(destination), delta)
+    asked = Transfer(pool_or_path(source), pool_or_path(destination), delta)
     return change(
         common, lambda client: client.pools.change([asked], dry_run=dry_run), f"given from {source} to {destination}"
     )
@@ -359,10 +365,6 @@ def _changes(
         changes[key] = value
     checked(changes, POOL_ATTRIBUTES)
     return changes
-
-
-def _parent(name: str) -> PoolName:
-    return ROOT_POOL if name == ROOT_POOL else pool_name(name)
 
 
 def _name(name: str) -> PoolName:

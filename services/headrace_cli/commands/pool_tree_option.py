@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.errors import BadInput
-from headrace.ids import PoolName, TreeName, pool_name, tree_name
+from headrace.ids import PoolName, TreeName, pool_or_path, tree_name
 from headrace.wire.operation_spec import PerTree
 
 
@@ -28,7 +28,7 @@ def _per_tree(tree: TreeName, text: str) -> PerTree:
         if not equals or key not in ("pool", "weight") or key in said:
             raise BadInput(f"--pool-tree {tree}", item, "pool=POOL or weight=NUMBER, each once")
         said[key] = value.strip()
-    pool = pool_name(said["pool"]) if "pool" in said else PoolName("")
+    pool = pool_or_path(said["pool"]) if "pool" in said else PoolName("")
     return PerTree(pool, _weight(tree, said["weight"]) if "weight" in said else None)
 
 

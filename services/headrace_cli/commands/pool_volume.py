@@ -53,7 +53,7 @@ def volume(
     Parameters
     ----------
     name
-        The pool; `<Root>` for the whole tree.
+        The pool, or its path; `/` for the whole tree.
     since
         How long ago it begins (90s, 6h, 7d), or when (2026-11-20T18:00, 18:00).
     until
@@ -78,9 +78,8 @@ def volume(
         width = min(screen.width, _WIDEST) if screen.out.is_terminal else _WIDTH_OF_A_PIPE
         count = points or (_FILE_POINTS if file is not None else 2 * width)
         # A young history would be a sliver at the end of a day.
-        history = await client.pools.history(
-            name, since_ms=since_ms, until_ms=until_ms, resource=resource, points=count, from_oldest=True
-        )
+        within = dict(since_ms=since_ms, until_ms=until_ms, points=count)
+        history = await client.pools.history(await client.pools.at(name), **within, resource=resource, from_oldest=True)
         _tell(history, screen, file, width, figures=plot is None)
 
     return talk(common, work)

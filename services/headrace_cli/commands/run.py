@@ -15,7 +15,7 @@ from headrace.archives import Packed, pack
 from headrace.client import Client, Operation
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.ids import PoolName, pool_name
+from headrace.ids import PoolName, pool_or_path
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
@@ -187,7 +187,7 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made, or a new name, which lives as long as its operations. Unless given, the tree says.
+        Where it runs: a pool that was made or its path, or a new name, which lives as long as its operations. Unless given, the tree says.
     title
         Words by which you know it again.
     existing_pool
@@ -195,7 +195,7 @@ def run(
     id
         Id of the operation; the same one again starts nothing new. Made here unless given.
     """
-    own_pool, jobs = pool_name(pool) if pool else PoolName(""), job_options or JobOptions()
+    own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
@@ -212,7 +212,14 @@ def run(
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client, screen: Screen) -> OperationSpec:
     """The spec with what only the client knows, after the files were sent."""
     files = await send_files(screen, client, packed) if packed is not None else None
-    return msgspec.structs.replace(spec, tree=client.trees.own, files=files)
+    pool = await client.pools.at(spec.pool)
+    by_tree = {
+        tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))
+        for tree, said in spec.scheduling_options_per_pool_tree.items()
+    }
+    return msgspec.structs.replace(
+        spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
+    )
 
 
 def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:

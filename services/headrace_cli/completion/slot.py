@@ -6,8 +6,11 @@ Read from the table of commands, so that whatever they take can be completed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from headrace.errors import BadInput
+from headrace_cli.completion.spoken import canonical
 from headrace_cli.completion.table import Argument, Command
 
 
@@ -42,7 +45,9 @@ class Slot:
 
 def find_slot(command: Command, words: Sequence[str]) -> Slot:
     """The slot of the last of `words`, which are those behind the name of the command."""
-    before, word = words[:-1], words[-1] if words else ""
+    before, word = list(words[:-1]), words[-1] if words else ""
+    with suppress(BadInput):
+        before = canonical(command, before)
     depth = 0
     while depth < len(before) and before[depth] in command.commands:
         command = command.commands[before[depth]]

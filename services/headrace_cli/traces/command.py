@@ -7,10 +7,10 @@ from pathlib import Path
 from headrace.client import NotRunning, Refused, state_folder
 from headrace.client.place import find_place, traces_folder
 from headrace.errors import HeadraceError
-from headrace.ids import operation_id
 from headrace.near import near
 from headrace.obs.span_file import read_spans
 from headrace.wire.refusals import NotFound
+from headrace_cli.commands.operations.whole_id import check_part, only_one
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common
 from headrace_cli.show.screen import Screen
@@ -43,13 +43,14 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
     Parameters
     ----------
     operation
-        Its id.
+        Its id, or the beginning of it.
     folder
         Folder with the file of spans; that of the state folder unless given.
     """
-    name = operation_id(operation)
+    check_part(operation)
     screen = Screen(json=(common or Common()).json)
-    spans = list(read_spans(folder or spans_here(common, f"headrace.operation={name}")))
+    spans = list(read_spans(folder or spans_here(common, f"headrace.operation={operation}")))
+    name = only_one(operation, traced_operations(spans)) or operation
     trace_id = trace_of_operation(spans, name)
     if trace_id is None:
         raise Refused(NotFound("trace of operation", name, near(name, traced_operations(spans))))

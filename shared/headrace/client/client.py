@@ -151,8 +151,8 @@ class Client:
         return Operation(self, operation_id(operation))
 
     async def get(self, operation: str) -> OperationView:
-        """One operation. Raises `Refused`, `Unanswered`."""
-        request = GetOperation(operation=operation_id(operation))
+        """One operation. Raises `Refused`, with all whose ids begin so if there are but three, and `Unanswered`."""
+        request = GetOperation(operation=OperationId(operation))
         return await self._asker.ask("op.get", request, OperationView)
 
     async def list(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from headrace.client.asking import Asker
-from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name
+from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name, pool_or_path
 from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
@@ -16,6 +17,9 @@ from headrace.wire.preemption import ListObserved, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
+
+#: Fields of changes that name pools that there are.
+_POOLS_OF_CHANGES: Final = ("name", "parent", "source", "destination")
 
 
 class Pools:
@@ -54,6 +58,21 @@ class Pools:
             operations_left_out=sum(page.operations_left_out for page in pages),
             more=False,
         )
+
+    async def at(self, pool: str) -> PoolName:
+        """Returns the name of the pool at a path such as `/research/vision`. A name stays as it is.
+
+        Raises `Refused` where no pool has that path, `Unanswered`, `BadInput`.
+        """
+        if "/" not in pool:
+            return PoolName(pool)
+        path = f"/{pool_or_path(pool).strip('/')}"
+        if path == f"/{ROOT_POOL}":
+            return ROOT_POOL
+        found = next(iter((await self.list(path.rpartition("/")[2])).pools), None)
+        if found is None or found.path != path:
+            raise Refused(NotFound("pool", pool, near=[found.path] if found is not None else []))
+        return found.name
 
     async def preemptions(self, name: str = "", *, timeout_s: float | None = None) -> ObservedPreemptions:
         """Counts what was taken from below a pool, and lists what would have been where that is only observed.
@@ -115,16 +134,15 @@ class Pools:
         self, name: str, *, parent: str = ROOT_POOL, attributes: Mapping[str, object] | None = None
     ) -> PoolPlan:
         """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
-        above = ROOT_POOL if parent == ROOT_POOL else pool_name(parent)
-        return await self.change([Create(pool_name(name), above, msgspec.json.encode(attributes or {}))])
+        return await self.change([Create(pool_name(name), pool_or_path(parent), msgspec.json.encode(attributes or {}))])
 
     async def set(self, name: str, attributes: Mapping[str, object]) -> PoolPlan:
         """Changes the attributes that are given. None takes one back to its default."""
-        return await self.change([Set(pool_name(name), msgspec.json.encode(attributes))])
+        return await self.change([Set(pool_or_path(name), msgspec.json.encode(attributes))])
 
     async def remove(self, name: str) -> PoolPlan:
         """Takes a pool away that has neither children nor operations."""
-        return await self.change([Remove(pool_name(name))])
+        return await self.change([Remove(pool_or_path(name))])
 
     async def change(
         self,
@@ -137,14 +155,21 @@ class Pools:
 
         With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
         """
-        request = ChangePools([*changes], self._tree, dry_run, expected_revision=expected_revision)
+        named = [await self._named(each) for each in changes]
+        request = ChangePools(named, self._tree, dry_run, expected_revision=expected_revision)
         answer = await self._asker.ask("pool.change", request, PoolPlan, repeatable=dry_run)
         self.revision = max(self.revision, answer.revision)
         return answer
 
+    async def _named(self, change: PoolChange) -> PoolChange:
+        """The change with names of pools in place of their paths."""
+        pools = {key: await self.at(text) for key in _POOLS_OF_CHANGES if "/" in (text := getattr(change, key, ""))}
+        return msgspec.structs.replace(change, **pools) if pools else change
+
     async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
         """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""
-        request = msgspec.structs.replace(request, tree=self._tree)
+        parent = await self.of(request.to_tree).at(request.parent)
+        request = msgspec.structs.replace(request, name=await self.at(request.name), parent=parent, tree=self._tree)
         answer = await self._asker.ask("pool.move_to_tree", request, PoolPlan, repeatable=request.dry_run)
         self.revision = max(self.revision, answer.revision)
         return answer

@@ -9,10 +9,12 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.errors import BadInput
+from headrace.ids import OperationId, TreeName
 from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
 from headrace_cli.commands.operations.keys import KEYS
+from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
@@ -39,9 +41,9 @@ def set_(
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     settings
-        weight=NUMBER, pool=NAME.
+        weight=NUMBER, pool=NAME or its path.
     tree
         Only in this tree, for an operation of several.
     """
@@ -49,9 +51,12 @@ def set_(
 
     async def work(client: Client, screen: Screen) -> None:
         weight = _weight(given["weight"]) if "weight" in given else None
-        view = await client.update(operation, weight=weight, pool=given.get("pool"), tree=tree or "")
+        name = await whole_id(client, operation)
+        pools = client.pools.of(TreeName(tree)) if tree else client.pools
+        pool = await pools.at(given["pool"]) if "pool" in given else None
+        view = await client.update(name, weight=weight, pool=pool, tree=tree or "")
         _show(screen, view)
-        if view.ephemeral_pool and view.spec.pool == given.get("pool"):
+        if view.ephemeral_pool and view.spec.pool == pool:
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
             screen.say(f"nobody made a pool {view.spec.pool!r}: this one is ephemeral; {near}", style="yellow")
 
@@ -64,11 +69,11 @@ def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Co
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     abort_running_jobs
         End the jobs that run as well; they run again when it goes on.
     """
-    return _change(common, lambda client: client.suspend(operation, abort_running_jobs=abort_running_jobs))
+    return _change(common, operation, lambda client, name: client.suspend(name, abort_running_jobs=abort_running_jobs))
 
 
 def resume(operation: str, /, *, common: Common | None = None) -> int:
@@ -77,9 +82,9 @@ def resume(operation: str, /, *, common: Common | None = None) -> int:
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     """
-    return _change(common, lambda client: client.resume(operation))
+    return _change(common, operation, Client.resume)
 
 
 def complete(operation: str, /, *, common: Common | None = None) -> int:
@@ -88,9 +93,9 @@ def complete(operation: str, /, *, common: Common | None = None) -> int:
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     """
-    return _change(common, lambda client: client.complete(operation))
+    return _change(common, operation, Client.complete)
 
 
 def scan(*, common: Common | None = None) -> int:
@@ -103,9 +108,11 @@ def scan(*, common: Common | None = None) -> int:
     return talk(common, work)
 
 
-def _change(common: Common | None, ask: Callable[[Client], Awaitable[OperationView]]) -> int:
+def _change(
+    common: Common | None, operation: str, ask: Callable[[Client, OperationId], Awaitable[OperationView]]
+) -> int:
     async def work(client: Client, screen: Screen) -> None:
-        _show(screen, await ask(client))
+        _show(screen, await ask(client, await whole_id(client, operation)))
 
     return talk(common, work)
 

@@ -10,6 +10,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import AllocationStarted, Happening
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.operations import FINAL_STATES
+from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, talk
 from headrace_cli.show.happenings import happening_line, history_table
 from headrace_cli.show.screen import Screen
@@ -30,7 +31,7 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     limit
         At most so many, the newest.
     """
@@ -38,11 +39,12 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
     async def work(client: Client, screen: Screen) -> None:
         found: deque[Happening] = deque(maxlen=max(1, limit))
         begins_late, count = False, 0
-        async for page in client.happenings.history(operation):
+        name = await whole_id(client, operation)
+        async for page in client.happenings.history(name):
             begins_late |= page.begins_late
             count += len(page.happenings)
             found.extend(page.happenings)
-        running = await _running(client, operation)
+        running = await _running(client, name)
         count += len(running)
         found.extend(running)
         if screen.json:

@@ -8,6 +8,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace_cli.commands.operations.shares import options_of, share_of
+from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, talk
 from headrace_cli.show.explanations import InTree, explanation
 from headrace_cli.show.operations import operation_table
@@ -30,11 +31,11 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
     Parameters
     ----------
     operation
-        The operation's id.
+        The operation's id, or its beginning.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        told = await client.explain(operation)
+        told = await client.explain(await whole_id(client, operation))
         in_trees: dict[TreeName, InTree] = {}
         for placement in told.view.placements if told.view.state not in FINAL_STATES else []:
             share, pool, frame = await share_of(client, told.view, placement)

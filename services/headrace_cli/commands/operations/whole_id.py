@@ -1,0 +1,45 @@
+"""An operation's id, of which its beginning will do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.client import Client, Refused
+from headrace.errors import BadInput
+from headrace.ids import OperationId
+from headrace.wire.refusals import NotFound
+
+#: An id as the client makes it, of which nobody needs to be asked whether it is whole.
+_MADE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{12}\Z")
+_PART: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
+
+
+async def whole_id(client: Client, text: str) -> OperationId:
+    """Returns the id of the one operation whose id is the text, or begins with it. Raises `BadInput`, `Refused`."""
+    if _MADE.match(text):
+        return OperationId(text)
+    check_part(text)
+    try:
+        return (await client.get(text)).operation
+    except Refused as refused:
+        near = refused.refusal.near if isinstance(refused.refusal, NotFound) else []
+        found = only_one(text, near)
+        if found is None:
+            raise
+        return OperationId(found)
+
+
+def check_part(text: str) -> None:
+    """Raises `BadInput` for a text that no id begins with."""
+    if not _PART.match(text):
+        raise BadInput("operation id", text, "8 to 64 of a-z, 0-9 and '-', or the beginning of such an id")
+
+
+def only_one(text: str, ids: Sequence[str]) -> str | None:
+    """Returns the id that begins with a text, or None if none does. Raises `BadInput` for several."""
+    found = [each for each in ids if each.startswith(text)]
+    if len(found) > 1 and text not in found:
+        raise BadInput("operation id", text, f"more of it: {', '.join(found[:3])} begin so")
+    return (text if text in found else found[0]) if found else None
