@@ -29,6 +29,7 @@ from headrace.wire.integral import Advanced
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
@@ -50,6 +51,7 @@ from headrace_fair_share.effects import (
 )
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.exchange_with_integral import answer_to
+from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.first_snapshots import FirstSnapshots
 from headrace_fair_share.history.keeping import HistoryKeeper, term_of_history
@@ -342,6 +344,7 @@ class FairShareService:
         border = self._runtime.border
         await self._requests.serve(border)
         await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list)
+        await border.serve(subjects.user("*", "pool.explain"), ExplainPool, CallerKind.USER, self._on_explain)
         await self._history.serve(border, self._requests.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
@@ -352,3 +355,9 @@ class FairShareService:
         if request.tree != self._tree:
             return self._requests.unknown_tree(request.tree)
         return pool_list(self.engine, request, self._publisher.version)
+
+    async def _on_explain(self, request: ExplainPool, caller: Caller) -> msgspec.Struct | None:
+        if request.tree != self._tree:
+            return self._requests.unknown_tree(request.tree)
+        # Beside the loop, as it looks at every element of the tree.
+        return await anyio.to_thread.run_sync(explain_pool, Shares.of(self.engine), request)

@@ -17,6 +17,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode, encode
 from headrace.wire.history import GetHistory, PoolHistory
 from headrace.wire.log import Published
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
+from headrace.wire.pool_explanations import ExplainPool, PoolExplained
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest, Refusal
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
@@ -39,10 +40,12 @@ VERBS: list[tuple[str, Any]] = [
     ("tree.remove", RemoveTree),
     ("pool.list", GetPools),
     ("pool.history", GetHistory),
+    ("pool.explain", ExplainPool),
 ]
 ANSWERS: dict[Any, Any] = {
     GetPools: PoolList,
     GetHistory: PoolHistory,
+    ExplainPool: PoolExplained,
     ChangePools: PoolPlan,
     MovePoolToTree: PoolPlan,
     ListTrees: TreeList,

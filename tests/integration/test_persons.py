@@ -38,6 +38,7 @@ from headrace.wire.logs import LogStream, ReadLog
 from headrace.wire.nodes import ChangeNode, ListNodes, NodeChange, WhereRequest
 from headrace.wire.operations import OperationSpec
 from headrace.wire.pool_changes import ChangePools, Remove
+from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.preemption import ListObserved
 from headrace.wire.rights import GetRights, RightsOnPool
@@ -248,6 +249,7 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "op.history": GetOperationHistory(THEIRS),
     "pool.counts": wire.CountPools(),
     "pool.list": GetPools(operations=True),
+    "pool.explain": ExplainPool("p"),
     subjects.of_tree("op.where", TREE): WhereRequest(THEIRS),
     subjects.of_tree("op.why", TREE): ExplainWaiting(THEIRS),
     subjects.of_tree("node.list", TREE): ListNodes(),

@@ -57,6 +57,7 @@ WORDS_OF_SETTINGS: Final = frozenset(
 )
 
 _BY_NAME: Final = {
+    "against": Meaning.POOL,
     "assigned": Meaning.ASSIGNMENT,
     "command": Meaning.COMMAND,
     "destination": Meaning.POOL_OR_ROOT,
@@ -88,7 +89,7 @@ _VERBS_OF_SETTINGS: Final = frozenset({"attributes", "options"})
 #: Verbs for which an operation that is over is of no use.
 _VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "set", "suspend", "wait"})
 #: Verbs that look at a pool, as which the root will do.
-_VERBS_OF_LOOKING: Final = frozenset({"get", "volume"})
+_VERBS_OF_LOOKING: Final = frozenset({"explain", "get", "volume"})
 
 
 def meaning_of(slot: Slot) -> Meaning | None:

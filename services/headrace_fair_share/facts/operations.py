@@ -38,6 +38,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
     #: Jobs that were not over when it became known: its demand until the allocator first names it.
     initial_jobs: int
     started_at_ms: int = 0
+    user: str = ""
     is_gang: bool = False
     limits: PartialResources = NOTHING
     scheduling_tag_filter: str = ""
@@ -168,5 +169,6 @@ def _known(live: LiveOperation) -> KnownOperation:
         state=live.state,
         suspended=live.suspended,
         started_at_ms=live.started_at_ms,
+        user=live.user,
         of_several_trees=live.free is not None,
     )

@@ -15,15 +15,15 @@ from headrace.ids import PoolName
 from headrace.pools import IntegralType, Pool
 from headrace.pools.amounts import NOTHING
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
-from headrace.wire.plan import Plan, PlanElement, Scaled
+from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import Bounds, broken_rules
 from headrace_fair_share.facts.pool_inputs import effective_options_of
 from headrace_fair_share.hdrf.arrays import RESOURCES
 from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.plan.binding import Bindings
 from headrace_fair_share.plan.description import Description
+from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of
 from headrace_fair_share.update.input import UpdateInput
@@ -82,7 +82,12 @@ class _Planned:
         given = UpdateInput(elements, tree, every_one, every_one, no_filters)
         results, _ = results_of(Cut(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
-        self._bindings = Bindings(tree, elements, self._items)
+        gangs = {
+            operation.name
+            for operation in tree.operations
+            if operation.gang and tree.options.gang_step_function and tree.pools[operation.pool].gang_step_function
+        }
+        self._bindings = Bindings({item.key: item for item in self._items}, tree.total, gangs)
 
     def elements(self) -> list[PlanElement]:
         """The root, then each pool with all that stands in it."""
@@ -109,7 +114,7 @@ class _Planned:
             path=path,
             line=self._lines[place],
             share=item,
-            bound=self._bindings.of(place),
+            bound=self._bound(place, item),
             guarantee=total.part(item.strong_guarantee_share),
             fair_resources=total.part(item.fair_share.total),
             usage=total.part(item.usage_share),
@@ -125,6 +130,14 @@ class _Planned:
         saved = self._saved[place - 1]
         item = msgspec.structs.replace(item, accumulated_ratio_volume=saved)
         return msgspec.structs.replace(element, share=item, accumulated_resource_ratio_volume=saved)
+
+    def _bound(self, place: int, item: ShareItem) -> Bound:
+        if place >= self._elements.pools:
+            demand = self._tree.operations[place - self._elements.pools].demand
+            for name, wants, there in zip(RESOURCE_NAMES, demand.as_tuple(), self._tree.total.as_tuple(), strict=True):
+                if wants and not there:
+                    return Bound(BoundKind.ABSENT, name)
+        return self._bindings.of(item.key)
 
     def _scaled(self, at: int, item: ShareItem) -> list[Scaled]:
         """Guarantees of which less is in force than was configured, resource by resource."""

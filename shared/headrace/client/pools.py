@@ -12,6 +12,7 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name, pool_or_path
 from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
+from headrace.wire.pool_explanations import ExplainPool, PoolExplained
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.preemption import ListObserved, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
@@ -73,6 +74,13 @@ class Pools:
         if found is None or found.path != path:
             raise Refused(NotFound("pool", pool, near=[found.path] if found is not None else []))
         return found.name
+
+    async def explain(self, name: str, against: str = "") -> PoolExplained:
+        """Explains a pool from the root down, with whoever has what it lacks, and another one beside it.
+
+        Raises `Refused` (there is no such pool), `Unanswered`.
+        """
+        return await self._asker.ask("pool.explain", ExplainPool(name, self._tree, against), PoolExplained)
 
     async def preemptions(self, name: str = "", *, timeout_s: float | None = None) -> ObservedPreemptions:
         """Counts what was taken from below a pool, and lists what would have been where that is only observed.

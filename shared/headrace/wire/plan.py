@@ -33,6 +33,8 @@ class BoundKind(enum.StrEnum):
     ABSENT = "absent"
     #: A limit of its own, or of a pool above it.
     LIMIT = "limit"
+    #: Everything that it has and that wants more is at a limit of its own.
+    BELOW = "below"
     #: Those before it in a fifo pool come first.
     FIFO = "fifo"
     #: All of it or nothing, and all of it does not fit.

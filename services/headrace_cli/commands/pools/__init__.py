@@ -1,0 +1,1 @@
+"""Commands about pools that have a module of their own."""

@@ -1,0 +1,54 @@
+"""`headrace pool explain`: why a pool gets what it gets, and who has what it lacks."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace_cli.session import Common, talk
+from headrace_cli.show.plain_values import plain
+from headrace_cli.show.pools.comparison import differences, side_by_side
+from headrace_cli.show.pools.explanation import explanation
+from headrace_cli.show.screen import Screen
+
+
+def explain(name: str, /, *, against: str | None = None, common: Common | None = None) -> int:
+    """Say why a pool gets what it gets, from the root down, and who has what it lacks.
+
+    One line a level: what the pool there is owed, has and wants, and the step that bound it. That is its demand, a limit, its weight
+    among its siblings, guarantees of others, or limits of what stands in it. Then pools, operations and people that have what it lacks.
+
+    With `--against` it sets another pool beside it, from the pool that both stand in, and says in words what makes the difference.
+
+    Examples:
+
+        headrace pool explain research
+
+        headrace pool explain research --against production
+
+        headrace pool explain research --json | jq '.steps[-1].bound_by, .holders.operations'
+
+    Parameters
+    ----------
+    name
+        The pool, or its path; `/` for the whole tree.
+    against
+        Another pool to set beside it, or its path.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        pool, other = await client.pools.at(name), await client.pools.at(against or "")
+        if pool == other:
+            raise BadInput("--against", against, "another pool than the one that is explained")
+        told = await client.pools.explain(pool, other)
+        if screen.json:
+            fields = plain(told)
+            assert isinstance(fields, dict)
+            screen.show({**fields, "differences": differences(told)}, Text())
+            return
+        screen.print(*explanation(told))
+        if told.against:
+            screen.print("", *side_by_side(told))
+
+    return talk(common, work)

@@ -1,0 +1,1 @@
+"""Pages about pools: what each is owed and why, one or two side by side."""

@@ -1,0 +1,223 @@
+"""The page of `headrace pool explain`: the way from the root, and whoever has what is lacking. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.resources import Resources, format_amount
+from headrace.wire.plan import BoundKind
+from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, ShareStep
+from headrace.wire.snapshots import StarvationStatus
+from headrace_cli.show.amounts import amounts, percent
+from headrace_cli.show.elements.shares import gibberish_free
+from headrace_cli.show.tables import facts_table, table
+from headrace_cli.show.waiting_reasons import pool_words
+
+_SLOTS: Final = ("user_slots",)
+
+
+def explanation(told: PoolExplained) -> list[Table | Text | str]:
+    """Tells the last step in a sentence, then all steps and what would give more."""
+    own = told.steps[-1]
+    facts = facts_table()
+    for label, words in _facts(own):
+        facts.add_row(label, Text(words))
+    return [
+        Text(f"{pool_words(own.pool)} {_outcome(own, told.total)}: {bound_words(own)}", style="bold"),
+        "",
+        _way(told),
+        "",
+        facts,
+        "",
+        *_lacking(told),
+    ]
+
+
+def resource_of(step: ShareStep) -> str:
+    """The resource that tells most of a step: the one that bound it, else the one with the largest share."""
+    return step.resource or step.dominant_resource
+
+
+def bound_words(step: ShareStep) -> str:
+    """The step that bound a share, in words."""
+    resource = resource_of(step)
+    match step.bound_by:
+        case BoundKind.IDLE:
+            return "nothing in it wants to run"
+        case BoundKind.MET:
+            return "that is all that it wants"
+        case BoundKind.LIMIT if not step.limited_above:
+            amount = format_amount(resource, step.limits.named().get(resource, 0))
+            nodes = "nodes that match its tag filters have" if step.limited_by_nodes else "its limit is"
+            return f"{nodes} {resource} {amount}"
+        case BoundKind.BELOW:
+            return "limits of what is in it let it have no more"
+        case BoundKind.GANG | BoundKind.SHAPE if step.division is Division.NONE:
+            return "what is left fits nothing that waits in it: a gang takes all or nothing, and one resource may be used up"
+        case _:
+            return _divided(step, resource)
+
+
+def _divided(step: ShareStep, resource: str) -> str:
+    limited = f", and {step.limited_above} is at its limit of {resource}" if step.limited_above else ""
+    match step.division:
+        case Division.WEIGHT:
+            return f"by weight, {step.weight:g} of {step.weights:g} among {step.sharing} that want more{limited}"
+        case Division.GUARANTEES:
+            return f"all {resource} there goes to guarantees and savings{limited}"
+        case Division.REST:
+            return f"it gets all {resource} that the others leave, which take no more{limited}"
+        case Division.ALONE:
+            return f"it gets all {resource} that the pool above it gets{limited}"
+        case _:
+            return f"all {resource} of the cluster is handed out"
+
+
+def _outcome(step: ShareStep, total: Resources) -> str:
+    name = resource_of(step)
+    owed, wants = getattr(step.fair_resources, name), getattr(step.demand, name)
+    part = percent(owed / getattr(total, name)) if getattr(total, name) else "0%"
+    return f"is owed {name} {format_amount(name, owed)} ({part}) of {format_amount(name, wants)} that it wants"
+
+
+def _way(told: PoolExplained) -> Table:
+    made = table(
+        "pool", "is owed", "share", "has", "wants", "guarantee", "limit", "weight", "bound by", right=("share",)
+    )
+    for depth, step in enumerate(told.steps):
+        name, total = resource_of(step), told.total
+        whole = getattr(total, name)
+        made.add_row(
+            Text("  " * depth + gibberish_free(pool_words(step.pool))),
+            _cell(step.fair_resources),
+            percent(getattr(step.fair_resources, name) / whole) if whole else "–",
+            _cell(step.usage),
+            _cell(step.demand),
+            _cell(step.guarantee) if depth else "",
+            _cell(step.limits.whole) if any_limit(step) else "–",
+            f"{step.weight:g}" if depth else "",
+            Text(bound_words(step)),
+        )
+    return made
+
+
+def any_limit(step: ShareStep) -> bool:
+    """True if a limit is in force that is less than the cluster."""
+    return any(amount is not None for amount in step.limits.as_tuple())
+
+
+def _cell(amount: Resources) -> str:
+    return amounts(amount, leave_out=_SLOTS)
+
+
+def _facts(step: ShareStep) -> Iterator[tuple[str, str]]:
+    parts = {
+        "guarantee": step.by_strong_guarantee,
+        "savings": step.by_integral_guarantee,
+        "weight": step.by_weight,
+    }
+    made_of = "; ".join(f"by {name} {_cell(part)}" for name, part in parts.items() if _cell(part) != "–")
+    yield "made up of", made_of or "nothing"
+    beyond = _cell((step.usage - step.fair_resources).within_wire())
+    if beyond != "–":
+        yield "beyond", f"it has {beyond} beyond that, which others may take back"
+    if step.starvation_status is not StarvationStatus.NON_STARVING:
+        yield "starves", f"headrace pool get {step.pool} says since when, and for what"
+    yield from _guarantee_facts(step)
+    label = "beside it"
+    for each in step.siblings:
+        figures = f"is owed {_cell(each.fair_resources)}, has {_cell(each.usage)}, wants {_cell(each.demand)}"
+        yield label, f"{each.name}: weight {each.weight:g}, {figures}"
+        label = ""
+    more = more_words(step)
+    if more:
+        yield "more by", more
+
+
+def _guarantee_facts(step: ShareStep) -> Iterator[tuple[str, str]]:
+    for name, configured in step.configured_guarantee.named().items():
+        in_force = getattr(step.guarantee, name)
+        if configured > in_force + 1:
+            was, now = format_amount(name, configured), format_amount(name, in_force)
+            yield (
+                "guarantee",
+                f"{name} {was} as configured, {now} in force: the cluster or a pool above it holds no more",
+            )
+    if step.savings is not None:
+        saved = step.savings
+        most = saved.burst_ratio or saved.flow_ratio
+        gave = f"gave {percent(saved.granted_ratio)} of the cluster, at most {percent(most)} at full burst"
+        yield "savings", f"{gave}; {saved.accumulated_ratio_volume:.3g} cluster-seconds are saved"
+
+
+def more_words(step: ShareStep) -> str:
+    """The change that would give the pool more. Empty if nothing would, or it wants no more."""
+    pool, resource = step.pool, resource_of(step)
+    match step.bound_by:
+        case BoundKind.IDLE | BoundKind.MET:
+            return ""
+        case BoundKind.LIMIT if not step.limited_above:
+            if step.limited_by_nodes:
+                return "more nodes with such tags, or another scheduling_tag_filter"
+            return f"`headrace pool set {pool} resource_limits/{resource}=…` with more"
+        case BoundKind.BELOW:
+            return f"higher limits of its operations and pools: headrace pool tree --operations shows them below {pool}"
+        case _ if step.limited_above and step.division in (Division.REST, Division.ALONE):
+            return f"`headrace pool set {step.limited_above} resource_limits/{resource}=…` with more"
+        case _ if step.division is Division.WEIGHT:
+            return f"`headrace pool set {pool} weight=…` with more than {step.weight:g}, a guarantee, or siblings that want less"
+        case _ if step.division is Division.GUARANTEES:
+            return f"a guarantee: `headrace pool set {pool} strong_guarantee_resources/{resource}=…`; more weight changes nothing"
+        case _ if step.division is Division.REST:
+            return f"a guarantee: `headrace pool set {pool} strong_guarantee_resources/{resource}=…`, or siblings that want less"
+        case _ if step.division is Division.ALONE:
+            return "whatever gives the pool above it more; its own weight and guarantee change nothing"
+        case _:
+            return ""
+
+
+def _lacking(told: PoolExplained) -> list[Table | Text | str]:
+    holders, name = told.holders, told.holders.resource
+    owed, wanted, free = (getattr(amount, name) for amount in (holders.owed, holders.wanted, holders.free))
+    if not wanted and not owed:
+        return [Text(f"it lacks nothing: it has all {name} that it wants")]
+    lacks = "is owed and has not" if owed else "wants and is not owed"
+    head = f"it lacks {name} {format_amount(name, owed or wanted)} that it {lacks}"
+    nobody = f"; nobody has {name} {format_amount(name, free)} of the cluster" if free else ""
+    if free >= (owed or wanted):
+        nobody += ": why jobs do not start there, `headrace op explain ID` says"
+    lines: list[Table | Text | str] = [Text(f"{head}{nobody}", style="bold")]
+    return [*lines, _holders(holders, told.at_ms)] if holders.operations else [*lines, "no other operation runs"]
+
+
+def _holders(holders: Holders, now_ms: int) -> Table:
+    made = table("who has it", "", "in pool", "of", "has", "beyond what it is owed", "for")
+    groups = (
+        ("pools", holders.pools, holders.pool_count),
+        ("operations", holders.operations, holders.operation_count),
+        ("people", holders.people, holders.people_count),
+    )
+    for kind, group, count in groups:
+        label = f"{kind} ({count})"
+        for each in group:
+            name = each.operation or each.pool or each.user
+            made.add_row(
+                Text(label, style="bold"),
+                Text(gibberish_free(name or "–")),
+                each.pool if each.operation else "",
+                each.user if each.operation else "",
+                _cell(each.usage),
+                _cell(each.beyond),
+                _age(each, now_ms),
+            )
+            label = ""
+    return made
+
+
+def _age(holder: Holder, now_ms: int) -> str:
+    return "" if holder.started_at_ms is None else format_duration(max(0, now_ms - holder.started_at_ms))

@@ -1,0 +1,100 @@
+"""The reason for which an element is owed no more: what stands first in its way upwards. Follows from share items alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from headrace.ids import ROOT_POOL
+from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.wire.plan import Bound, BoundKind
+from headrace.wire.snapshots import ElementKind, ShareItem
+
+#: Shares nearer than this count as equal here: far above what the search leaves, far below what a person tells apart.
+NEAR: Final = 1e-7
+_GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
+#: An element that is bound so would have no more, were the share of its pool larger.
+_OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.BELOW})
+
+
+class Bindings:
+    """Answers for the elements of one update, by the keys of their share items.
+
+    Gangs are operations that get all that they want or nothing.
+    """
+
+    def __init__(self, items: Mapping[str, ShareItem], total: Resources, gangs: Collection[str] = ()) -> None:
+        self._items = items
+        self._total = total.as_tuple()
+        self._gangs = gangs
+        self._root = items[f"/{ROOT_POOL}"]
+        #: By name of a pool: all that stands in it.
+        self.children: dict[str, list[ShareItem]] = {}
+        #: By name of a fifo pool: the first place in its order at which anything is owed.
+        self._first_served: dict[str, float] = {}
+        for item in items.values():
+            if item is not self._root:
+                self.children.setdefault(item.parent, []).append(item)
+            if item.fifo_index is not None and max(item.fair_share.total) > NEAR:
+                first = self._first_served.get(item.parent, float("inf"))
+                self._first_served[item.parent] = min(first, _rank(item))
+        self._of_its_own: dict[str, Bound | None] = {}
+
+    def of(self, key: str) -> Bound:
+        """The first thing in the way of an element."""
+        item = self._items[key]
+        bound = self._by_itself(item) or self._by_others(item)
+        if key in self._gangs and max(item.fair_share.total) <= NEAR and bound.kind in _GANG_STOPPERS:
+            return Bound(BoundKind.GANG, bound.resource, bound.pool)
+        return bound
+
+    def _by_itself(self, item: ShareItem) -> Bound | None:
+        """What binds an element without regard to others, or None if that is nothing."""
+        if item.key not in self._of_its_own:
+            self._of_its_own[item.key] = self._own(item)
+        return self._of_its_own[item.key]
+
+    def _own(self, item: ShareItem) -> Bound | None:
+        if max(item.demand_share) <= 0.0:
+            return Bound(BoundKind.IDLE)
+        pairs = zip(item.demand_share, item.fair_share.total, strict=True)
+        short = [r for r, (wants, owed) in enumerate(pairs) if wants - owed > NEAR]
+        if not short:
+            return Bound(BoundKind.MET)
+        own = self._at_limit(item, short)
+        if own is not None:
+            return Bound(BoundKind.LIMIT, RESOURCE_NAMES[own])
+        if item.kind is ElementKind.OPERATION:
+            return None
+        bounds = [self._by_itself(child) for child in self.children.get(item.name, ())]
+        kinds = {bound.kind if bound is not None else None for bound in bounds}
+        return Bound(BoundKind.BELOW) if kinds <= _OF_ITS_OWN else None
+
+    def _by_others(self, item: ShareItem) -> Bound:
+        """The order of its pool, a limit of a pool above, or the size of the cluster."""
+        if item.fifo_index is not None and _rank(item) > self._first_served.get(item.parent, float("inf")):
+            return Bound(BoundKind.FIFO, pool=item.parent)
+        wanted = [r for r, share in enumerate(item.demand_share) if share > 0.0]
+        above = self._items.get(f"/{item.parent}")
+        while above is not None and above is not self._root:
+            found = self._at_limit(above, wanted)
+            if found is not None:
+                return Bound(BoundKind.LIMIT, RESOURCE_NAMES[found], above.name)
+            above = self._items.get(f"/{above.parent}")
+        full = [r for r in wanted if self._root.fair_share.total[r] >= 1.0 - NEAR]
+        if not full:
+            return Bound(BoundKind.SHAPE)
+        return Bound(BoundKind.FULL, RESOURCE_NAMES[max(full, key=lambda r: item.demand_share[r])])
+
+    def _at_limit(self, item: ShareItem, wanted: list[int]) -> int | None:
+        """A wanted resource of which a limit lets no more through."""
+        for r in wanted:
+            limit = item.limits_share[r]
+            if self._total[r] and limit < 1.0 - NEAR and item.fair_share.total[r] >= limit - NEAR:
+                return r
+        return None
+
+
+def _rank(item: ShareItem) -> float:
+    index = item.fifo_index if item.effective_fifo_index is None else item.effective_fifo_index
+    return float("inf") if index is None else float(index)
