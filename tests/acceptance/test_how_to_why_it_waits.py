@@ -19,9 +19,9 @@ def wait_for(up: Up, line: str) -> None:
     """Until what a person would see who reads on meanwhile."""
     if "--id night-one" in line:
         until(lambda: decoded(up, "op", "get", "night-one")["places"]["running_jobs"] == 1)
-    if "--id batch-one" in line:
-        until(lambda: decoded(up, "op", "get", "batch-one")["places"]["running_jobs"] == 4)
-    if "--id lab-one" in line:
+    if "--id batch-first" in line:
+        until(lambda: decoded(up, "op", "get", "batch-first")["places"]["running_jobs"] == 4)
+    if "--id lab-first" in line:
         until(lambda: decoded(up, "pool", "explain", "lab")["steps"][-1]["fair_resources"]["cpu"] == 1)
 
 
@@ -49,7 +49,7 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
     assert "lab is owed cpu 1 (25%) of 8 that it wants: by weight, 1 of 4 among 2 that want more" in poor
     assert "it lacks cpu 1 that it is owed and has not" in poor
     (holder,) = [line for line in poor.splitlines() if line.startswith("operations (1)")]
-    assert holder.split()[2:10] == ["batch-one", "batch", getpass.getuser(), "cpu", "4", "cpu", "1", holder.split()[-1]]
+    assert holder.split()[2:10] == ["batch-first", "batch", getpass.getuser(), "cpu", "4", "cpu", "1", holder.split()[-1]]
     both = said["pool explain lab --against batch"]
     assert "lab is owed cpu 1, batch 3" in both
     assert "the weight of lab is 1, that of batch 3" in both
