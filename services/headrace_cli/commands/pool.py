@@ -29,7 +29,7 @@ _FUNCTIONS: Final = {"set": "set_", "import": "import_"}
 
 app = App(name="pool", help="List, make, change and remove pools.")
 app.command("headrace_cli.commands.pool_volume:volume", name="volume")
-app.command("headrace_cli.commands.pools.explain:explain", name="explain")
+app.command("headrace_cli.commands.pools.reasons:explain", name="explain")
 for _name in ("create", "set", "remove", "move", "rename", "transfer", "import", "export", "attributes"):
     # Imported when it is the command, as a look at pools needs nothing of it.
     app.command(f"headrace_cli.commands.pool_changes:{_FUNCTIONS.get(_name, _name)}", name=_name)
