@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 from cyclopts import Parameter
@@ -24,6 +24,9 @@ from headrace_cli.show.screen import Screen
 
 #: Refusals that a full disk may be the reason of.
 _MAY_BE_FULL = Busy | NotReady | NotRecorded
+
+_SHORTEST_INTERVAL_S: Final = 0.1
+_LONGEST_INTERVAL_S: Final = 86_400
 
 #: A switch. That it is off goes without saying.
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -55,16 +58,47 @@ class CommonOfLists:
         return Common(self.state_folder, self.json)
 
 
-def talk(common: Common | None, work: Callable[[Client, Screen], Awaitable[int | None]], *, tree: str = "") -> int:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Watching:
+    """Options of every list."""
+
+    watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
+    """Show it again and again until Ctrl-C. With `--json` each document is one line."""
+    interval: float = 1.0
+    """Seconds from one look of `--watch` to the next."""
+
+    def checked_s(self) -> float:
+        """The interval. Raises `BadInput`."""
+        if not _SHORTEST_INTERVAL_S <= self.interval <= _LONGEST_INTERVAL_S:
+            raise BadInput(
+                "--interval", self.interval, f"seconds, from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}"
+            )
+        return self.interval
+
+
+def talk(
+    common: Common | None,
+    work: Callable[[Client, Screen], Awaitable[int | None]],
+    *,
+    tree: str = "",
+    watching: Watching | None = None,
+) -> int:
     """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise.
 
-    The client is that of `tree`, else of the usual one.
+    The client is that of `tree`, else of the usual one. With `watching` the work is done again and again.
     """
     common = common or Common()
     screen = Screen(json=common.json)
+    interval_s = watching.checked_s() if watching is not None else 0.0
 
     async def run() -> int:
         async with connect(state=common.state, tree=tree) as client:
+            if watching is not None and watching.watch:
+                from headrace_cli.live.watching import watch
+
+                await watch(screen, lambda each: work(client, each), interval_s)
+                return Exit.DONE
             return await work(client, screen) or Exit.DONE
 
     try:

@@ -18,7 +18,7 @@ from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
 from headrace_cli.agent.pinning import sha256_of
 from headrace_cli.agent.token import JoinToken, new_user_key
-from headrace_cli.session import Common, talk
+from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
 
@@ -26,7 +26,7 @@ app = App(name="node", help="List nodes, let hosts join, drain nodes, and take t
 
 
 @app.command(name="list")
-def list_(*, tree: str = "", common: Common | None = None) -> int:
+def list_(*, tree: str = "", watching: Watching | None = None, common: Common | None = None) -> int:
     """List nodes with what they offer and what of it is in use.
 
     Examples:
@@ -49,7 +49,7 @@ def list_(*, tree: str = "", common: Common | None = None) -> int:
         if answer.recovering and not screen.json:
             screen.say(f"recovering: {answer.recovering} nodes have reported since the allocator started")
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 @app.command

@@ -20,7 +20,7 @@ from headrace_cli.commands.operations.numbers import at_least
 from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.commands.operations.whole_id import whole_id
-from headrace_cli.session import Common, CommonOfLists, Switch, talk
+from headrace_cli.session import Common, CommonOfLists, Switch, Watching, talk
 from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
@@ -40,6 +40,7 @@ def list_(
     op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
     live: Switch = False,
     limit: int = 50,
+    watching: Watching | None = None,
     common: CommonOfLists | None = None,
 ) -> int:
     """List operations, newest first.
@@ -75,7 +76,7 @@ def list_(
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
 
-    return talk(common.common() if common else None, work)
+    return talk(common.common() if common else None, work, watching=watching)
 
 
 @app.command

@@ -13,7 +13,7 @@ from headrace.ids import pool_or_path
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace_cli.pools.fields import field_of, read, words
-from headrace_cli.session import Common, Switch, talk
+from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.elements.observed import observes
 from headrace_cli.show.elements.shares import pool_facts
 from headrace_cli.show.elements.starving import starving_in, starving_table
@@ -36,7 +36,7 @@ for _name in ("create", "set", "remove", "move", "rename", "transfer", "import",
 
 
 @app.command(name="list")
-def list_(*, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show the tree of pools: weight, guarantee, fair share and usage of each pool's dominant resource.
 
     Examples:
@@ -51,7 +51,7 @@ def list_(*, common: Common | None = None) -> int:
             for error in answer.frame.errors:
                 screen.say(error, style="yellow")
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 @app.command
@@ -124,7 +124,7 @@ def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
 
 
 @app.command
-def tree(*, operations: Switch = False, common: Common | None = None) -> int:
+def tree(*, operations: Switch = False, watching: Watching | None = None, common: Common | None = None) -> int:
     """Draw the tree: what each pool uses, is owed and wants, as shares of the cluster by its dominant resource.
 
     Examples:
@@ -151,11 +151,11 @@ def tree(*, operations: Switch = False, common: Common | None = None) -> int:
         for error in answer.frame.errors:
             screen.say(error, style="yellow")
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 @app.command
-def starving(*, common: Common | None = None) -> int:
+def starving(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
     Since when, for what, how much of it each has, and which operations may preempt for that. `!` marks what starves aggressively.
@@ -180,7 +180,7 @@ def starving(*, common: Common | None = None) -> int:
         if answer.operations_left_out:
             screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 def _draws_blocks(screen: Screen) -> bool:

@@ -7,7 +7,7 @@ from cyclopts import App
 from headrace.client import Client
 from headrace.near import hint
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Common, say_if_full, talk
+from headrace_cli.session import Common, Watching, say_if_full, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
@@ -15,7 +15,7 @@ app = App(name="service", help="List the processes of Headrace itself, and their
 
 
 @app.command(name="list")
-def list_(*, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
 
     The lag is the length of one turn of its loop. «Behind» counts the entries of the log that it has not taken yet.
@@ -39,7 +39,7 @@ def list_(*, common: Common | None = None) -> int:
                 screen.say(f"{view.role}: {view.trouble}", style="red")
         return Exit.FAILED if missing else Exit.DONE
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 @app.command

@@ -15,7 +15,7 @@ from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
-from headrace_cli.session import Common, Switch, change, talk
+from headrace_cli.session import Common, Switch, Watching, change, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
@@ -31,7 +31,7 @@ app = App(
 
 
 @app.command(name="list")
-def list_(*, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show all trees: how many pools each has, what is set on it, and what is not in force.
 
     Examples:
@@ -53,7 +53,7 @@ def list_(*, common: Common | None = None) -> int:
         for alert in judge_trees(options, client.trees.own, nodes).alerts:
             screen.say(alert, style="yellow")
 
-    return talk(common, work)
+    return talk(common, work, watching=watching)
 
 
 @app.command

@@ -28,12 +28,16 @@ class Screen:
 
     def __init__(self, *, json: bool = False) -> None:
         self.json = json
+        #: Each JSON document stands on a line of its own.
+        self.one_line = False
         self.out = _console(stderr=False)
         self.err = _console(stderr=True)
 
     def show(self, answer: object, table: Table | Text) -> None:
         """The answer: as JSON where that was asked for, else as the table."""
-        if self.json:
+        if self.json and self.one_line:
+            self.print_line(answer)
+        elif self.json:
             print_json(answer, sys.stdout)
         else:
             self.print(table)

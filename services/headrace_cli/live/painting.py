@@ -1,0 +1,76 @@
+"""The difference between two frames of a terminal, as the fewest pieces that turn one into the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, zip_longest
+from typing import Final
+
+from rich.cells import cell_len
+from rich.control import Control
+from rich.segment import ControlType, Segment
+from rich.style import Style
+
+#: A character, empty in the second column of a wide one, and how it looks.
+Cell = tuple[str, Style | None]
+Line = Sequence[Segment]
+
+_BLANK: Final[Cell] = (" ", None)
+#: To move the cursor costs as much as to write so many characters again.
+_CHEAPER_THAN_A_MOVE: Final = 8
+
+
+def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Segment]:
+    """What turns the lines before, from the top of the screen, into those after. Nothing where they are the same."""
+    made: list[Segment] = []
+    for y, (old_line, new_line) in enumerate(zip_longest(before, after, fillvalue=())):
+        old, new = _cells(old_line), _cells(new_line)
+        for begin, end in _runs(old, new):
+            made.append(Control.move_to(begin, y).segment)
+            made += _pieces(new[begin:end])
+        if len(old) > len(new):
+            made.append(Control.move_to(len(new), y).segment)
+            made.append(Control((ControlType.ERASE_IN_LINE, 0)).segment)
+    return made
+
+
+def _cells(line: Line) -> list[Cell]:
+    """One cell a column, without the blanks at the end."""
+    made: list[Cell] = []
+    for segment in line:
+        for character in "" if segment.control else segment.text.rstrip("\n"):
+            width = cell_len(character)
+            if not width and made:
+                made[-1] = (made[-1][0] + character, made[-1][1])
+                continue
+            looks_blank = character == " " and not _is_seen_on_blanks(segment.style)
+            made.append(_BLANK if looks_blank else (character, segment.style))
+            made += [("", segment.style)] * (width - 1)
+    while made and made[-1] == _BLANK:
+        made.pop()
+    return made
+
+
+def _is_seen_on_blanks(style: Style | None) -> bool:
+    return style is not None and bool(style.bgcolor or style.reverse or style.underline)
+
+
+def _runs(old: Sequence[Cell], new: Sequence[Cell]) -> Iterator[tuple[int, int]]:
+    """The columns that differ, from the first of each stretch to behind its last. What is near is one stretch."""
+    begin = end = -1
+    for x, (was, cell) in enumerate(zip_longest(old[: len(new)], new, fillvalue=_BLANK)):
+        if was == cell:
+            continue
+        if begin >= 0 and x - end > _CHEAPER_THAN_A_MOVE:
+            yield begin, end
+            begin = -1
+        begin, end = (begin if begin >= 0 else x), x + 1
+    if begin >= 0:
+        yield begin, end
+
+
+def _pieces(cells: Sequence[Cell]) -> list[Segment]:
+    return [
+        Segment("".join(character for character, _ in some), style)
+        for style, some in groupby(cells, key=lambda cell: cell[1])
+    ]

@@ -1,0 +1,121 @@
+"""The terminal of a command that shows something live. However that ends, the terminal is left as it was."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import anyio
+from rich.console import Console, RenderableType
+from rich.control import Control
+from rich.segment import Segment, Segments
+
+from headrace_cli.live.keys import is_begun, keys_in
+from headrace_cli.live.painting import changes
+from headrace_cli.show.screen import Screen
+
+#: Told as a key when the terminal has another size.
+RESIZED: Final = "resized"
+#: The rest of a key that has begun comes within this, also over a slow link.
+_REST_OF_KEY_S: Final = 0.1
+
+
+class Terminal:
+    """The screen, of which what was painted last is known, and the keys."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._painted: list[list[Segment]] = []
+        self._size = (0, 0)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines, at this moment."""
+        return os.get_terminal_size(sys.stdout.fileno())
+
+    @property
+    def draws_blocks(self) -> bool:
+        """True if it shows more than ASCII."""
+        return self._console.encoding.lower().startswith("utf")
+
+    def lines(self, thing: RenderableType, width: int) -> list[list[Segment]]:
+        """The lines of something, as wide as that."""
+        options = self._console.options.update(width=width, height=None)
+        return self._console.render_lines(thing, options, pad=False)
+
+    def paint(self, lines: Iterable[list[Segment]]) -> None:
+        """Shows these lines from the top on. Only what is not there yet is written."""
+        size = width, height = self.size
+        cut = [Segment.adjust_line_length(line, width, pad=False) for line in lines][:height]
+        made: list[Segment] = []
+        if size != self._size:
+            made.append(Control.clear().segment)
+            self._size, self._painted = size, []
+        made += changes(self._painted, cut)
+        self._painted = cut
+        if made:
+            self._console.print(Segments(made), end="", soft_wrap=True)
+
+    async def listen(self, on_key: Callable[[str], None]) -> None:
+        """Calls with each key, and with `RESIZED`, until cancelled or until nobody types any more."""
+        async with anyio.create_task_group() as tasks:
+
+            async def watch_size() -> None:
+                with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
+                    async for _ in signals:
+                        on_key(RESIZED)
+
+            tasks.start_soon(watch_size)
+            await self._read(on_key)
+            tasks.cancel_scope.cancel()
+
+    async def _read(self, on_key: Callable[[str], None]) -> None:
+        stdin, decoder, text = sys.stdin.fileno(), codecs.getincrementaldecoder("utf-8")("replace"), ""
+        while True:
+            with anyio.move_on_after(_REST_OF_KEY_S if text else None) as waited:
+                await anyio.wait_readable(stdin)
+            if not waited.cancelled_caught:
+                data = os.read(stdin, 1024)
+                if not data:
+                    return
+                text += decoder.decode(data)
+                if is_begun(text):
+                    continue
+            for key in keys_in(text):
+                on_key(key)
+            text = ""
+
+
+def why_not_live(screen: Screen) -> str:
+    """Says what keeps this from showing anything live, or nothing."""
+    if not (screen.out.is_terminal and sys.stdin.isatty()):
+        return "this is no terminal"
+    if screen.out.is_dumb_terminal:
+        return f"TERM={os.environ.get('TERM', '')} cannot move its cursor"
+    return ""
+
+
+@contextmanager
+def opened_terminal(screen: Screen) -> Iterator[Terminal]:
+    """Takes the whole screen, and each key as it is typed. Ctrl-C interrupts as ever."""
+    stdin, console = sys.stdin.fileno(), screen.out
+    before = termios.tcgetattr(stdin)
+    try:
+        tty.setcbreak(stdin)
+        now = termios.tcgetattr(stdin)
+        now[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave a shell on a screen that is not its own
+        termios.tcsetattr(stdin, termios.TCSANOW, now)
+        console.set_alt_screen(True)
+        console.show_cursor(False)
+        yield Terminal(console)
+    finally:
+        console.show_cursor(True)
+        console.set_alt_screen(False)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
