@@ -20,6 +20,10 @@ COMMANDS: Final = {
         "Start an operation: so many jobs, each a process that runs the command.",
     ),
     "op": ("headrace_cli.commands.op:app", "List, look into, wait for, and end operations."),
+    "top": (
+        "headrace_cli.top.command:top",
+        "Show the cluster live: what is in use, pools, operations, nodes, what starves and who made room.",
+    ),
     "events": (
         "headrace_cli.commands.events:events",
         "Print what happens as it happens: starts, ends, preemptions, starvation.",

@@ -68,13 +68,12 @@ class Watching:
     interval: float = 1.0
     """Seconds from one look of `--watch` to the next."""
 
-    def checked_s(self) -> float:
-        """The interval. Raises `BadInput`."""
-        if not _SHORTEST_INTERVAL_S <= self.interval <= _LONGEST_INTERVAL_S:
-            raise BadInput(
-                "--interval", self.interval, f"seconds, from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}"
-            )
-        return self.interval
+
+def checked_interval_s(interval_s: float) -> float:
+    """The value of `--interval`. Raises `BadInput`."""
+    if not _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
+        raise BadInput("--interval", interval_s, f"seconds, from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}")
+    return interval_s
 
 
 def talk(
@@ -90,7 +89,7 @@ def talk(
     """
     common = common or Common()
     screen = Screen(json=common.json)
-    interval_s = watching.checked_s() if watching is not None else 0.0
+    interval_s = checked_interval_s(watching.interval) if watching is not None else 0.0
 
     async def run() -> int:
         async with connect(state=common.state, tree=tree) as client:

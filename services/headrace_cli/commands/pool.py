@@ -90,7 +90,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
         if fields:
             _show_fields(screen, pool, fields)
             return
-        told = await _preemptions(client, pool.name)
+        told = await preemptions_of(client, pool.name)
         if screen.json:
             shown = plain(pool)
             assert isinstance(shown, dict)
@@ -103,8 +103,8 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     return talk(common, work)
 
 
-async def _preemptions(client: Client, name: str) -> ObservedPreemptions | None:
-    """None while no allocator answers: the rest is known without it."""
+async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | None:
+    """What was taken from below a pool. None while no allocator answers, as the rest is known without it."""
     try:
         return await client.pools.preemptions(name, timeout_s=_ALLOCATOR_S)
     except (Refused, Unanswered):

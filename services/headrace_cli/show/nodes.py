@@ -61,14 +61,19 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
         right=("jobs",),
     )
     for node in nodes:
-        state = Text(node.state, style=_STYLES.get(node.state, ""))
-        if node.left_out:
-            state.append(f": {node.left_out}", style="yellow")
-        if node.trouble:
-            state.append(f": {node.trouble}", style="red")
-        use = [_use(node, name) for name in resources]
-        made.add_row(node.node, state, *use, str(node.running_jobs), _heartbeat(node))
+        use = [use_words(node, name) for name in resources]
+        made.add_row(node.node, node_state(node), *use, str(node.running_jobs), _heartbeat(node))
     return made
+
+
+def node_state(node: NodeView) -> Text:
+    """Says its state, and why it gets no jobs or is in trouble."""
+    state = Text(node.state, style=_STYLES.get(node.state, ""))
+    if node.left_out:
+        state.append(f": {node.left_out}", style="yellow")
+    if node.trouble:
+        state.append(f": {node.trouble}", style="red")
+    return state
 
 
 def node_facts(node: NodeView) -> Table:
@@ -102,7 +107,8 @@ def _heartbeat(node: NodeView) -> str:
     return "never" if node.heartbeat_age_ms is None else f"{format_duration(node.heartbeat_age_ms)} ago"
 
 
-def _use(node: NodeView, name: str) -> str:
+def use_words(node: NodeView, name: str) -> str:
+    """Says how much of a resource is in use."""
     used, whole = getattr(node.usage, name), getattr(node.total, name)
     return f"{format_amount(name, used)} of {format_amount(name, whole)}"
 

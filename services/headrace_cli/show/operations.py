@@ -30,11 +30,13 @@ _STATE_STYLES = {
 }
 
 
-def _age(view: OperationView, now_ms: int) -> str:
+def time_words(view: OperationView, now_ms: int) -> str:
+    """Says how long it has been there, or was."""
     return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
 
 
-def _state(view: OperationView) -> Text:
+def state_words(view: OperationView) -> Text:
+    """Says its state, and that it is suspended."""
     words = view.state.value + (", suspended" if view.suspended and view.state not in FINAL_STATES else "")
     return Text(words, style=_STATE_STYLES.get(view.state, ""))
 
@@ -48,13 +50,13 @@ def operation_table(views: Sequence[OperationView], now_ms: int) -> Table:
     for view in views:
         cells: dict[str, str | Text] = {
             "operation": view.operation,
-            "state": _state(view),
+            "state": state_words(view),
             "pool": view.spec.pool,
             "waits for": waiting_words(view),
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
             "failed": str(view.failed_jobs) if view.failed_jobs else "–",
-            "time": _age(view, now_ms),
+            "time": time_words(view, now_ms),
             "title": Text(view.spec.title),
         }
         made.add_row(*(cells[column] for column in columns))
@@ -73,7 +75,7 @@ def operation_facts(
     facts.add_row("operation", view.operation)
     if spec.title:
         facts.add_row("title", Text(spec.title))
-    facts.add_row("state", _state(view))
+    facts.add_row("state", state_words(view))
     if view.reason:
         facts.add_row("because", Text(view.reason))
     if in_trees:
@@ -90,7 +92,7 @@ def operation_facts(
     accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
     if accounts:
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
-    facts.add_row("time", _age(view, now_ms))
+    facts.add_row("time", time_words(view, now_ms))
     withheld = " …  (the rest is for its owner, and those who may manage its pool)" if view.is_withheld else ""
     facts.add_row("command", Text(" ".join(spec.argv) + withheld))
     if spec.files is not None:

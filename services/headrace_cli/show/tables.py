@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -40,8 +40,8 @@ class _List(Table):
         for row, lead, own in zip(rows, leads, self.rows, strict=True):
             yield _row(beside, row[: len(beside)], blanks, own.style)
             cells = zip(below, row[len(beside) :], strict=True)
-            pairs = [(_on_one_line(column.header), cell) for column, cell in cells if _plain(cell) not in _NOTHING]
-            for line in _lines(pairs, room - len(lead) - blanks):
+            pairs = [_pair(column, cell) for column, cell in cells if _plain(cell) not in _NOTHING]
+            for line in packed(pairs, room - len(lead) - blanks):
                 grid = Table.grid(Column(width=len(lead) + blanks), Column(overflow="fold"))
                 grid.add_row(Text(lead, style="dim"), line)
                 yield grid
@@ -68,15 +68,14 @@ def _row(columns: Sequence[Column], cells: Sequence[object], blanks: int, style:
     return grid
 
 
-def _lines(pairs: Sequence[tuple[str, object]], room: int) -> Iterator[Text]:
-    """The pairs with as many on a line as there is room for."""
+def packed(parts: Iterable[Text], room: int) -> Iterator[Text]:
+    """Yields lines with as many of the parts on each as there is room for."""
     line = Text()
-    for head, cell in pairs:
-        pair = Text.assemble((f"{head} " if head else "", "dim"), cell if isinstance(cell, Text) else _plain(cell))
-        if line and line.cell_len + 2 + pair.cell_len > room:
+    for part in parts:
+        if line and line.cell_len + 2 + part.cell_len > room:
             yield line
             line = Text()
-        line = Text.assemble(line, "  ", pair) if line else pair
+        line = Text.assemble(line, "  ", part) if line else part
     if line:
         yield line
 
@@ -93,8 +92,9 @@ def _plain(cell: object) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)
 
 
-def _on_one_line(head: object) -> str:
-    return " ".join(_plain(head).replace("-\n", "").split())
+def _pair(column: Column, cell: object) -> Text:
+    head = " ".join(_plain(column.header).replace("-\n", "").split())
+    return Text.assemble((f"{head} " if head else "", "dim"), cell if isinstance(cell, Text) else _plain(cell))
 
 
 def _width(column: Column) -> int:

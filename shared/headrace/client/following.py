@@ -207,6 +207,16 @@ class Follower:
             tasks.start_soon(self._keep_known, starvation)
             tasks.start_soon(self._watch_bus, on_connection)
 
+    async def run_decisions(self, on_decision: Callable[[Happening], None]) -> None:
+        """Calls with each decision of the allocator, until cancelled. Raises `BusError`."""
+
+        def tell(happenings: Iterable[Happening]) -> None:
+            for happening in happenings:
+                on_decision(happening)
+
+        subject = subjects.decisions(self._tree)
+        await self._read(await self._bus.subscribe(subject), {subject: (Decisions, DecisionTail().take)}, tell)
+
     async def _read(
         self,
         inbox: Inbox,

@@ -27,6 +27,10 @@ class Happenings:
                 return
             request = GetOperationHistory(request.operation, page.next)
 
+    async def follow_decisions(self, on_decision: Callable[[Happening], None]) -> None:
+        """Calls with each decision of the allocator, and with the number of missed ones, until cancelled. Raises `BusError`."""
+        await self._follower.run_decisions(on_decision)
+
     async def follow(
         self,
         wanted: HappeningFilter,

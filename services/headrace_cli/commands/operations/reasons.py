@@ -6,7 +6,7 @@ from headrace.client import Client, Refused, Unanswered
 from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.explanations import WaitingExplained
-from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationView
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, talk
@@ -35,12 +35,7 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        told = await client.explain(await whole_id(client, operation))
-        in_trees: dict[TreeName, InTree] = {}
-        for placement in told.view.placements if told.view.state not in FINAL_STATES else []:
-            share, pool, frame = await share_of(client, told.view, placement)
-            waiting = await _waiting(client, told.view, placement.tree)
-            in_trees[placement.tree] = InTree(waiting, share, frame, options_of(told.view, pool, frame))
+        told, in_trees = await explained(client, await whole_id(client, operation))
         if screen.json:
             trees = {
                 name: {"waiting": plain(each.waiting), "share": plain(each.share)} for name, each in in_trees.items()
@@ -52,6 +47,17 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
             screen.print(*explanation(told, in_trees, SystemClock().wall_ms()))
 
     return talk(common, work)
+
+
+async def explained(client: Client, operation: str) -> tuple[OperationExplanation, dict[TreeName, InTree]]:
+    """All that admission, fair_share and the allocators tell of why an operation waits. Raises as `Client.explain`."""
+    told = await client.explain(operation)
+    in_trees: dict[TreeName, InTree] = {}
+    for placement in told.view.placements if told.view.state not in FINAL_STATES else []:
+        share, pool, frame = await share_of(client, told.view, placement)
+        waiting = await _waiting(client, told.view, placement.tree)
+        in_trees[placement.tree] = InTree(waiting, share, frame, options_of(told.view, pool, frame))
+    return told, in_trees
 
 
 async def _waiting(client: Client, view: OperationView, tree: TreeName) -> WaitingExplained | None:

@@ -95,16 +95,24 @@ def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
         right=("since", "of fair share"),
     )
     for each in starving:
-        aggressive = each.starvation_status is StarvationStatus.AGGRESSIVELY_STARVING
         made.add_row(
             Text(each.name, style="bold" if each.kind is ElementKind.POOL else ""),
             each.parent,
-            format_duration(max(0, now_ms - each.starving_since_ms)) + (" !" if aggressive else ""),
-            _REASONS[each.starvation_reason],
-            f"{min(each.local_satisfaction_ratio, 1.0):.0%}" if each.local_satisfaction_ratio < 1.0 else "all",
+            *starvation_cells(each, now_ms),
             *((_due(each.due_to_min_share), _due(each.due_to_fair_share)) if some_due else (_may_preempt(each),)),
         )
     return made
+
+
+def starvation_cells(each: Starving, now_ms: int) -> tuple[str, str, str]:
+    """Says since when it starves, for what, and how much of that it has."""
+    aggressive = each.starvation_status is StarvationStatus.AGGRESSIVELY_STARVING
+    ratio = each.local_satisfaction_ratio
+    return (
+        format_duration(max(0, now_ms - each.starving_since_ms)) + (" !" if aggressive else ""),
+        _REASONS[each.starvation_reason],
+        f"{ratio:.0%}" if ratio < 1.0 else "all",
+    )
 
 
 def _due(amount: Resources | None) -> str:

@@ -1,0 +1,146 @@
+"""The questions by which `headrace top` keeps up. The more an answer holds, the less often it is asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from rich.console import RenderableType
+
+from headrace.bus import BusError
+from headrace.client import Client, Refused, Unanswered
+from headrace.ids import PoolName
+from headrace.runtime.clock import SystemClock
+from headrace.wire.happenings import AllocationPreempted, Happening
+from headrace.wire.nodes import NodeList
+from headrace.wire.operations import OperationView
+from headrace.wire.pools import PoolList
+from headrace_cli.commands.operations.reasons import explained
+from headrace_cli.commands.pool import preemptions_of
+from headrace_cli.show.elements.shares import pool_facts
+from headrace_cli.show.explanations import explanation
+from headrace_cli.show.nodes import node_facts
+from headrace_cli.top.look import MOST_OPERATIONS, Look
+from headrace_cli.top.view import Opened
+
+#: With more operations than this, shares are asked only of those that starve.
+_FEW_OPERATIONS: Final = 200
+_MOST_PREEMPTIONS: Final = 50
+#: An answer with so many rows may be had at each interval, one with twice as many at every other.
+_ROWS_AN_INTERVAL: Final = 500
+#: Intervals between two looks at what operators change by hand.
+_SELDOM: Final = 5
+
+
+class Asking:
+    """Keeps the parts of the look up to date, and calls `on_change` with each that came."""
+
+    def __init__(self, client: Client, interval_s: float, on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._interval_s = interval_s
+        self._on_change = on_change
+        self._clock = SystemClock()
+        self._shares: PoolList | None = None
+        self._operations: list[OperationView] | None = None
+        self._nodes: NodeList | None = None
+        self._pauses: list[str] = []
+        self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
+        self._silent: dict[str, str] = {}
+        #: While it is True nobody sees the look, and nothing is asked for it.
+        self.is_hidden = False
+
+    def look(self) -> Look:
+        """All that is known now."""
+        return Look(
+            at_ms=self._clock.wall_ms(),
+            shares=self._shares,
+            operations=self._operations,
+            nodes=self._nodes.nodes if self._nodes is not None else None,
+            recovering=self._nodes.recovering if self._nodes is not None else "",
+            pauses=self._pauses,
+            preemptions=list(self._preemptions),
+            silent=dict(self._silent),
+        )
+
+    async def once(self) -> None:
+        """Asks for each part once. What is not answered is told in the look, unless nothing is. Raises `Unanswered`, `BusError`."""
+        async with anyio.create_task_group() as tasks:
+            for part, ask in self._questions().items():
+                tasks.start_soon(self._try, part, ask)
+        if len(self._silent) == len(self._questions()):
+            raise self._last_error
+
+    async def keep_up(self) -> None:
+        """Asks again and again, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for part, ask in self._questions().items():
+                tasks.start_soon(self._ask_again, part, ask)
+            tasks.start_soon(self._client.happenings.follow_decisions, self._on_decision)
+
+    async def page(self, opened: Opened, width: int) -> list[RenderableType]:
+        """The page of what was opened. Raises `Refused`, `Unanswered`, `BusError`."""
+        match opened.kind:
+            case "operation":
+                return [*explanation(*await explained(self._client, opened.name), self._clock.wall_ms())]
+            case "pool":
+                answer = await self._client.pools.list(opened.name)
+                told = await preemptions_of(self._client, PoolName(opened.name))
+                return [*pool_facts(answer.pools[0], answer.frame, width, told)]
+            case _:
+                nodes = (await self._client.nodes()).nodes
+                return [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]
+
+    def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
+        """Each part, and what asks for it and returns the number of intervals until it is to be asked for again."""
+        return {
+            "shares": self._ask_shares,
+            "operations": self._ask_operations,
+            "nodes": self._ask_nodes,
+            "pauses": self._ask_pauses,
+        }
+
+    async def _ask_again(self, part: str, ask: Callable[[], Awaitable[float]]) -> None:
+        while True:
+            intervals = 1.0 if self.is_hidden else await self._try(part, ask)
+            await anyio.sleep(intervals * self._interval_s)
+
+    async def _try(self, part: str, ask: Callable[[], Awaitable[float]]) -> float:
+        intervals = 1.0
+        try:
+            intervals = await ask()
+            self._silent.pop(part, None)
+        except (Unanswered, Refused, BusError) as error:
+            self._silent[part] = str(error)
+            self._last_error = error
+        self._on_change()
+        return intervals
+
+    async def _ask_shares(self) -> float:
+        root = self._shares.pools[0] if self._shares is not None and self._shares.pools else None
+        many = root is None or root.operation_count > _FEW_OPERATIONS
+        self._shares = await self._client.pools.list(operations=True, only_starving=many)
+        return _intervals(len(self._shares.pools) + len(self._shares.operations))
+
+    async def _ask_operations(self) -> float:
+        self._operations = await self._client.list(live=True, limit=MOST_OPERATIONS)
+        return _intervals(len(self._operations))
+
+    async def _ask_nodes(self) -> float:
+        self._nodes = await self._client.nodes()
+        return _intervals(len(self._nodes.nodes))
+
+    async def _ask_pauses(self) -> float:
+        (tree,) = (await self._client.trees.list(self._client.trees.own)).trees
+        self._pauses = tree.options.pauses()
+        return _SELDOM
+
+    def _on_decision(self, decision: Happening) -> None:
+        if isinstance(decision, AllocationPreempted):
+            self._preemptions.appendleft(decision)
+            self._on_change()
+
+
+def _intervals(rows: int) -> float:
+    return max(1.0, rows / _ROWS_AN_INTERVAL)

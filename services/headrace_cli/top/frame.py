@@ -1,0 +1,164 @@
+"""One frame: the cluster in a few lines, then each section with as many rows as there is room for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from rich.console import RenderableType
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace_cli.show.tables import packed, table
+from headrace_cli.show.trees import bar
+from headrace_cli.top.look import Cluster, Look, cluster_of
+from headrace_cli.top.sections import Pen, Rows, first_shown, rows_of, titled, use_of_cluster
+from headrace_cli.top.view import Section, View
+
+Lines = list[list[Segment]]
+#: Makes the lines of something within so many columns.
+Layout = Callable[[RenderableType, int], Lines]
+
+#: Wider than any row: what does not fit the screen is cut there, and never broken.
+_WHOLE: Final = 10_000
+#: Of the lines behind the head and the foot, the part that a section keeps without being chosen.
+_KEPT_PART: Final = 8
+_FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
+_OF_A_PAGE: Final = "↑↓ scroll  Esc back  ? help"
+HELP: Final = """\
+Tab 1 2 3 4 5   the next section, or one of them
+↑ ↓ PgUp PgDn   the next row; also j and k, Home and End
+Enter           open the row: a pool's details, why an operation waits, a node
+s               another order of the section
+/               filter all sections by a part of a name, user, title or state; Enter keeps it
+Esc             close the page, or take the filter away
+q               quit; so does Ctrl-C
+
+The bar of a pool is as wide as the cluster, by the resource in «of»:
+  █ #  what it uses     ░ .  what it wants beyond that
+  │ |  its fair share   ◇ +  its guarantee   ◈ *  both
+Red: it starves. Figures: usage, fair share, demand and guarantee as shares of the cluster.
+ops: operations that run, of those that there are. Preemptions are those since this began.
+
+Any key goes back.
+"""
+
+
+def frame(look: Look, view: View, pen: Pen, height: int, layout: Layout) -> Lines:
+    """Lays out what fits the screen."""
+    head = [line for text in head_texts(cluster_of(look), pen) for line in layout(text, pen.width)]
+    rows = {section: rows_of(look, view, section, pen) for section in Section}
+    room = _shared_room({section: len(each.entries) for section, each in rows.items()}, view, height - len(head) - 1)
+    lines = head
+    for section, each in rows.items():
+        begin = first_shown(view.place(section, each.entries), room[section], len(each.entries))
+        shown = range(len(each.entries))[begin : begin + room[section]]
+        lines += [_cropped(line, pen) for line in layout(_section(look, view, section, each, shown), _WHOLE)]
+    return _with_foot(lines, _foot(view, pen), pen, height, layout)
+
+
+def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, layout: Layout) -> Lines:
+    """Lays out the page of what was opened, from its first shown line on."""
+    lines = [line for thing in things for line in layout(thing, pen.width)]
+    first = min(view.first_line, max(0, len(lines) - (height - 1)))
+    foot = Text(_plain_signs(_OF_A_PAGE, pen), style="dim")
+    if first + height - 1 < len(lines):
+        foot.append(f"  {len(lines) - first - height + 1} lines more", style="yellow")
+    return _with_foot(lines[first:], foot, pen, height, layout)
+
+
+def whole(look: Look, pen: Pen) -> Iterator[Table | Text]:
+    """Yields all of it, for whoever reads it as a text."""
+    yield from head_texts(cluster_of(look), pen)
+    for section in Section:
+        rows = rows_of(look, View(), section, pen)
+        yield Text()
+        yield _section(look, View(), section, rows, range(len(rows.entries)), chosen=False)
+
+
+def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
+    """Yields the lines about the cluster as a whole."""
+    uses = []
+    for each in cluster.in_use:
+        drawn = bar(each.used / each.total, 8, ascii_only=pen.ascii_only)
+        uses.append(Text.assemble((drawn, "green"), f" {use_of_cluster(each.resource, each.used, each.total)}"))
+    if not uses:
+        uses = [Text("no node, or nothing of them is known yet", style="yellow")]
+    facts = [f"nodes {cluster.nodes_online} of {cluster.nodes} online", f"jobs {cluster.running_jobs}"]
+    facts += [f"operations {cluster.running_operations} running of {cluster.operations}"]
+    if cluster.age_ms is not None:
+        old = format_duration(cluster.age_ms // 1000 * 1000) if cluster.age_ms >= 1000 else "<1s"
+        facts += [f"shares {cluster.version}, {old} old", f"allocator term {cluster.allocator_term}"]
+    yield from packed(uses, pen.width)
+    yield from packed(map(Text, facts), pen.width)
+    if cluster.recovering:
+        yield Text(f"recovering: {cluster.recovering} nodes have reported since the allocator started", style="yellow")
+    for words in (*cluster.pauses, *cluster.errors):
+        yield Text(words, style="yellow")
+    for part, why in cluster.silent.items():
+        yield Text(f"{part} not told: {why}", style="red")
+
+
+def _shared_room(counts: Mapping[Section, int], view: View, height: int) -> dict[Section, int]:
+    """Rows of each section. The chosen one gets what the others leave, and they what it leaves."""
+    room = max(0, height - len(Section))
+    kept = max(2, room // _KEPT_PART)
+    given = {section: min(count, kept) for section, count in counts.items()}
+    for section in (view.section, *Section):
+        left = room - sum(given.values())
+        given[section] += max(0, min(counts[section] - given[section], left))
+    return given
+
+
+def _section(
+    look: Look, view: View, section: Section, rows: Rows, shown: range, *, chosen: bool = True
+) -> Table | Text:
+    if not rows.entries:
+        there = "nothing passes the filter" if view.filter else "none"
+        parts = {Section.OPERATIONS: look.operations, Section.NODES: look.nodes, Section.PREEMPTIONS: []}
+        words = "not told yet" if parts.get(section, look.shares) is None else there
+        return Text(f"{list(Section).index(section) + 1} {section.value}: {words}", style="bold")
+    made = table(titled(section, rows.entries, view.order(section)), *rows.heads, right=rows.right)
+    made.columns[0].no_wrap = True
+    marked = view.place(section, rows.entries) if chosen and section is view.section else -1
+    for place in shown:
+        made.add_row(*rows.cells(rows.items[place]), style="reverse" if place == marked else "")
+    return made
+
+
+def _foot(view: View, pen: Pen) -> Text:
+    if view.writes_filter:
+        return Text(f"filter: {view.filter}_  (Enter keeps it, Esc takes it away)", style="bold")
+    filtered = Text(f"  filter: {view.filter}", style="yellow") if view.filter else Text()
+    return Text.assemble((_plain_signs(_FOOT, pen), "dim"), filtered)
+
+
+def _plain_signs(text: str, pen: Pen) -> str:
+    return text.replace("↑↓", "j/k") if pen.ascii_only else text
+
+
+def _with_foot(lines: Lines, foot: Text, pen: Pen, height: int, layout: Layout) -> Lines:
+    lines = lines[: height - 1]
+    empty: list[Segment] = []
+    last = [_cropped(line, pen) for line in layout(foot, _WHOLE)]
+    return lines + [empty] * (height - 1 - len(lines)) + last
+
+
+def _cropped(line: list[Segment], pen: Pen) -> list[Segment]:
+    """The line, with a sign at the end where it goes on beyond the screen."""
+    line = _without_end(line)
+    if Segment.get_line_length(line) <= pen.width:
+        return line
+    style = line[-1].style if line and line[-1].style == Style(reverse=True) else None
+    return [*Segment.adjust_line_length(line, pen.width - 1), Segment("~" if pen.ascii_only else "…", style)]
+
+
+def _without_end(line: list[Segment]) -> list[Segment]:
+    """The line without the blanks that fill up its last column."""
+    made = list(line)
+    while made and not made[-1].text.rstrip():
+        made.pop()
+    return made

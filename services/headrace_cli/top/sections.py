@@ -1,0 +1,265 @@
+"""Rows of each section: those that pass the filter, in the order that was chosen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Final, NamedTuple
+
+from rich.text import Text
+
+from headrace.resources import format_amount
+from headrace.wire.happenings import AllocationPreempted
+from headrace.wire.nodes import NodeView
+from headrace.wire.operations import OperationView
+from headrace.wire.pools import PoolView
+from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
+from headrace_cli.show.amounts import component, percent, short_name
+from headrace_cli.show.elements.starving import Starving, starvation_cells
+from headrace_cli.show.nodes import node_state, use_words
+from headrace_cli.show.operations import state_words, time_words
+from headrace_cli.show.trees import branches
+from headrace_cli.show.waiting_reasons import waiting_words
+from headrace_cli.top.look import Look
+from headrace_cli.top.view import Entry, Opened, Section, View
+
+_LONGEST_BAR: Final = 24
+_SHORTEST_BAR: Final = 8
+#: Columns of a pool beside its name and its bar.
+_POOL_FIGURES: Final = 47
+_SHORTEST_NAME: Final = 16
+_LONGEST_LEAD: Final = 12
+
+Cells = Sequence[Text | str]
+
+
+class Rows(NamedTuple):
+    """One section: its columns, and a row for each entry, whose cells are made when it is shown."""
+
+    heads: Sequence[str]
+    #: Heads of columns with figures.
+    right: Sequence[str]
+    entries: Sequence[Entry]
+    items: Sequence[Any]
+    cells: Callable[[Any], Cells]
+
+
+class Pen(NamedTuple):
+    """The means of drawing: columns of the screen, and whether it shows more than ASCII."""
+
+    width: int
+    ascii_only: bool = False
+    #: Of times of day; None: the machine's.
+    zone: tzinfo | None = None
+
+
+def rows_of(look: Look, view: View, section: Section, pen: Pen) -> Rows:
+    """Makes the rows of a section."""
+    return _MAKERS[section](look, view, pen)
+
+
+def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
+    """A bar as wide as the cluster: filled by usage, shaded up to demand, with marks at fair share and guarantee."""
+    name = share.dominant_resource
+    full, shade, fair_mark, guarantee_mark, both_marks = "#.|+*" if ascii_only else "█░│◇◈"
+    used, wanted, fair, guarantee = (
+        _columns(component(each, name), width)
+        for each in (share.usage_share, share.demand_share, share.fair_share.total, share.strong_guarantee_share)
+    )
+    starves = share.starvation_status is not StarvationStatus.NON_STARVING
+    made = Text()
+    for place in range(1, width + 1):
+        marks = (place == fair, place == guarantee)
+        if any(marks):
+            made.append(both_marks if all(marks) else fair_mark if marks[0] else guarantee_mark, style="bold cyan")
+        elif place <= used:
+            made.append(full, style="red" if starves else "green")
+        else:
+            made.append(shade if place <= wanted else " ", style="dim")
+    return made
+
+
+def _columns(share: float, width: int) -> int:
+    """The columns that a share takes: at least one if it is anything."""
+    return min(width, max(1, round(share * width))) if share > 1e-9 else 0
+
+
+def _pools(look: Look, view: View, pen: Pen) -> Rows:
+    order = view.order(Section.POOLS)
+    keys: dict[str, Callable[[PoolView], Any]] = {
+        "usage": lambda pool: -_part(pool.share, pool.share.usage_share),
+        "demand": lambda pool: -_part(pool.share, pool.share.demand_share),
+        "shortage": lambda pool: (
+            _part(pool.share, pool.share.usage_share)
+            - min(_part(pool.share, pool.share.fair_share.total), _part(pool.share, pool.share.demand_share))
+        ),
+        "name": lambda pool: pool.name,
+    }
+    pools = [pool for pool in look.pools if _passes(view, pool.name)]
+    pools = sorted(pools, key=keys[order]) if order in keys else pools
+    leads = branches((pool.name, pool.parent) for pool in pools) if order == "tree" else [""] * len(pools)
+    names = dict(zip((pool.name for pool in pools), map(_short_lead, leads), strict=True))
+    longest = max((len(names[pool.name] + pool.name) for pool in pools), default=0)
+    longest = min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2))
+    bar = min(_LONGEST_BAR, pen.width - longest - _POOL_FIGURES)
+
+    def cells(pool: PoolView) -> Cells:
+        share = pool.share
+        title = Text(names[pool.name], style="dim").append(pool.name, style="bold")
+        parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
+        drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
+        figures = [percent(component(part, share.dominant_resource)) for part in parts]
+        counts = f"{pool.running_operation_count}/{pool.operation_count}"
+        return [_cut(title, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
+
+    figures = ("usage", "fair", "demand", "guar.")
+    heads = (*figures, *(["cluster"] if bar >= _SHORTEST_BAR else []), "of", "ops")
+    entries = [Entry(pool.name, Opened("pool", pool.name)) for pool in pools]
+    return Rows(heads, (*figures, "ops"), entries, pools, cells)
+
+
+def _short_lead(lead: str) -> str:
+    """The branches before a name, without those of the first levels where there are many."""
+    return lead if len(lead) <= _LONGEST_LEAD else "…" + lead[-_LONGEST_LEAD + 1 :]
+
+
+def _operations(look: Look, view: View, pen: Pen) -> Rows:
+    shares = look.operation_shares
+
+    def used(each: OperationView) -> float:
+        share = shares.get(each.operation)
+        return 0.0 if share is None else _part(share, share.usage_share)
+
+    keys: dict[str, Callable[[OperationView], Any]] = {
+        "usage": lambda each: -used(each),
+        "progress": lambda each: -each.completed_jobs / each.spec.job_count,
+        "pool": lambda each: each.spec.pool,
+        "user": lambda each: each.user,
+    }
+    found = [
+        each
+        for each in look.operations or []
+        if _passes(view, each.operation, each.spec.pool, each.user, each.spec.title, each.state.value)
+    ]
+    order = view.order(Section.OPERATIONS)
+    found = sorted(found, key=keys[order]) if order in keys else found
+
+    def cells(each: OperationView) -> Cells:
+        share = shares.get(each.operation)
+        has = ["", ""]
+        if share is not None:
+            has = [percent(_part(share, part)) for part in (share.usage_share, share.fair_share.total)]
+        done = f"{each.completed_jobs}/{each.spec.job_count}"
+        if each.failed_jobs:
+            done += f" ({each.failed_jobs} failed)"
+        starves = share is not None and share.starvation_status is not StarvationStatus.NON_STARVING
+        state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
+        words = Text(each.spec.title)
+        if each.waiting:
+            words = Text(f"waits for {waiting_words(each)}", style="yellow")
+        time = time_words(each, look.at_ms)
+        return [each.operation, state, done, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
+
+    figures = ("done", "usage", "fair")
+    heads = ("state", *figures, "pool", "user", "time", "title")
+    entries = [Entry(each.operation, Opened("operation", each.operation)) for each in found]
+    return Rows(heads, (*figures, "time"), entries, found, cells)
+
+
+def _nodes(look: Look, view: View, pen: Pen) -> Rows:
+    keys: dict[str, Callable[[NodeView], Any]] = {
+        "usage": lambda node: -node.usage.cpu / max(1, node.total.cpu),
+        "jobs": lambda node: -node.running_jobs,
+        "trouble": lambda node: (node.state == "online" and not node.trouble and not node.left_out, node.node),
+    }
+    found = [node for node in look.nodes or [] if _passes(view, node.node, node.state, *node.tags)]
+    order = view.order(Section.NODES)
+    found = sorted(found, key=keys[order]) if order in keys else found
+    names = [name for name in ("cpu", "memory", "gpu") if any(getattr(node.total, name) for node in found)]
+
+    def cells(node: NodeView) -> Cells:
+        use = [use_words(node, name) for name in names]
+        name = _cut(Text(node.node), max(_SHORTEST_NAME, pen.width // 3))
+        return [name, str(node.running_jobs), *use, node_state(node)]
+
+    entries = [Entry(node.node, Opened("node", node.node)) for node in found]
+    return Rows(("jobs", *names, "state"), ("jobs",), entries, found, cells)
+
+
+def _starving(look: Look, view: View, pen: Pen) -> Rows:
+    found = [each for each in look.starving if _passes(view, each.name, each.parent)]
+    if view.order(Section.STARVING) == "name":
+        found = sorted(found, key=lambda each: each.name)
+    now_ms = look.shares.frame.at_ms if look.shares is not None else look.at_ms
+
+    def cells(each: Starving) -> Cells:
+        since, reason, has = starvation_cells(each, now_ms)
+        is_pool = each.kind is not ElementKind.OPERATION
+        may = str(len(each.may_preempt)) if each.may_preempt else "–"
+        return [Text(each.name, style="bold" if is_pool else ""), since, has, reason, each.parent, may]
+
+    def entry(each: Starving) -> Entry:
+        kind = "operation" if each.kind is ElementKind.OPERATION else "pool"
+        return Entry(f"{kind} {each.name}", Opened(kind, each.name))
+
+    heads = ("since", "has", "of its", "in pool", "may preempt")
+    return Rows(heads, ("since", "has"), [entry(each) for each in found], found, cells)
+
+
+def _preemptions(look: Look, view: View, pen: Pen) -> Rows:
+    found = [each for each in look.preemptions if _passes(view, each.operation, each.pool, each.node)]
+    if view.order(Section.PREEMPTIONS) == "pool":
+        found = sorted(found, key=lambda each: each.pool)
+
+    def cells(each: AllocationPreempted) -> Cells:
+        at = datetime.fromtimestamp(each.record.decided_at_ms / 1000, pen.zone).astimezone(pen.zone)
+        words = f"only observed: {each.record.words}" if each.record.observed else each.record.words
+        return [each.operation, at.strftime("%H:%M:%S"), _cut(Text(each.pool), pen.width // 4), words, each.node]
+
+    entries = [
+        Entry(f"{each.allocation} {each.record.decided_at_ms}", Opened("operation", each.operation)) for each in found
+    ]
+    return Rows(("at", "of pool", "why", "on"), (), entries, found, cells)
+
+
+_MAKERS: Final[dict[Section, Callable[[Look, View, Pen], Rows]]] = {
+    Section.POOLS: _pools,
+    Section.OPERATIONS: _operations,
+    Section.NODES: _nodes,
+    Section.STARVING: _starving,
+    Section.PREEMPTIONS: _preemptions,
+}
+
+
+def use_of_cluster(resource: str, used: int, total: int) -> str:
+    """Says how much of a resource of the cluster is in use."""
+    return f"{short_name(resource)} {format_amount(resource, used)} of {format_amount(resource, total)}"
+
+
+def _part(share: ShareItem, figures: Any) -> float:
+    return component(figures, share.dominant_resource)
+
+
+def _passes(view: View, *texts: str) -> bool:
+    wanted = view.filter.casefold()
+    return not wanted or any(wanted in text.casefold() for text in texts)
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def entries_of(look: Look, view: View, pen: Pen) -> dict[Section, Sequence[Entry]]:
+    """The entries of all sections, as they are shown."""
+    return {section: rows_of(look, view, section, pen).entries for section in Section}
+
+
+def first_shown(place: int, room: int, count: int) -> int:
+    """The first row that is shown, so that the one at this place is among as many as there is room for."""
+    return max(0, min(place - room // 2, count - room))
+
+
+def titled(section: Section, rows: Iterable[object], order: str) -> str:
+    """The title of a section that has rows."""
+    return f"{list(Section).index(section) + 1} {section.value} {len(list(rows))}, {order}"

@@ -1,0 +1,139 @@
+"""The view of a person: the section and the row they are at, the order, the filter, and the page they opened. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+
+class Section(enum.StrEnum):
+    """Parts of the frame, in their order."""
+
+    POOLS = "pools"
+    OPERATIONS = "operations"
+    NODES = "nodes"
+    STARVING = "starving"
+    PREEMPTIONS = "preemptions"
+
+
+class Opened(NamedTuple):
+    """A page about one pool, operation or node."""
+
+    #: `pool`, `operation` or `node`.
+    kind: str
+    name: str
+
+
+class Entry(NamedTuple):
+    """A row that can be chosen, and the page that it opens."""
+
+    key: str
+    opens: Opened
+
+
+Entries = Mapping[Section, Sequence[Entry]]
+
+#: Orders of a section, the usual one first.
+ORDERS: Final[Mapping[Section, Sequence[str]]] = {
+    Section.POOLS: ("tree", "usage", "demand", "shortage", "name"),
+    Section.OPERATIONS: ("newest", "usage", "progress", "pool", "user"),
+    Section.NODES: ("name", "usage", "jobs", "trouble"),
+    Section.STARVING: ("longest", "name"),
+    Section.PREEMPTIONS: ("newest", "pool"),
+}
+_SECTIONS: Final = tuple(Section)
+_STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
+
+
+class View(msgspec.Struct, frozen=True):
+    """The state of the view."""
+
+    section: Section = Section.POOLS
+    #: The key of the chosen row.
+    chosen: dict[Section, str] = {}
+    #: The place of the order among those of the section.
+    orders: dict[Section, int] = {}
+    filter: str = ""
+    #: Keys write the filter.
+    writes_filter: bool = False
+    opened: Opened | None = None
+    #: The first line of the page that is shown.
+    first_line: int = 0
+    shows_help: bool = False
+    is_over: bool = False
+
+    def order(self, section: Section) -> str:
+        """The order of a section, by its name."""
+        orders = ORDERS[section]
+        return orders[self.orders.get(section, 0) % len(orders)]
+
+    def place(self, section: Section, entries: Sequence[Entry]) -> int:
+        """The place of the chosen row. The first one is chosen until another is, or while that one is gone."""
+        key = self.chosen.get(section)
+        return next((place for place, entry in enumerate(entries) if entry.key == key), 0)
+
+
+def on_key(view: View, key: str, entries: Entries) -> View:
+    """The view after a key. `entries` are the rows of each section as they are shown."""
+    if view.writes_filter:
+        return _write_filter(view, key)
+    if view.shows_help:
+        return _with(view, shows_help=False)
+    if view.opened is not None and key in ("escape", "q", "enter", "backspace"):
+        return _with(view, opened=None, first_line=0)
+    if key in _STEPS:
+        return _step(view, _STEPS[key], entries[view.section])
+    match key:
+        case "q":
+            return _with(view, is_over=True)
+        case "?" | "h":
+            return _with(view, shows_help=True)
+        case _ if view.opened is not None:
+            return view
+        case "/":
+            return _with(view, writes_filter=True)
+        case "escape":
+            return _with(view, filter="")
+        case "s":
+            place = (view.orders.get(view.section, 0) + 1) % len(ORDERS[view.section])
+            return _with(view, orders={**view.orders, view.section: place})
+        case "tab" | "back tab":
+            step = 1 if key == "tab" else -1
+            return _with(view, section=_SECTIONS[(_SECTIONS.index(view.section) + step) % len(_SECTIONS)])
+        case "enter" if entries[view.section]:
+            rows = entries[view.section]
+            return _with(view, opened=rows[view.place(view.section, rows)].opens, first_line=0)
+        case _ if key.isdigit() and 1 <= int(key) <= len(_SECTIONS):
+            return _with(view, section=_SECTIONS[int(key) - 1])
+        case _:
+            return view
+
+
+def _write_filter(view: View, key: str) -> View:
+    match key:
+        case "enter":
+            return _with(view, writes_filter=False)
+        case "escape":
+            return _with(view, writes_filter=False, filter="")
+        case "backspace":
+            return _with(view, filter=view.filter[:-1])
+        case _ if len(key) == 1:
+            return _with(view, filter=view.filter + key)
+        case _:
+            return view
+
+
+def _step(view: View, step: int, rows: Sequence[Entry]) -> View:
+    if view.opened is not None:
+        return _with(view, first_line=max(0, view.first_line + step))
+    if not rows:
+        return view
+    place = min(len(rows) - 1, max(0, view.place(view.section, rows) + step))
+    return _with(view, chosen={**view.chosen, view.section: rows[place].key})
+
+
+def _with(view: View, **changed: object) -> View:
+    return msgspec.structs.replace(view, **changed)
