@@ -104,7 +104,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
 
 
 async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | None:
-    """What was taken from below a pool. None while no allocator answers, as the rest is known without it."""
+    """Asks what was taken from below a pool. None while no allocator answers, as the rest is known without it."""
     try:
         return await client.pools.preemptions(name, timeout_s=_ALLOCATOR_S)
     except (Refused, Unanswered):

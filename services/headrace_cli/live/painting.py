@@ -21,7 +21,7 @@ _CHEAPER_THAN_A_MOVE: Final = 8
 
 
 def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Segment]:
-    """What turns the lines before, from the top of the screen, into those after. Nothing where they are the same."""
+    """Makes what turns the lines before, from the top of the screen, into those after. It is empty where they are the same."""
     made: list[Segment] = []
     for y, (old_line, new_line) in enumerate(zip_longest(before, after, fillvalue=())):
         old, new = _cells(old_line), _cells(new_line)

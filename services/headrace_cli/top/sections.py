@@ -59,7 +59,7 @@ def rows_of(look: Look, view: View, section: Section, pen: Pen) -> Rows:
 
 
 def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
-    """A bar as wide as the cluster: filled by usage, shaded up to demand, with marks at fair share and guarantee."""
+    """Draws a bar as wide as the cluster: filled by usage, shaded up to demand, marked at fair share and guarantee."""
     name = share.dominant_resource
     full, shade, fair_mark, guarantee_mark, both_marks = "#.|+*" if ascii_only else "█░│◇◈"
     used, wanted, fair, guarantee = (
@@ -256,7 +256,7 @@ def entries_of(look: Look, view: View, pen: Pen) -> dict[Section, Sequence[Entry
 
 
 def first_shown(place: int, room: int, count: int) -> int:
-    """The first row that is shown, so that the one at this place is among as many as there is room for."""
+    """The first row that is shown, so that the one at this place is among them."""
     return max(0, min(place - room // 2, count - room))
 
 

@@ -1,4 +1,4 @@
-"""The view of a person: the section and the row they are at, the order, the filter, and the page they opened. Pure."""
+"""The view of a person: the section and row they are at, the order, the filter and the opened page. Pure."""
 
 from __future__ import annotations
 
