@@ -58,6 +58,12 @@ def test_a_figure_that_changes_costs_a_move_and_the_figure() -> None:
     assert written([[Segment(line)]], [[Segment(line.replace("33.3", "34.3"))]]) == "\x1b[1;12H4"
 
 
+def test_what_is_near_is_written_at_once_and_what_is_far_is_moved_to() -> None:
+    before, after = [[Segment("1 2      of    10 12")]], [[Segment("3 4      of    10 15")]]
+
+    assert written(before, after) == "\x1b[1;1H3 4\x1b[1;20H5"
+
+
 def test_a_row_that_only_looks_otherwise_is_written() -> None:
     assert "\x1b[7m" in written([[Segment("a row")]], [[Segment("a row", Style(reverse=True))]])
 

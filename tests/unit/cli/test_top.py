@@ -273,6 +273,15 @@ def test_the_chosen_row_is_marked_and_stays_chosen_while_others_come_and_go() ->
     assert [line.split()[0] for line in marked(gone, view)] == ["op-9"]
 
 
+@pytest.mark.parametrize("section", Section)
+def test_the_chosen_row_is_on_the_screen(section: Section) -> None:
+    look = a_look(40, 40)
+    view = on_key(View(section=section), "end", entries_of(look, View(), Pen(80)))
+
+    lines = frame(look, view, Pen(80), 24, layout)
+    assert sum(any(each.style and each.style.reverse for each in line) for line in lines) == 1
+
+
 def test_enter_opens_what_the_row_is_about_and_escape_closes_it() -> None:
     look = a_look()
 
