@@ -59,7 +59,7 @@ def rows_of(look: Look, view: View, section: Section, pen: Pen) -> Rows:
 
 
 def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
-    """Draws a bar as wide as the cluster: filled by usage, shaded up to demand, marked at fair share and guarantee."""
+    """Draws a bar as wide as the cluster: usage, demand beyond it, and marks at fair share and guarantee."""
     name = share.dominant_resource
     full, shade, fair_mark, guarantee_mark, both_marks = "#.|+*" if ascii_only else "█░│◇◈"
     used, wanted, fair, guarantee = (
