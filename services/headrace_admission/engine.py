@@ -29,7 +29,7 @@ from headrace_admission.decisions import (
     starts,
     updates,
 )
-from headrace_admission.decisions.ends_and_retries import AllocatorGone
+from headrace_admission.decisions.ends_and_retries import AllocatorGone, RetriesDue
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.ephemeral_pools import TreePools
@@ -126,7 +126,9 @@ class AdmissionEngine:
             return self._decide(moment, ends_and_retries.lose_indexes, request)
         return self._decide(moment, blocks.return_indexes, request)
 
-    def on_report(self, request: ledger.ReportEnds, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+    def on_report(self, request: ledger.ReportEnds | RetriesDue, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+        if isinstance(request, RetriesDue):
+            return self._decide(moment, ends_and_retries.retry_due, request)
         outcome = self._decide(moment, ends_and_retries.report, request)
         answer, impossible = outcome.answer
         self._impossible_ends += impossible
@@ -175,6 +177,12 @@ class AdmissionEngine:
                 "places in queues",
                 state.waiting,
                 "Operations that wait in queues of pools, once for each tree.",
+            ),
+            gauge(
+                "retrying_operations",
+                "operations",
+                len(state.pausing),
+                "Operations of which a job failed and waits until it may run again.",
             ),
             gauge("ephemeral_pools", "pools", ephemeral, "Pools that live by their operations."),
             gauge(

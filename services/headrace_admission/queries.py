@@ -251,6 +251,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
     """An operation as people see it. `short` leaves out the fields that lists do not show."""
     counts, spec = operation.ledger.counts, operation.spec.in_tree(operation.spec.tree, operation.spec.pool)
     named = [*spec.pool_trees, *spec.tentative_pool_trees]
+    is_over = is_ending(operation.state) or is_final(operation.state)
     if short:
         spec = without_command(spec)
     return OperationView(
@@ -273,6 +274,8 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         placements=list(operation.placements.values()),
         waiting=list(waiting),
         accounts=[] if short else operation.ledger.accounts(),
+        pausing_jobs=0 if is_over else len(operation.ledger.pausing),
+        next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
     )
 

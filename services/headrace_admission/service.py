@@ -41,6 +41,7 @@ from headrace_admission.log.restoring import LogReader, highest_recorded_term
 from headrace_admission.news import News
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
+from headrace_admission.retries import retry_jobs
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
@@ -133,6 +134,7 @@ class AdmissionService:
         self._take_rules()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
+        tasks.start_soon(retry_jobs, self.engine, self._shell, self._recorder, self._checkpointing)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
         tasks.start_soon(self._shell.watch, self._runtime, self._role)
@@ -386,9 +388,7 @@ class AdmissionService:
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
-                    self._log.error(
-                        "allocator gone, what its tree had of operations of several trees is lost", tree=tree
-                    )
+                    self._log.error("allocator gone, its jobs of operations of several trees are lost", tree=tree)
                     self._recorder.note(self.engine.on_return(AllocatorGone(tree), self._shell.moment()).effects)
 
     async def _scan_queues(self) -> None:

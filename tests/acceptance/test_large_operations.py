@@ -63,7 +63,18 @@ def test_an_operation_whose_every_job_fails_with_long_words_ends_in_order_and_di
     with Up(nodes=("alpha:cpu=12,memory=4G",)) as up:
         before = service_pids(up)
         failing = up.start_operation(
-            "--pool", "many", "--jobs", "5000", "--cpu", "0.5", "--max-failed-job-count", "5000", "--", *FAILS
+            "--pool",
+            "many",
+            "--jobs",
+            "5000",
+            "--cpu",
+            "0.5",
+            "--max-failed-job-count",
+            "5000",
+            "--retry-backoff",
+            "0",
+            "--",
+            *FAILS,
         )
         wait_until_ended(up, failing, 300)
         os.kill(before["admission"], signal.SIGSTOP)

@@ -1,10 +1,13 @@
 """Ends of jobs and their consequences: the job runs again, or the operation is over.
 
 An end counts once, however often it is reported. A failed, aborted or lost job runs again with its next attempt
-(`next_attempt`), until the operation is ending or has failed too often.
+(`next_attempt`), until the operation is ending or has failed too often. A failed one waits before (`retry_at_ms`), the longer the more
+often it has failed.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
@@ -12,7 +15,15 @@ from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
-from headrace.wire.log import AllocatorAttached, IndexesReturned, JobsEnded, LoggedEnd, OperationLeftTree, StateCause
+from headrace.wire.log import (
+    AllocatorAttached,
+    IndexesReturned,
+    JobsEnded,
+    JobsRetried,
+    LoggedEnd,
+    OperationLeftTree,
+    StateCause,
+)
 from headrace.wire.operation_spec import OnLostNode
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
@@ -21,15 +32,21 @@ from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.failures import failure_words
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.state.ledger import Verdict
+from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+
+_MOST_DOUBLINGS: Final = 40
 
 
 class AllocatorGone(msgspec.Struct, frozen=True):
     """The nodes of a tree had no allocator for their whole lease."""
 
     tree: TreeName
+
+
+class RetriesDue(msgspec.Struct, frozen=True):
+    """The back-off of some jobs may be over."""
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -53,6 +70,28 @@ def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot
     if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
         return None
     return JobSlot(end.index, end.attempt + 1)
+
+
+def retry_at_ms(operation: Operation, end: JobEnd, now_ms: int) -> int:
+    """When a job that failed may run again: after its back-off times 2^(earlier failures of it), up to the longest. 0: at once.
+
+    Example: with 500 ms, up to 10 s, its failures are followed by 0.5, 1, 2, 4, 8, 10, 10, … s.
+    """
+    spec, ledger = operation.spec, operation.ledger
+    if end.result is not JobResult.FAILED or not spec.retry_backoff_ms or len(ledger.pausing) >= MOST_PAUSING:
+        return 0
+    grown_ms = spec.retry_backoff_ms << min(ledger.failed_runs[end.index], _MOST_DOUBLINGS)
+    return now_ms + min(grown_ms, max(spec.retry_backoff_ms, spec.longest_retry_backoff_ms))
+
+
+def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
+    """Lets jobs that failed run again, of which the back-off is over."""
+    for name in sorted(transaction.state.pausing):
+        operation = transaction.state.live[name]
+        slots = [] if is_ending(operation.state) else operation.ledger.due_retries(transaction.now_ms)
+        if slots:
+            transaction.record(JobsRetried(name, slots, transaction.now_ms))
+    return due
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
@@ -159,7 +198,9 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
         impossible += verdict is Verdict.NEVER_OUT
         if verdict is Verdict.NEW and not is_final(operation.state):
             failed_jobs += one.end.result is JobResult.FAILED
-            new[one.end.index] = LoggedEnd(one.end, one.node, next_attempt(operation, one.end, failed_jobs))
+            retry = next_attempt(operation, one.end, failed_jobs)
+            at_ms = retry_at_ms(operation, one.end, transaction.now_ms) if retry is not None else 0
+            new[one.end.index] = LoggedEnd(one.end, one.node, None if at_ms else retry, at_ms)
     _record(transaction, operation, new)
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)

@@ -1,7 +1,8 @@
 """The ledger of one operation's jobs: those that may be out, those done, and their attempts.
 
 Every end counts once: of each index the ledger knows the newest attempt, and whether that attempt has ended. Invariants (`check`):
-jobs that are done or ended lie below `block`, no job is both done and not retried, and the counts add up.
+jobs that are done or ended lie below `block`, no job is both done and not retried, jobs that pause are not retried yet, and the counts
+add up.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
 
+#: Jobs that may wait until they run again, so that a record of them stays small. Any more of them run again at once.
+MOST_PAUSING: Final = 4_096
 #: Last failures of an operation kept in full.
 KEPT_FAILURES: Final = 10
 
@@ -63,6 +66,10 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
+    #: Numbers of failed runs, as `attempts` and `attempt_pages`; and when jobs that failed run again.
+    failed_runs: dict[int, int] = {}
+    failed_run_pages: dict[int, bytes] = {}
+    pausing: dict[int, int] = {}
 
 
 class Ledger:
@@ -81,6 +88,9 @@ class Ledger:
         #: How many attempts ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
+        #: How many runs of each job failed; and of jobs that failed and run again later, when.
+        self.failed_runs = IndexedNumbers()
+        self.pausing: dict[int, int] = {}
         #: One bit per index: it is done; its newest attempt ended without success and is followed by no other.
         self._done = bytearray()
         self._not_retried = bytearray()
@@ -106,8 +116,21 @@ class Ledger:
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 
     def done_bits(self) -> bytes:
-        """One bit per index below `block`, lowest first in each byte."""
-        return bytes(self._done)
+        """One bit per index below `block`, lowest first in each byte: the job is done, or it pauses."""
+        done = bytearray(self._done)
+        for index in self.pausing:
+            done[index >> 3] |= _bit(index)
+        return bytes(done)
+
+    @property
+    def next_retry_at_ms(self) -> int:
+        """When the first of the jobs that pause may run again, or 0 if none does."""
+        return min(self.pausing.values(), default=0)
+
+    def due_retries(self, now_ms: int) -> list[JobSlot]:
+        """The next attempts of jobs that have waited for long enough."""
+        due = sorted(index for index, at_ms in self.pausing.items() if at_ms <= now_ms)
+        return [JobSlot(index, (self.attempts[index] or 1) + 1) for index in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
         """Lets indexes out to a tree: those of `runs` where several trees run them, or else every one under `below`."""
@@ -141,15 +164,17 @@ class Ledger:
             return Verdict.NEVER_OUT
         return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
 
-    def record(self, end: JobEnd, node: str, retry: JobSlot | None) -> None:
-        """Records a new end. `retry` names the attempt that follows it, if one does."""
+    def record(self, end: JobEnd, node: str, retry: JobSlot | None, retry_at_ms: int = 0) -> None:
+        """Records a new end. `retry` names the attempt that follows it at once, `retry_at_ms` when one does later."""
         index = end.index
         self.counts[end.result] += 1
-        is_over = retry is None or end.result is JobResult.COMPLETED
+        runs_again = retry is not None and end.result is not JobResult.COMPLETED
+        is_over = not runs_again and not retry_at_ms
         where = f"{node} {end.account}" if end.account else node
         self._results.record(index, _RESULT_CODE[end.result], self._number(where), is_over=is_over)
         self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
+            self.failed_runs[index] += 1
             self.failures = [*self.failures[1 - KEPT_FAILURES :], msgspec.structs.replace(end, node=node)]
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= _bit(index)
@@ -158,8 +183,19 @@ class Ledger:
             self.attempts[index] = retry.attempt
         else:
             self._not_retried[index >> 3] |= _bit(index)
+            if retry_at_ms:
+                self.pausing[index] = retry_at_ms
         if self.owners is not None:
-            self.owners.end(index, runs_again=not is_over)
+            self.owners.end(index, runs_again=runs_again)
+
+    def retry(self, slot: JobSlot) -> None:
+        """Lets the next attempt of a job out that waited for it. Of any other nothing changes."""
+        if self.pausing.pop(slot.index, None) is None:
+            return
+        self.attempts[slot.index] = slot.attempt
+        self._not_retried[slot.index >> 3] &= ~_bit(slot.index)
+        if self.owners is not None:
+            self.owners.end(slot.index, runs_again=True)
 
     def rows(self, first: int, limit: int) -> list[JobRow]:
         """Jobs from index `first` on, each with its newest ended attempt, else with its first."""
@@ -186,6 +222,9 @@ class Ledger:
             not_retried_bits=bytes(self._not_retried),
             attempt_pages=self.attempts.pages,
             exit_code_pages=self._exit_codes.pages,
+            failed_runs=dict(self.failed_runs.large),
+            failed_run_pages=self.failed_runs.pages,
+            pausing=dict(self.pausing),
         )
 
     @classmethod
@@ -201,6 +240,8 @@ class Ledger:
         ledger.attempts = IndexedNumbers(record.attempt_pages, record.attempts)
         ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
         ledger.failures = list(record.failures)
+        ledger.failed_runs = IndexedNumbers(record.failed_run_pages, record.failed_runs)
+        ledger.pausing = dict(record.pausing)
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)
@@ -226,6 +267,7 @@ class Ledger:
         broken += [f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items(self.block)]
         if done & not_retried:
             broken.append(f"{(done & not_retried).bit_count()} jobs are done, and ended without a retry")
+        broken += [f"job {i} pauses, and its last run has not ended" for i in self.pausing if not self._has_ended(i)]
         if self.owners is not None:
             broken += self.owners.check(self.block, over=self.done_count + not_retried.bit_count())
         return broken
@@ -246,7 +288,7 @@ class Ledger:
             ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
             exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
             name, _, account = self._node_names[node].partition(" ")
-            yield JobRow(JobSlot(index, ended), result, name, exit_code, account)
+            yield JobRow(JobSlot(index, ended), result, name, exit_code, account, self.pausing.get(index, 0))
 
     def _number(self, node: str) -> int:
         number = self._node_numbers.get(node)

@@ -24,6 +24,7 @@ from headrace.wire.log import (
     IndexesReturned,
     IndexRun,
     JobsEnded,
+    JobsRetried,
     LoggedEnd,
     OperationEvent,
     OperationLeftTree,
@@ -60,6 +61,8 @@ class State:
         #: In the order of their ends.
         self.finished: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
+        #: Live operations of which a job failed and waits until it may run again.
+        self.pausing: set[OperationId] = set()
         #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
         #: Told of an operation right before it changes, while a checkpoint is being written.
@@ -132,6 +135,7 @@ class State:
             else:
                 self.live[operation.id] = operation
                 self._count(operation, 1)
+                self._note_pause(operation)
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
@@ -223,6 +227,11 @@ class State:
                     operation.ledger.owners.give_back(event.tree, event.runs)
             case JobsEnded():
                 _record_ends(operation, event.ends)
+                self._note_pause(operation)
+            case JobsRetried():
+                for slot in event.slots:
+                    operation.ledger.retry(slot)
+                self._note_pause(operation)
             case OperationSuspended():
                 operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
             case ParametersChanged():
@@ -230,6 +239,12 @@ class State:
             case _:
                 assert_never(event)
         return operation
+
+    def _note_pause(self, operation: Operation) -> None:
+        if operation.ledger.pausing and operation.id in self.live:
+            self.pausing.add(operation.id)
+        else:
+            self.pausing.discard(operation.id)
 
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
         """Tells the operations that run in a pool whether it is an ephemeral one."""
@@ -312,6 +327,7 @@ class State:
         if is_final(event.state):
             operation.ended_at_ms = event.at_ms
             del self.live[operation.id]
+            self.pausing.discard(operation.id)
             self._count(operation, -1)
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
@@ -331,7 +347,7 @@ class State:
 def _record_ends(operation: Operation, ends: list[LoggedEnd]) -> None:
     for one in ends:
         if operation.ledger.judge(one.end) is Verdict.NEW:
-            operation.ledger.record(one.end, one.node, one.retry)
+            operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms)
 
 
 def _change_parameters(operation: Operation, event: ParametersChanged) -> None:

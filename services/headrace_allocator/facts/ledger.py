@@ -19,6 +19,7 @@ from headrace.wire.log import (
     IndexesReturned,
     IndexRun,
     JobsEnded,
+    JobsRetried,
     OperationEvent,
     OperationLeftTree,
     OperationPlaced,
@@ -129,6 +130,9 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 _end(operation, one.end.index, one.end.attempt)
                 if one.retry is not None:
                     operation.slots.retry(one.retry)
+        case JobsRetried():
+            for slot in event.slots:
+                operation.slots.retry(slot)
         case ParametersChanged():
             facts.set_spec(operation, msgspec.structs.replace(operation.spec, weight=event.weight_in(facts.tree)))
         case OperationPlaced(placement=placement) if placement.tree == facts.tree:

@@ -52,6 +52,10 @@ class JobOptions:
     start in and that `HEADRACE_FILES` names. May be repeated; 64 MiB together, packed."""
     max_failed_job_count: int = 10
     """With so many failed runs the operation fails; until then each failed job is tried again."""
+    retry_backoff: str = "500ms"
+    """From a failure of a job until it is tried again, such as 10s. It doubles with each failure of that job. 0: it is at once."""
+    longest_retry_backoff: str = "10s"
+    """The most that grows to."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job runs again when its node is lost, or waits for the node."""
     log_cap: str | None = None
@@ -242,6 +246,8 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
         max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
+        retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
+        longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),

@@ -20,6 +20,7 @@ from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingS
 from headrace_cli.show.amounts import amounts, component, percent
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.limits import level_lines, sentence
+from headrace_cli.show.operations import retry_words
 from headrace_cli.show.tables import facts_table
 from headrace_cli.show.waiting_reasons import pool_words
 
@@ -52,6 +53,8 @@ def explanation(
         ago = format_duration(max(0, now_ms - view.ended_at_ms))
         done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"
         return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
+    if view.pausing_jobs:
+        parts.append(Text(f"to be tried again: {retry_words(view, now_ms)} (run --retry-backoff)"))
     for tree, each in in_trees.items():
         facts = facts_table()
         for label, words in _rows(each):

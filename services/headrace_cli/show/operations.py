@@ -100,6 +100,8 @@ def operation_facts(
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
+    if view.pausing_jobs:
+        facts.add_row("tried again", retry_words(view, now_ms))
     if places is not None and view.state not in FINAL_STATES:
         for reason in places.reasons[:1]:
             more = len(places.reasons) - 1
@@ -129,6 +131,15 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
     return ", ".join(words)
+
+
+def retry_words(view: OperationView, now_ms: int) -> str:
+    """Tells how many jobs failed and wait until they are tried again, and when the next of them is."""
+    left_ms = view.next_retry_at_ms - now_ms
+    when = f"in {format_duration(left_ms)}" if left_ms > 0 else "now"
+    if view.pausing_jobs == 1:
+        return f"1 job that failed, {when}"
+    return f"{view.pausing_jobs} jobs that failed, the next of them {when}"
 
 
 def account_words(account: str) -> str:
@@ -169,6 +180,7 @@ def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
             )
             continue
         state = row.result.value if row.result is not None else "pending"
+        state += ", to be tried again" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
         made.add_row(str(row.slot.index), str(row.slot.attempt), state, str(row.node), account, code)

@@ -68,6 +68,7 @@ class _Display:
         running = min(self._running, view.open_jobs)
         parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
         parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
+        parts += [f"{view.pausing_jobs} to be tried again"] if view.pausing_jobs else []
         return ", ".join(parts) + (f"; {self._reason}" if self._reason else "")
 
     def say_now(self) -> None:

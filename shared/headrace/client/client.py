@@ -33,6 +33,7 @@ from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.files import Archive
 from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.operation_spec import RETRY_BACKOFF_MS
 from headrace.wire.operations import (
     FINAL_STATES,
     AbortOperation,
@@ -127,6 +128,7 @@ class Client:
             title=title,
             weight=weight,
             max_failed_job_count=max_failed_job_count,
+            retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
             tree=self._place.tree,
         )

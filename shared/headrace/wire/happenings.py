@@ -212,6 +212,6 @@ def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:
         exit_code=end.exit_code,
         signal=end.signal,
         reason=end.reason,
-        runs_again=logged.retry is not None,
+        runs_again=logged.retry is not None or logged.retry_at_ms > 0,
         preemption=end.preemption,
     )

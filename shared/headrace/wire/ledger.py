@@ -61,7 +61,8 @@ class LiveOperation(msgspec.Struct, frozen=True):
     #: Indexes below may be out; drawn last by the allocator of this term.
     block: Counter
     block_term: Term
-    #: One bit per index below `block`, lowest first in each byte: that job is done for good, or is not the tree's.
+    #: One bit per index below `block`, lowest first in each byte: that job is done for good, failed and waits until it may run again,
+    #: or is not the tree's.
     done: bytes = b""
     #: Newest attempt of indexes that are past their first, by index. The last operation of a page may have more of them.
     attempts: list[JobSlot] = []

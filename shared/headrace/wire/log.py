@@ -170,8 +170,10 @@ class LoggedEnd(msgspec.Struct, frozen=True):
 
     end: JobEnd
     node: NodeName | str
-    #: The attempt that is out from now on; null when there is none.
+    #: The attempt that is out from now on; null when there is none, or none yet.
     retry: JobSlot | None = None
+    #: It runs again then, which `JobsRetried` will tell; 0: it waits for no time.
+    retry_at_ms: Counter = 0
 
 
 class JobsEnded(msgspec.Struct, frozen=True, tag="jobs_ended"):
@@ -179,6 +181,14 @@ class JobsEnded(msgspec.Struct, frozen=True, tag="jobs_ended"):
 
     operation: OperationId
     ends: list[LoggedEnd]
+    at_ms: Counter
+
+
+class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
+    """Jobs of one operation that failed have waited for long enough: these attempts are out from now on."""
+
+    operation: OperationId
+    slots: list[JobSlot]
     at_ms: Counter
 
 
@@ -192,6 +202,7 @@ Event = (
     | BlockDrawn
     | IndexesReturned
     | JobsEnded
+    | JobsRetried
     | EphemeralPoolSet
     | EphemeralPoolAdopted
     | AllocatorAttached
@@ -207,6 +218,7 @@ OperationEvent = (
     | BlockDrawn
     | IndexesReturned
     | JobsEnded
+    | JobsRetried
 )
 
 

@@ -17,6 +17,9 @@ from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
 LARGEST_JOB_COUNT = 1_000_000
+#: Of what people start and say nothing about.
+RETRY_BACKOFF_MS = 500
+LONGEST_RETRY_BACKOFF_MS = 10_000
 
 
 class OnLostNode(enum.StrEnum):
@@ -66,6 +69,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
+    #: From the failure of a run of a job to the next one. It doubles with each failure of that job, up to the second. 0: at once.
+    retry_backoff_ms: Millis = 0
+    longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
     #: From the signal to the kill wherever no place is preempted: it is aborted or suspended, or the node is taken out of use.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0

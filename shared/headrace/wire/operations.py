@@ -135,6 +135,9 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     erased_trees: list[TreeName] = []
     #: The accounts of nodes as which runs of its jobs that ended were run; empty: that of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
+    #: Jobs that failed and wait until they may run again, and when the first of them may; 0: none does.
+    pausing_jobs: Counter = 0
+    next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of its jobs, and the fields are empty for that.
     is_withheld: bool = False
 
@@ -285,6 +288,8 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     exit_code: int | None = None
     #: The account of that node as which it ran; empty: its agent's.
     account: str = ""
+    #: It failed, and runs again then; 0: it waits for no time.
+    retry_at_ms: Counter = 0
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

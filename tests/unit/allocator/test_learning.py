@@ -7,13 +7,23 @@ from functools import partial
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.runtime.service import runtime_on
-from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, Start, TakeBackReason
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    JobEnd,
+    JobResult,
+    JobSlot,
+    RunningJob,
+    Start,
+    TakeBackReason,
+)
 from headrace.wire.ledger import DrawAnswer
-from headrace.wire.log import OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.log import JobsEnded, JobsRetried, LoggedEnd, OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace_allocator.engine import AllocatorEngine
@@ -147,3 +157,37 @@ def test_whatever_happens_while_doubt_is_settled_counts() -> None:
     assert ready(desk) == [2] * (MANY - 3) + [1]
     assert desk.operation(last).slots.out() == [JobSlot(0)]
     assert AllocatorEngine.check(desk.engine) == []
+
+
+def test_a_job_that_failed_is_given_to_nobody_until_the_log_says_that_it_runs_again() -> None:
+    desk = Desk({"n": cores(3, slots=9)})
+    desk.start(an_operation("operation-1", jobs=1))
+    (start,) = desk.beat("n")[0].start
+    end = JobEnd(start.operation, 0, 1, start.allocation, JobResult.FAILED)
+
+    desk.beat("n", ends=[end])
+    desk.learn(JobsEnded(start.operation, [LoggedEnd(end, NodeName("n"), retry_at_ms=5_000)], at_ms=1))
+    paused = desk.beat("n")[0].start
+    pending = desk.operation("operation-1").slots.pending_count
+    retried = JobsRetried(start.operation, [JobSlot(0, 2)], at_ms=5_000)
+    desk.learn(retried)
+    desk.learn(retried)
+
+    assert (paused, pending) == ([], 0)
+    assert [each.slots for each in desk.beat("n")[0].start] == [[JobSlot(0, 2)]]
+    assert desk.beat("n")[0].start == []
+
+
+def test_whoever_missed_that_a_job_runs_again_learns_it_from_the_whole() -> None:
+    desk = Desk({"n": cores(3, slots=9)})
+    live = an_operation("operation-1", jobs=1)
+    desk.start(live)
+    (start,) = desk.beat("n")[0].start
+    end = JobEnd(start.operation, 0, 1, start.allocation, JobResult.FAILED)
+    desk.beat("n", ends=[end])
+
+    desk.engine.on_operations([msgspec.structs.replace(live, done=bytes([1]))], desk.moment)
+    assert desk.beat("n")[0].start == []
+    desk.engine.on_operations([msgspec.structs.replace(live, attempts=[JobSlot(0, 2)])], desk.moment)
+
+    assert [each.slots for each in desk.beat("n")[0].start] == [[JobSlot(0, 2)]]

@@ -18,6 +18,7 @@ from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
+from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
@@ -231,6 +232,27 @@ def after_a_failure(options: Options) -> str:
     report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
     desk.record(desk.engine.on_report(report, at(1.0)).effects)
     return desk.state_of("one")
+
+
+def failed_twice(options: Options) -> list[int]:
+    """How long its job waits after the first failure, and after the second."""
+    desk, pauses = Desk({"a": {}}), []
+    desk.started("one", pool="a", **options)
+    for attempt in (1, 2):
+        end = JobEnd(oid("one"), 0, attempt, AllocationId("1-1"), JobResult.FAILED, exit_code=1)
+        report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
+        desk.record(desk.engine.on_report(report, at(0)).effects)
+        pauses.append(desk.state.operations[oid("one")].ledger.next_retry_at_ms)
+        desk.record(desk.engine.on_report(RetriesDue(), at(pauses[-1])).effects)
+    return pauses
+
+
+case("retry_backoff_ms", 20)(failed_twice)
+
+
+@case("longest_retry_backoff_ms", 30)
+def paused_at_most(options: Options) -> list[int]:
+    return failed_twice({"retry_backoff_ms": 20} | options)
 
 
 @case("max_unpreemptible_allocation_count", 1)
