@@ -14,7 +14,7 @@ test-host: setup ## Hosts with a systemd and a cgroup v2 of their own, emulated:
 	@$(call timed,$@,$(BIN)/pytest tests/host)
 
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
-	demo up sim soak bench docs docs-reference clean
+	demo up sim soak bench docs docs-capture docs-reference clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ docs-reference: setup ## Write the pages of docs/reference/ that come from table
 	$(BIN)/python -m docs.generate.subjects_page > docs/reference/subjects.md
 	$(BIN)/python -m docs.generate.metrics_page > docs/reference/metrics.md
 	$(BIN)/python -m docs.generate.commands_table
+
+docs-capture: setup ## Take the picture of the terminal in README.md again
+	$(BIN)/python -m docs.generate.readme_capture
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \

@@ -13,10 +13,10 @@ _HEAD = """\
 A part of a field follows it behind a slash or a dot: `accumulated_resource_volume/cpu`, `fair_share.total.cpu`.
 What a pool does not have is `null`.
 
-```
-headrace pool get nightly accumulated_resource_volume/cpu
-headrace pool get nightly usage/cpu demand/cpu fair_share/total/cpu
-headrace pool get '<Root>' resource_distribution_info --json
+```console
+$ headrace pool get nightly accumulated_resource_volume/cpu
+$ headrace pool get nightly usage/cpu demand/cpu fair_share/total/cpu
+$ headrace pool get '<Root>' resource_distribution_info --json
 ```
 
 All figures are those of the last update of fair share.

@@ -14,12 +14,12 @@ _HEAD = """\
 `headrace pool attributes` and `headrace tree options` print these tables.
 [How to set up pools](../how-to/pools.md) leads through it.
 
-```
-headrace pool set research weight=3 max_operation_count=20
-headrace pool set research integral_guarantees/resource_flow='{cpu=100}'
-headrace pool set research integral_guarantees.resource_flow.cpu=100
-headrace pool set research weight=
-headrace pool import pools.yaml --dry-run
+```console
+$ headrace pool set research weight=3 max_operation_count=20
+$ headrace pool set research integral_guarantees/resource_flow='{cpu=100}'
+$ headrace pool set research integral_guarantees.resource_flow.cpu=100
+$ headrace pool set research weight=
+$ headrace pool import pools.yaml --dry-run
 ```
 
 * A part of an attribute follows it behind a slash or a dot. `key=` takes one back to its default.
