@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docs/how-to/integral-guarantees.md": "tests/acceptance/test_docs_integral.py",
     "docs/how-to/people.md": "tests/acceptance/test_people.py",
     "docs/how-to/upgrade.md": "tests/containers/test_backup.py",
+    "docs/how-to/watch.md": "tests/acceptance/test_cli_top.py",
     "docs/reference/jobs.md": "tests/acceptance/test_interruptible.py",
 }
 #: Commands that are no commands of people: the scripts that `headrace completion` prints use it.
