@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E402
+import signal
+
+#: Unless whoever starts us has it ignored, Ctrl-C ends us without a word while all of this is imported, and when all is done.
+_ON_INTERRUPT = signal.getsignal(signal.SIGINT)
+if _ON_INTERRUPT is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import atexit
 import gc
 import os
@@ -67,6 +75,7 @@ def main() -> None:
     gc.set_threshold(_COLLECTED_AT)
     atexit.register(gc.freeze)  # and again at the end, for a fifth of all that a short command costs
     _open_streams()
+    at_rest = signal.signal(signal.SIGINT, _ON_INTERRUPT)
     try:
         sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
@@ -79,6 +88,8 @@ def main() -> None:
         from headrace_cli.session import complain
 
         sys.exit(complain(error))
+    finally:
+        signal.signal(signal.SIGINT, at_rest)
 
 
 if __name__ == "__main__":

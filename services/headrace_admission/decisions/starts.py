@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,7 @@ from headrace.near import near
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
 from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, Exists, Refusal
@@ -25,20 +26,41 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import VANILLA
 from headrace_admission.state.state import State
 
+#: What an operation is for as long as it lives, in words.
+_WHAT_RUNS: Final = {
+    "argv": "command",
+    "job_count": "number of jobs",
+    "resources": "size of jobs",
+    "environment": "environment",
+    "working_directory": "folder",
+    "files": "files",
+}
+
 
 def start(transaction: Transaction, request: StartOperation, user: str) -> StartAnswer | Refusal:
-    """Starts an operation, or repeats the answer for an id that this user started before."""
+    """Starts an operation, or repeats the answer for an id that this user started the same by before."""
     state = transaction.state
     known = state.operations.get(request.operation)
     if known is not None:
         if known.user != user:
             return Exists(what="operation", name=request.operation, where="of another user")
+        if other := _differences(known, request.spec):
+            return Exists(what="operation", name=request.operation, where=f"with another {' and '.join(other)}")
         return _answer(state, known, repeated=True)
     plan = unusable_request(request) or plan_start(state, request.spec, user)
     if not isinstance(plan, StartPlan):
         return plan
     operation = _start(transaction, request, user, plan)
     return _answer(state, operation, waiting=Queues(state).waiting(operation), erased_trees=plan.erased)
+
+
+def _differences(known: Operation, spec: OperationSpec) -> list[str]:
+    """Names in what a repeated request is not the one by which an operation was started. Values may be for others to see."""
+    chosen = known.placements[known.spec.tree].rule if known.spec.tree in known.placements else known.spec.pool
+    differ = [words for name, words in _WHAT_RUNS.items() if getattr(known.spec, name) != getattr(spec, name)]
+    if spec.pool and not chosen and known.spec.pool != spec.pool:
+        differ.append(f"pool ({known.spec.pool})")
+    return differ
 
 
 def unusable_request(request: StartOperation) -> BadRequest | None:

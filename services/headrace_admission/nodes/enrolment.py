@@ -10,6 +10,7 @@ import msgspec
 from headrace.bus import Bus, BusError, Entry, KeyValue, WrongRevision
 from headrace.errors import BadInput
 from headrace.ids import node_name
+from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.clock import Clock
@@ -139,7 +140,7 @@ async def change_node(
         entry = await nodes.get(request.node)
         record = record_in(entry)
         if entry is None or record is None:
-            return NotFound("node", request.node)
+            return NotFound("node", request.node, near=near(request.node, await nodes.entries()))
         if request.change is NodeChange.SHUT_OUT:
             if not record.key:
                 state = "let in by a credential that no token gave it"

@@ -16,7 +16,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace_cli.commands.operations import changes
 from headrace_cli.commands.operations.history import history
-from headrace_cli.commands.operations.numbers import at_least
+from headrace_cli.commands.operations.numbers import MaybeWhole, Whole, at_least
 from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.commands.operations.whole_id import whole_id
@@ -39,7 +39,7 @@ def list_(
     user: str | None = None,
     op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
     live: Switch = False,
-    limit: int = 50,
+    limit: Whole = 50,
     watching: Watching | None = None,
     common: CommonOfLists | None = None,
 ) -> int:
@@ -65,6 +65,7 @@ def list_(
         At most so many.
     """
 
+    at_least("--limit", limit, 1)
     if op_state is not None and "/" in op_state:
         raise BadInput("--state", op_state, "an operation's state; here the state folder is --state-folder")
 
@@ -143,8 +144,8 @@ def logs(
     operation: str,
     /,
     *,
-    job: int | None = None,
-    attempt: int | None = None,
+    job: MaybeWhole = None,
+    attempt: MaybeWhole = None,
     stderr: Switch = False,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
@@ -177,6 +178,9 @@ def logs(
     wishes: LogWishes = {"stderr": stderr, "follow": follow}
     if attempt is not None:
         wishes["attempt"] = at_least("--attempt", attempt, 1)
+
+    if job is not None:
+        at_least("--job", job, 0)
 
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)

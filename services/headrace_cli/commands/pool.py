@@ -76,7 +76,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     Parameters
     ----------
     name
-        The pool, or its path; `/` for the whole tree.
+        The pool, or its path; `/` or `<Root>` for the whole tree.
     fields
         What to print of it, such as accumulated_resource_volume/cpu.
     """

@@ -168,7 +168,7 @@ def move(
     name
         The pool, or its path.
     parent
-        The pool above from now on, or its path; `/` for the root.
+        The pool above from now on, or its path; `/` or `<Root>` for none.
     new_name
         Another name for it.
     tree
@@ -222,7 +222,7 @@ def transfer(
     """Give of one pool's guarantees and limits to another.
 
     It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination. The
-    common one stays as it is. Either may be `/`, the root.
+    common one stays as it is. Either may be `/` or `<Root>`, the root.
 
     Examples:
 
@@ -250,7 +250,7 @@ def transfer(
 
 
 def import_(
-    file: Path,
+    file: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     yarn_site: Path | None = None,

@@ -12,6 +12,7 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.wire.history import MOST_POINTS, PoolHistory
+from headrace_cli.commands.operations.numbers import MaybeWhole
 from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.volume.times import parse_moment_ms
@@ -32,7 +33,7 @@ def volume(
     until: Annotated[str, Parameter(allow_leading_hyphen=True)] = "now",
     plot: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] = "cpu",
-    points: int | None = None,
+    points: MaybeWhole = None,
     common: Common | None = None,
 ) -> int:
     """Draw a pool over time: what it used, wanted and was guaranteed, and what it had saved.
@@ -53,7 +54,7 @@ def volume(
     Parameters
     ----------
     name
-        The pool, or its path; `/` for the whole tree.
+        The pool, or its path; `/` or `<Root>` for the whole tree.
     since
         How long ago it begins (90s, 6h, 7d), or when (2026-11-20T18:00, 18:00).
     until

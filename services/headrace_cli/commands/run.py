@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -20,9 +20,9 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode
+from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
-from headrace_cli.commands.operations.numbers import at_least
+from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, at_least
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.progress import follow, send_files
@@ -35,13 +35,13 @@ from headrace_cli.show.waiting_reasons import pool_words
 class JobOptions:
     """The jobs of an operation."""
 
-    jobs: int = 1
+    jobs: Whole = 1
     """How many."""
     cpu: str = "1"
     """Cores of each job, such as 1 or 0.5."""
     memory: str = "0"
     """Memory of each job, such as 512M or 2GiB; 0: none is asked for and none is limited."""
-    gpu: int = 0
+    gpu: Whole = 0
     """GPUs of each job."""
     env: Annotated[list[str] | None, Parameter(negative=())] = None
     """NAME=VALUE, or NAME to hand on the value it has here. May be repeated."""
@@ -50,7 +50,7 @@ class JobOptions:
     upload: Annotated[list[Path] | None, Parameter(negative=())] = None
     """A file that goes with the operation, or a folder, of which all that is in it goes. Jobs find them on their node, in the folder they
     start in and that `HEADRACE_FILES` names. May be repeated; 64 MiB together, packed."""
-    max_failed_job_count: int = 10
+    max_failed_job_count: Whole = 10
     """With so many failed runs the operation fails; until then each failed job is tried again."""
     retry_backoff: str = "500ms"
     """From a failure of a job until it is tried again, such as 10s. It doubles with each failure of that job. 0: it is at once."""
@@ -79,7 +79,7 @@ class JobOptions:
 class ShareOptions:
     """The part of an operation among others."""
 
-    weight: float = 1.0
+    weight: Number = 1.0
     """Its part among the operations of its pool."""
     gang: Switch = False
     """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
@@ -92,7 +92,7 @@ class ShareOptions:
     """Cores that it is owed at most, all its jobs together. No limit unless given."""
     max_memory: str | None = None
     """Memory likewise, such as 64G."""
-    max_gpu: int | None = None
+    max_gpu: MaybeWhole = None
     """GPUs likewise."""
 
     def limits(self) -> PartialResources:
@@ -127,6 +127,8 @@ class PreemptionOptions:
         }
         if self.interruption_timeout is not None:
             timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
+            if timeout_ms > LONGEST_INTERRUPTION_MS:
+                raise BadInput("--interruption-timeout", self.interruption_timeout, "an hour, 1h, at most")
             for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
                 wishes[f"{name}_timeout_ms"] = timeout_ms
         return wishes
@@ -206,11 +208,35 @@ def run(
     packed, waits = pack(jobs.upload) if jobs.upload else None, wait_options or WaitOptions()
 
     async def work(client: Client, screen: Screen) -> int | None:
-        operation = await client.start(await _completed(spec, packed, client, screen), operation=id or "")
+        operation = await _start(client, await _completed(spec, packed, client, screen), id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
     return talk(common, work)
+
+
+#: Options by the fields of a request for which they stand.
+_OPTIONS: Final = {
+    "spec.argv": "command",
+    "spec.environment": "--env",
+    "spec.job_count": "--jobs",
+    "spec.max_failed_job_count": "--max-failed-job-count",
+    "spec.pool_trees": "--pool-tree",
+    "spec.resources.gpu": "--gpu",
+    "spec.resource_limits.gpu": "--max-gpu",
+    "spec.scheduling_tag_filter": "--node-filter",
+    "spec.title": "--title",
+    "spec.weight": "--weight",
+    "spec.working_directory": "--cwd",
+}
+
+
+async def _start(client: Client, spec: OperationSpec, operation: str) -> Operation:
+    """Starts it. Raises what `Client.start` does, with the names of options in place of fields."""
+    try:
+        return await client.start(spec, operation=operation)
+    except BadInput as error:
+        raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
 
 
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client, screen: Screen) -> OperationSpec:
@@ -245,7 +271,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         resource_limits=share.limits(),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 0),
+        max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 1),
         retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,

@@ -22,6 +22,7 @@ from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
 from headrace.obs.trace_sinks import Traces, check_endpoint
 from headrace.wire.nodes import StopMode
+from headrace_cli.commands.operations.numbers import Number, Whole
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Switch
 from headrace_cli.show.amounts import amounts
@@ -54,7 +55,7 @@ class StopOptions:
 class TraceOptions:
     """The traces of operations."""
 
-    trace_sample: float = 1.0
+    trace_sample: Number = 1.0
     """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows where their time went."""
     trace_endpoint: str = ""
     """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Unless given: a file in the state folder."""
@@ -71,7 +72,7 @@ class TraceOptions:
 def up(
     *,
     state: Path | None = None,
-    port: int = DEFAULT_PORT,
+    port: Whole = DEFAULT_PORT,
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
     tree: Annotated[list[str] | None, Parameter(negative=())] = None,
     standby: Switch = False,

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.client.places.endpoint import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
-from headrace.errors import HeadraceError
+from headrace.errors import BadInput, HeadraceError
 from headrace_cli.up.engine import DISK_FULL_BYTES
 
 _LOCK_LOOK_S = 0.1
@@ -97,10 +97,16 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
     """Holds the state folder, and yields the lock's descriptor. Makes the folder if it is missing.
 
     Raises `InUse`: at once while an `up` lives, after a wait where only the guard of a killed one is still at work (`on_wait`
-    is printed then).
+    is printed then). Raises `BadInput` where no folder can be made.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        why = "a file stands there" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        raise BadInput(
+            "state folder", str(path), f"a folder of yours, or a path where one can be made ({why})"
+        ) from None
     try:
         deadline = time.monotonic() + _GUARD_TIME_S
         while not _try_lock(descriptor):

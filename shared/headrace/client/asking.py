@@ -16,7 +16,7 @@ import msgspec
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client.errors import Unanswered
 from headrace.runtime.clock import Clock
-from headrace.wire.codec import encode
+from headrace.wire.defects import encode_request
 from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -60,8 +60,8 @@ class Asker:
         timeout_s: float | None = None,
         repeatable: bool = True,
     ) -> T:
-        """The answer, of type `kind`. Raises `Refused`, or `Unanswered` when the time is over."""
-        data = encode(request)
+        """The answer, of type `kind`. Raises `Refused`, `BadInput`, or `Unanswered` when the time is over."""
+        data = encode_request(request)
         started = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Unpack
@@ -97,7 +98,7 @@ class Client:
         memory: str | int = 0,
         gpu: int = 0,
         environment: Mapping[str, str] | None = None,
-        working_directory: str = "",
+        working_directory: str | None = None,
         title: str = "",
         weight: float = 1.0,
         max_failed_job_count: int = 10,
@@ -107,12 +108,14 @@ class Client:
     ) -> Operation:
         """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
 
-        `files` are those that `client.files.send` sent. `operation` is the id, made here unless given. An id that was started before
-        by this user starts nothing new.
+        They start in the folder where this process is, or with `files` in the folder of those that `client.files.send` sent.
+        `operation` is the id, made here unless given. An id that was started before by this user starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
-        if not argv:
-            raise BadInput("command", "", "a program and its arguments")
+        if isinstance(argv, str):
+            raise BadInput("command", argv, f"a list of a program and its arguments, such as {argv.split()}")
+        if working_directory is None:
+            working_directory = os.getcwd() if files is None else ""
         spec = OperationSpec(
             pool=pool_name(pool),
             argv=list(argv),

@@ -19,6 +19,16 @@ class NotRunning(ClientError):
         super().__init__(f"Headrace is not running ({where}: {why}); start it with `headrace up`")
 
 
+class NotYours(ClientError):
+    """The state folder is somebody else's, and what is in it cannot be read."""
+
+    def __init__(self, folder: str, owner: str) -> None:
+        super().__init__(
+            f"the state folder {folder} is for {owner} alone; --state or $HEADRACE_STATE names your own, "
+            "and `headrace login` goes to a cluster of several people"
+        )
+
+
 class NotAdmitted(ClientError):
     """The server does not let this credential in."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.client.errors import NotRunning
+from headrace.client.errors import NotRunning, NotYours
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.client.places.kept import KeptPlaces
 from headrace.errors import BadInput
@@ -67,7 +67,7 @@ def find_place(
     """Finds the server: by `url`, else `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the usual state folder.
 
     The tree is the given one, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
-    Raises `NotRunning` where the state folder has no endpoint, and `BadInput`.
+    Raises `NotRunning` where the state folder has no endpoint, `NotYours`, and `BadInput`.
     """
     tree = tree or environment.get("HEADRACE_TREE", "")
     wanted = tree_name(tree) if tree else None
@@ -85,6 +85,8 @@ def find_place(
     folder = Path(state) if state is not None else state_folder(environment)
     try:
         endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
+    except PermissionError:
+        raise NotYours(str(folder), _owner(folder)) from None
     except OSError:
         raise NotRunning(str(folder), "no endpoint.json in this state folder") from None
     except msgspec.DecodeError as error:
@@ -99,6 +101,13 @@ def find_place(
         traces=traces if traces.endpoint or traces.folder else endpoint.traces,
         user=endpoint.user,
     )
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return folder.owner()
+    except (KeyError, OSError):
+        return "another user"
 
 
 def trace_of_caller(environment: Mapping[str, str] = os.environ) -> str:

@@ -17,6 +17,7 @@ from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
 LARGEST_JOB_COUNT = 1_000_000
+LONGEST_INTERRUPTION_MS = 3_600_000
 #: Of what people start and say nothing about.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
@@ -73,7 +74,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
     #: From the signal to the kill wherever no place is preempted: it is aborted or suspended, or the node is taken out of use.
-    interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
+    interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
     type: Annotated[str, msgspec.Meta(max_length=64)] = "vanilla"

@@ -10,13 +10,14 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import AllocationStarted, Happening
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.operations import FINAL_STATES
+from headrace_cli.commands.operations.numbers import Whole, at_least
 from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, talk
 from headrace_cli.show.happenings import happening_line, history_table
 from headrace_cli.show.screen import Screen
 
 
-def history(operation: str, /, *, limit: int = 1_000, common: Common | None = None) -> int:
+def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = None) -> int:
     """Show the states of an operation, every run of a job that ended, and every preemption with its proof.
 
     It comes from the log, so it outlives restarts, and ends with the jobs that run now. Of a preemption it says for whom, the shares
@@ -36,8 +37,10 @@ def history(operation: str, /, *, limit: int = 1_000, common: Common | None = No
         At most so many, the newest.
     """
 
+    at_least("--limit", limit, 1)
+
     async def work(client: Client, screen: Screen) -> None:
-        found: deque[Happening] = deque(maxlen=max(1, limit))
+        found: deque[Happening] = deque(maxlen=limit)
         begins_late, count = False, 0
         name = await whole_id(client, operation)
         async for page in client.happenings.history(name):

@@ -1,0 +1,186 @@
+"""Refusals that a person meets: what was wrong, what was expected, and the nearest right thing, without a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.errors import BadInput
+from headrace_cli.up.state_folder import StateFolder
+from tests.support.headrace_up import HEADRACE, Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=2,memory=2G",)) as running:
+        running.run("pool", "create", "lab")
+        yield running
+
+
+#: By option of `run`: values of which none can be used.
+BAD_VALUES_OF_RUN = {
+    "--jobs": ["0", "-1", "x", "1.5", "1000001", "99999999999999999999", "nan", "", "1e3", "true"],
+    "--cpu": ["x", "-1", "nan", "inf", "1e400", "99999999999999999999", "1..5", "one", "1m", "0.0001"],
+    "--memory": ["x", "-1", "nan", "12Q", "G", "1e400", "99999999999999999999T", "1.2.3", "12 apples", "512Mi B"],
+    "--gpu": ["-1", "x", "1.5", "99999999999999999999", "nan", "", "one", "1G", "0x1", "1,0"],
+    "--weight": ["0", "-1", "x", "nan", "inf", "1e9", "1e-9", "", "1,5", "two"],
+    "--env": ["=x", "NOT_SET_ANYWHERE", "", "=", "==", "A-B-NOT-SET", "1NOT_SET", "not set", "$NOT_SET", "=A=B"],
+    "--max-failed-job-count": ["0", "-1", "x", "1.5", "1000001", "99999999999999999999", "nan", "", "1e3", "true"],
+    "--on-lost-node": ["x", "", "requeu", "1", "WAITS", "never", "wait,requeue", "none", "no", "-"],
+    "--node-filter": ["&", "a &", "| b", "(a", "a)", "!", "a b", "a & & b", "()", "a!"],
+    "--title": ["x" * 257, "x" * 5_000],
+    "--pool": ["a b", "<x>", '"x"', "x" * 101, "a\tb", "//a", "a//b", "'x'", "a\nb", "/a b"],
+    "--pool-tree": [
+        "A",
+        "a b",
+        "default:x",
+        "default:weight=x",
+        "default:weight=0",
+        "default:pool=",
+        "-a",
+        "a_b",
+        ":",
+        "a:b=c",
+    ],
+    "--max-cpu": ["x", "-1", "nan", "inf", "1e400", "99999999999999999999", "1..5", "one", "1m", "0.0001"],
+    "--max-gpu": ["-1", "x", "1.5", "99999999999999999999", "nan", "", "one", "1G", "0x1", "1,0"],
+    "--interrupt-signal": ["KILL", "9", "x", "", "0", "-1", "SIGSTOP", "99", "TERM,INT", "1.5"],
+    "--interruption-timeout": ["x", "-1", "61m", "99999999d", "", "1 fortnight", "nan", "1e3", "s", "10 s s"],
+    "--preemption-mode": ["x", "", "normally", "1", "GRACE", "none", "no", "-", "graceful,normal", "off"],
+    "--id": ["UPPER", "a b", "short", "-begins", "x" * 65, "a.b.c.d.e", "ends-in-", "a/b/c/d/e", "*", "a>b>c>d>e"],
+}
+
+
+@pytest.mark.parametrize("option", BAD_VALUES_OF_RUN)
+def test_a_value_of_run_that_cannot_be_used_is_refused_with_its_option(up: Up, option: str) -> None:
+    for value in BAD_VALUES_OF_RUN[option]:
+        done = up.run("run", f"{option}={value}", "--", "true", expect=None)
+        said = done.stderr + done.stdout
+
+        assert done.returncode in (2, 4), (option, value, said)
+        assert not any(raw in said for raw in ("Traceback", "`$.", "Expected `", "StartOperation")), said
+        assert any(word in said for word in (option, option.removeprefix("--"), "pool", "tree", "operation id")), said
+        assert any(word in said for word in ("expected", "Choose from", "did you mean", "no tree")), said
+
+
+#: Commands that cannot be used, and what they are told.
+REFUSED = [
+    (("op", "list", "--limit", "0"), "--limit: 0"),
+    (("op", "list", "--limit", "99999999999999999999"), "--limit"),
+    (("op", "history", "some-operation", "--limit", "99999999999999999999"), "--limit"),
+    (("op", "list", "--state", "runing"), "running"),
+    (("pool", "set", "lab", "wieght=2"), "did you mean weight?"),
+    (("pool", "set", "lab", "mode=ffio"), "fair_share or fifo"),
+    (("pool", "set", "lba", "weight=2"), "did you mean lab?"),
+    (("pool", "create", "x", "--parent", "lba"), "did you mean lab?"),
+    (("pool", "import", "nofile"), "No such file or directory; expected a file that can be read"),
+    (("tree", "get", "defualt"), "did you mean default?"),
+    (("tree", "set", "default", "main_resource=cpus"), "cpu"),
+    (("node", "get", "alhpa"), "did you mean alpha?"),
+    (("node", "drain", "alhpa"), "alpha"),
+    (("node", "list", "--tree", "defualt"), "did you mean default?"),
+    (("user", "add", "ada", "--cluster", "nowhere"), "headrace cluster init"),
+    (("plan", "nofile"), "expected a file that can be read"),
+    (("up", "--state", "/dev/null"), "a file stands there"),
+    (("up", "--port", "70000"), "--port"),
+]
+
+
+@pytest.mark.parametrize(("words", "told"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
+def test_a_refusal_says_what_would_do(up: Up, words: tuple[str, ...], told: str) -> None:
+    done = up.run(*words, expect=None)
+
+    assert done.returncode in (2, 4)
+    assert told in done.stderr
+    assert "Errno" not in done.stderr
+
+
+def test_pools_are_imported_from_standard_input(up: Up) -> None:
+    written = up.run("pool", "export").stdout
+    read = subprocess.run(
+        [*HEADRACE, "pool", "import", "-"],
+        input=written,
+        env=up.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "nothing changes" in read.stdout + read.stderr
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (("--", "false"), "command"),
+        (("--jobs", "2", "--", "true"), "number of jobs"),
+        (("--cpu", "2", "--", "true"), "size of jobs"),
+        (("--pool", "elsewhere", "--", "true"), "pool (lab)"),
+        (("--env", "SECRET=word", "--", "true"), "environment"),
+        (("--cwd", "/", "--jobs", "2", "--", "true"), "number of jobs and folder"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
+)
+def test_an_id_that_is_used_again_for_something_else_is_refused(up: Up, other: tuple[str, ...], told: str) -> None:
+    up.run("run", "--id", "used-again", "--pool", "lab", "--", "true")
+
+    refused = up.run("run", "--id", "used-again", *other, expect=4).stderr
+
+    assert "'used-again' exists already" in refused
+    assert told in refused
+    assert "SECRET" not in refused
+    assert "nothing new was started" in up.run("run", "--id", "used-again", "--pool", "lab", "--", "true").stderr
+
+
+async def test_a_text_is_no_command_for_the_client_and_jobs_start_where_the_program_is(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with headrace.connect(state=up.state) as client:
+        with pytest.raises(BadInput, match=r"a list of a program and its arguments, such as \['echo', 'a'\]"):
+            await client.run("echo a", pool="lab")
+        operation = await client.run(["pwd"], pool="lab")
+        await operation.wait()
+        assert [line.text async for line in operation.logs()] == [str(tmp_path)]
+        elsewhere = await client.run(["pwd"], pool="lab", working_directory="/")
+        await elsewhere.wait()
+        assert [line.text async for line in elsewhere.logs()] == ["/"]
+
+
+def test_ctrl_c_at_any_moment_of_a_short_command_shows_no_traceback(up: Up) -> None:
+    """Once before anything is imported, and once each time that one of the larger packages has just been."""
+    waits_for = ("headrace_cli.exit_statuses", "cyclopts", "rich.console", "headrace.client", "nats", "anyio")
+    for module in waits_for:
+        code = (
+            "import importlib.abc, os, signal, sys\n"
+            "class Interrupting(importlib.abc.MetaPathFinder):\n"
+            "    def find_spec(self, name, path, target=None):\n"
+            f"        if name == {module!r}: sys.meta_path.remove(self); os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.meta_path.insert(0, Interrupting())\n"
+            "sys.argv = ['headrace', 'pool', 'list']\n"
+            "from headrace_cli.__main__ import main\n"
+            "main()\n"
+        )
+        done = subprocess.run(
+            [HEADRACE[0], "-c", code], env=up.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (130, -signal.SIGINT), (module, done)
+        assert done.stderr == "", module
+
+
+def test_the_state_folder_of_somebody_else_is_said_to_be_theirs(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "theirs")
+    folder.make()
+    (folder.path / "endpoint.json").write_text("{}")
+    folder.path.chmod(0o000)
+    words = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.getuid() == 0 else []
+    code = f"from headrace.client.place import find_place; find_place(state={str(folder.path)!r})"
+    done = subprocess.run([*words, HEADRACE[0], "-c", code], capture_output=True, text=True, check=False, cwd="/")
+
+    assert f"the state folder {folder.path} is for" in done.stderr
