@@ -219,6 +219,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         ends_running_jobs=operation.ends_running_jobs,
         free=None if owners is None else owners.free,
         changes=0 if owners is None else owners.changes,
+        pausing=len(ledger.pausing),
     )
 
 

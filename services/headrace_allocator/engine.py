@@ -21,13 +21,11 @@ from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.drawing import next_draw, pending_returns, set_aside_to_return, wants
-from headrace_allocator.decision.holding_back import pool_limit_reached
-from headrace_allocator.decision.nudging import nodes_to_nudge
+from headrace_allocator.decision.nudging import nudge_for
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import (
     Effect,
     HeldTwice,
-    LowerLease,
     NudgeNode,
     Release,
     StepDown,
@@ -41,6 +39,7 @@ from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import Findings, lose_doubtful, reconcile
+from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes
 from headrace_allocator.pace import Pace
@@ -63,7 +62,8 @@ class AllocatorEngine:
         self.ranking = Ranking(self.facts)
         self.pace = Pace(self.facts.last_heard)
         self.yarn = YarnPasses(self.facts)
-        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace, self.yarn.plans)
+        self.gangs = GangStarts(self.facts, self.ranking)
+        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
@@ -89,13 +89,15 @@ class AllocatorEngine:
                 operation.slots.release_doubt()
                 effects += self._changed(operation)
         self.facts.unsettled.make_due(self.facts.operations)
-        return Outcome(None, effects + self._settle(_SETTLED_AT_ONCE, moment))
+        effects += self._settle(_SETTLED_AT_ONCE, moment)
+        return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes a page of everything live. A known operation keeps its slots."""
         # Another tree has terms of its own.
         effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
-        return Outcome(None, effects + self._follow(learn_live(self.facts, page)))
+        effects += self._follow(learn_live(self.facts, page))
+        return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes the last page, or all in one. An operation that no page told of is over."""
@@ -105,7 +107,8 @@ class AllocatorEngine:
     def on_events(self, events: Collection[Event], moment: Moment) -> Outcome[None, Effect]:
         """The log recorded these. An event that is known already changes nothing."""
         effects = self._judge_term(drawing_terms(events, self.facts.tree))
-        return Outcome(None, effects + self._follow(learn_events(self.facts, events)))
+        effects += self._follow(learn_events(self.facts, events))
+        return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, moment: Moment) -> Outcome[None, Effect]:
         """The ledger answered a `Draw`, or None: it is asked again on the next occasion."""
@@ -123,7 +126,7 @@ class AllocatorEngine:
             self.facts.unsettled.note(operation)
             return Outcome(None)
         known.slots.draw(answer.below)
-        return Outcome(None, self._changed(known))
+        return Outcome(None, self._changed(known) + self._settle_gangs(moment))
 
     def on_wanted(self, wanted: Wanted, moment: Moment) -> Outcome[None, Effect]:
         """Another tree could run jobs of these operations. It gets half of those that wait here."""
@@ -170,7 +173,7 @@ class AllocatorEngine:
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
         more = self.ranking.some_marked or self.facts.unsettled.some_due or self._lost.some_due
-        return Outcome(more or bool(self.facts.unfiltered), effects)
+        return Outcome(more or bool(self.facts.unfiltered), effects + self._settle_gangs(moment))
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +196,8 @@ class AllocatorEngine:
         self._lost.remove_gone()
         if room_changed:
             self.ranking.mark_all()
-        return Outcome(None, effects + self._finish_recovery(moment))
+        effects += self._finish_recovery(moment)
+        return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
         """The tree uses only nodes that meet its rules. While an operator lets no job start or nothing be taken, the rest goes on.
@@ -237,7 +241,7 @@ class AllocatorEngine:
             extended = [node.allocations[extend.allocation].operation for extend in orders.extend]
             for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
                 effects += self._draws(facts.operations[name])
-        return Outcome(orders, effects)
+        return Outcome(orders, effects + self._settle_gangs(moment))
 
     def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
         """Gives a node up that is to be removed. Of a silent one the jobs are lost at once, before its lease is over."""
@@ -253,14 +257,16 @@ class AllocatorEngine:
         jobs = sum(len(one.slots) for one in node.allocations.values())
         self._lost.fall_silent(node)
         effects = self._lost.lose(node, moment, for_good=True)
-        return Outcome(GivenUpNode(request.node, jobs), effects + self._finish_recovery(moment))
+        effects += self._finish_recovery(moment)
+        return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Looks once a second for silent nodes, blocks to draw and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         self._lost.tick(moment)
+        self.gangs.tick(moment)
         effects += self._lost.settle(moment) + self._finish_recovery(moment)
-        effects += self._shorten_lease(moment)
+        effects += self._lost.shorten_lease(moment)
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
             # Some wait for a lost node, until it speaks or they are to end.
@@ -269,9 +275,8 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        return Outcome(
-            None, effects + pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
-        )
+        effects += pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
+        return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
         """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
@@ -304,6 +309,7 @@ class AllocatorEngine:
             *self.answers.figures(),
             *self.alarms.figures(),
             *self.yarn.figures(),
+            *self.gangs.figures(),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------
@@ -351,15 +357,15 @@ class AllocatorEngine:
         return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
-        if self.pace.is_late or operation.id not in self.ranking.order or max(operation.fair_share) == 0.0:
-            # Under load nodes come at the pace: a nudge ends even the pause of one whose heartbeat was lost.
-            return []
-        if pool_limit_reached(operation, self.facts.pools) is not None:
-            return []
-        nodes = nodes_to_nudge(operation, self.facts)
-        for node in nodes:
-            node.nudged = True
-        return [NudgeNode(node.record.node) for node in nodes]
+        # Under load nodes come at the pace: a nudge ends even the pause of one whose heartbeat was lost.
+        is_in_order = not self.pace.is_late and operation.id in self.ranking.order
+        return [NudgeNode(node.record.node) for node in nudge_for(operation, self.facts)] if is_in_order else []
+
+    def _settle_gangs(self, moment: Moment) -> list[Effect]:
+        """Leads the gangs on that the message changed."""
+        nodes, looking = self.gangs.settle(moment)
+        effects: list[Effect] = [NudgeNode(node) for node in nodes]
+        return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
         """Tells the ledger of ending operations that hold nothing on any node."""
@@ -370,15 +376,6 @@ class AllocatorEngine:
             operation.release_told = True
         names = [operation.id for operation in released]
         return [Release(names[at : at + _MOST_RELEASED]) for at in range(0, len(names), _MOST_RELEASED)]
-
-    def _shorten_lease(self, moment: Moment) -> list[Effect]:
-        """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
-        facts, ours_s = self.facts, self.facts.timing.node_lease_s
-        since_s = facts.recovery.over_s
-        if facts.longest_lease_s <= ours_s or since_s is None or moment.steady_s - since_s <= facts.longest_lease_s:
-            return []
-        facts.longest_lease_s = ours_s
-        return [LowerLease(int(ours_s * 1000))]
 
     def _finish_recovery(self, moment: Moment) -> list[Effect]:
         if not self.facts.recovery.end_doubt(moment):

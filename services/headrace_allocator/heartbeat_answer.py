@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import (
-    LARGEST_PICTURE_BYTES,
     AllocationState,
     Extend,
     Forget,
@@ -25,9 +22,7 @@ from headrace.wire.heartbeat import (
     Start,
     TakeBack,
     TakeBackReason,
-    picture_bytes,
 )
-from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace_allocator.checks.choices import ChoiceCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
@@ -39,9 +34,10 @@ from headrace_allocator.effects import Effect, KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.counts import PreemptionCounts
@@ -50,6 +46,7 @@ from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome
 from headrace_allocator.preemption.yarn.plans import Plans
+from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
 from headrace_allocator.words import words_of_left_out
 
@@ -58,63 +55,23 @@ _RECOVERING_PACE_MS: Final = 50
 #: Until the heartbeat that shows what was just started; a tenth of the pace where that is more.
 _CONFIRM_PACE_MS: Final = 100
 #: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
-_WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED})
+_WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
 #: Between the request to end and the kill, of an operation that is not known.
 _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 
 
-#: The most of one order beside its slots and its command, and of one slot.
-_ORDER_BYTES: Final = 256
-_SLOT_BYTES: Final = 16
-#: The most of the words on why the tree gives a node nothing, each letter of which may take four bytes.
-_WORDS_BYTES: Final = 4 * (LONGEST_ISOLATION_DETAIL + 200)
-_unstarted: Final = attrgetter("unstarted")
 _NOTHING_TO_FORGET: Final = Forget()
-
-Item = TypeVar("Item")
-
-
-class _Budget:
-    """Bytes that an answer may still take, and the node's heartbeats after it. What does not fit is left for the next one."""
-
-    def __init__(self, heartbeat: Heartbeat) -> None:
-        self._heartbeat = heartbeat
-        self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES - _WORDS_BYTES
-        self._left_picture_bytes: int | None = None
-
-    def fits(self, more_bytes: int) -> bool:
-        """True if an order with so many bytes more than any has fits, which it then takes."""
-        fits = _ORDER_BYTES + more_bytes <= self._left_bytes
-        self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
-        return fits
-
-    def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
-        """True if an order of so many jobs fits, and the node can tell of them."""
-        if self._left_picture_bytes is None:
-            held = self._heartbeat.allocations
-            held_bytes = picture_bytes(len(held), sum(map(len, map(_unstarted, held))))
-            self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
-        more_bytes = picture_bytes(allocations, jobs)
-        if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
-            return False
-        self._left_picture_bytes -= more_bytes
-        return True
-
-    def cut(self, items: list[Item]) -> list[Item]:
-        """The first of these, as many as fit."""
-        cut = items[: self._left_bytes // _ORDER_BYTES]
-        self._left_bytes -= _ORDER_BYTES * len(cut)
-        return cut
 
 
 class HeartbeatAnswers:
     """Answers one heartbeat at a time."""
 
-    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace, plans: Plans) -> None:
+    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace, plans: Plans, gangs: GangStarts) -> None:
         self._facts = facts
         self._ranking = ranking
         self._pace = pace
         self._plans = plans
+        self._gangs = gangs
         self.allocations_made = 0
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
@@ -132,17 +89,18 @@ class HeartbeatAnswers:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
         pace_ms = self._pace_ms()
         node.note_overcommit(moment)
+        self._gangs.hear(node, moment)
         self.check.begin(settled=not self._ranking.some_marked)
         stirring = restless(self._facts, node, pace_ms)
         due = self._due(node, stirring, moment)
         if findings is None:
             # Most nodes of a busy cluster are full, and everything on them goes on.
             has_room = node.free.dominates(self._facts.pools.min_spare)
-            if not stirring and not due.some_change(has_room=has_room):
+            if not (stirring or node.holds or due.some_change(has_room=has_room)):
                 self.decided = HeartbeatDecision()
                 return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
-        budget = _Budget(heartbeat)
+        budget = AnswerBudget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
@@ -156,9 +114,10 @@ class HeartbeatAnswers:
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
         extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
-        starts = self._starts(node, decided.placements, budget)
+        starts = self._starts_of_gangs(node, budget)
+        started, whole = self._starts(node, decided.placements, budget, moment)
+        starts += started
         # Each stage counted on all that was decided before it. Where that finds no room in the answer the stage never ran.
-        whole = len(starts) == len(decided.placements)
         for stage in decided.stages:
             carried_out = self._carry_out(node, stage, budget, moment) if whole else None
             if carried_out is None:
@@ -271,7 +230,7 @@ class HeartbeatAnswers:
             ),
         )
 
-    def _take_back(self, node: Node, restless: Iterable[Allocation], budget: _Budget) -> list[TakeBack]:
+    def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""
         orders = []
         operations, ends_all = self._facts.operations, node.ends_all(self._facts.timing)
@@ -280,7 +239,7 @@ class HeartbeatAnswers:
             if allocation.preemption is None and allocation.take_back in _WHILE_IT_HOLDS:
                 allocation.take_back = None
             if operation is not None and allocation.take_back is None:
-                if operation.schedulable and not (ends_all or node.record.drained):
+                if operation.schedulable and operation.taken_back is None and not (ends_all or node.record.drained):
                     continue
                 allocation.take_back = operation.taken_back
             if allocation.state is AllocationState.ENDED:
@@ -296,15 +255,15 @@ class HeartbeatAnswers:
         return orders
 
     def _carry_out(
-        self, node: Node, stage: StageOutcome, budget: _Budget, moment: Moment
+        self, node: Node, stage: StageOutcome, budget: AnswerBudget, moment: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
         """Books a stage's start with what it takes. If the answer has no room for both, neither happens: None."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
         if stage.placement is not None:
-            starts = self._starts(node, [stage.placement], budget)
-            if not starts:
+            starts, is_booked = self._starts(node, [stage.placement], budget, moment)
+            if not is_booked:
                 return None
             self._unused = self._unused + stage.unused
         return starts, [self._preempt(one, moment) for one in stage.preemptions]
@@ -314,6 +273,7 @@ class HeartbeatAnswers:
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
         record = record_of(one, operation, facts.pools, moment)
+        break_up(operation)
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
@@ -324,26 +284,48 @@ class HeartbeatAnswers:
         slots = self._facts.extend(extension.allocation, extension.jobs)
         return Extend(allocation=extension.allocation.id, slots=slots)
 
-    def _starts(self, node: Node, placed: list[Placement], budget: _Budget) -> list[Start]:
-        """Books new allocations. A command travels only if the node shows no other allocation of the operation."""
-        if not placed:
-            return []
-        shown = {one.operation for one in node.allocations.values()}
+    def _starts(
+        self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment
+    ) -> tuple[list[Start], bool]:
+        """Books new allocations, and tells if all were. Those of gangs are held, so that no order follows yet."""
         starts: list[Start] = []
+        booked = 0
+        shown = _shown(node) if placed else set()
         for one in placed:
             operation, is_shown = one.operation, one.operation.id in shown
-            command_bytes = 0 if is_shown else operation.job_spec_bytes
-            if not budget.fits_jobs(one.jobs, allocations=1, command_bytes=command_bytes):
+            if operation.gang is None and not _fits(budget, operation, one.jobs, is_shown=is_shown):
                 continue
+            booked += 1
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
-            allocation = self._facts.start(name, operation, node, one.jobs, one.job)
-            shown.add(operation.id)
-            spec = None if is_shown else operation.job_spec
-            slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
-            waiting_ms = options.waiting_for_resources_on_node_timeout_ms
-            starts.append(Start(name, operation.id, allocation.resources, slots, spec, waiting_ms))
+            if operation.gang is not None:
+                self._gangs.hold(name, operation, node, one.job, moment)
+            else:
+                allocation = self._facts.start(name, operation, node, one.jobs, one.job)
+                starts.append(self._start(allocation, operation, is_shown=is_shown))
+                shown.add(operation.id)
+        return starts, booked == len(placed)
+
+    def _starts_of_gangs(self, node: Node, budget: AnswerBudget) -> list[Start]:
+        """Tells the node of places of gangs that start."""
+        starts: list[Start] = []
+        if not node.holds or not node.accepts_jobs or self._facts.superseded:
+            return starts
+        shown = _shown(node)
+        for operation, allocation in self._gangs.due(node):
+            is_shown = operation.id in shown
+            if _fits(budget, operation, 1, is_shown=is_shown):
+                self._gangs.take_up(node, operation, allocation)
+                starts.append(self._start(allocation, operation, is_shown=is_shown))
+                shown.add(operation.id)
         return starts
+
+    def _start(self, allocation: Allocation, operation: Operation, *, is_shown: bool) -> Start:
+        """The order. A command travels only if the node shows no other allocation of the operation."""
+        spec = None if is_shown else operation.job_spec
+        slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
+        waiting_ms = options.waiting_for_resources_on_node_timeout_ms
+        return Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
 
     def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, *, starts: bool) -> int:
         """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""
@@ -374,7 +356,16 @@ def _order_to_take_back(allocation: Allocation, operation: Operation | None, *, 
     return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)
 
 
-def _within(budget: _Budget, order: TakeBack) -> list[TakeBack]:
+def _shown(node: Node) -> set[OperationId]:
+    """The operations of which the node was told an allocation."""
+    return {one.operation for one in node.allocations.values()}
+
+
+def _fits(budget: AnswerBudget, operation: Operation, jobs: int, *, is_shown: bool) -> bool:
+    return budget.fits_jobs(jobs, allocations=1, command_bytes=0 if is_shown else operation.job_spec_bytes)
+
+
+def _within(budget: AnswerBudget, order: TakeBack) -> list[TakeBack]:
     """The order, if it still fits. If not it is told with the next answer."""
     return [order] if budget.fits(LARGEST_RECORD_BYTES if order.preemption is not None else 0) else []
 

@@ -11,7 +11,7 @@ from typing import Final
 from headrace.runtime.engine import Moment
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Effect, report_of
+from headrace_allocator.effects import Effect, LowerLease, report_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.reconcile import lose_node
@@ -82,11 +82,20 @@ class LostNodes:
         state = f"on {node.record.machine}, heard {moment.steady_s - node.heard_s:.0f} s ago, and may run jobs there"
         return WrongState("node", name, state, f"another name for the node on {machine}, or the end of that one")
 
+    def shorten_lease(self, moment: Moment) -> list[Effect]:
+        """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
+        facts, ours_s = self._facts, self._facts.timing.node_lease_s
+        since_s = facts.recovery.over_s
+        if facts.longest_lease_s <= ours_s or since_s is None or moment.steady_s - since_s <= facts.longest_lease_s:
+            return []
+        facts.longest_lease_s = ours_s
+        return [LowerLease(int(ours_s * 1000))]
+
     def remove_gone(self) -> None:
         """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""
         facts = self._facts
         leaving = [facts.nodes[name] for name in facts.leaving if not facts.recovery.awaits(name)]
-        gone = [node for node in leaving if not node.allocations]
+        gone = [node for node in leaving if not (node.allocations or node.holds)]
         for node in gone:
             facts.remove_node(node)
         if gone:

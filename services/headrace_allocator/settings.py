@@ -29,6 +29,8 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
     #: A node that says that it has no user slots gives up at once what runs on it; if false, that may end by itself.
     enable_allocation_abort_on_zero_user_slots: bool = True
+    #: So long room is held for a gang until all of its jobs have a place. Then others get it for a while.
+    gang_hold_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
     usage_interval_ms: int = 20
     usage_period_ms: int = 800
@@ -47,6 +49,7 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
             node_lease_s=self.node_lease_ms / 1000,
             longest_lease_s=longest_lease_ms / 1000,
             shares_count_for_s=self.shares_count_for_ms / 1000,
+            gang_hold_s=self.gang_hold_ms / 1000,
             shortest_pace_ms=self.shortest_pace_ms,
             most_starts=self.max_started_allocations_per_heartbeat,
             abort_on_zero_user_slots=self.enable_allocation_abort_on_zero_user_slots,

@@ -13,6 +13,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 from headrace_allocator.facts.nodes import Node, NodeCondition
+from headrace_allocator.gangs.gang import GangPhase
 
 #: Of nodes whose agent is of an older release.
 _UNSAID: Final = "its agent does not say who can reach its key"
@@ -31,6 +32,8 @@ def words_of(reason: why.Reason) -> str:
             return "as many operations of its fifo pool as may take part stand before it (max_schedulable_element_count_in_fifo_pool)"
         case why.FairShareReached():
             return "it is a graceful operation that has its fair share, and gets no more"
+        case why.GangWaits():
+            return _words_of_gang(reason)
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
         case why.StartsPaused():
@@ -76,6 +79,30 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {times} times its fair share already; those below theirs go first"
         case _:
             assert_never(reason)
+
+
+def _words_of_gang(reason: why.GangWaits) -> str:
+    """The reason for which jobs of a gang wait for each other."""
+    gang, left = f"a gang of {reason.jobs}", f"{max(0.0, reason.left_s):.0f} s"
+    match reason.phase:
+        case GangPhase.WAITING if reason.other:
+            return (
+                f"{gang}: room is being held for another gang, {reason.other}, for {left} more at most; one at a time"
+            )
+        case GangPhase.WAITING:
+            return f"{gang}: it starts when all of its jobs have room at once"
+        case GangPhase.GATHERING:
+            nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
+            there = f"room for {reason.held} on {nodes} is held" if reason.held else "room is being looked for"
+            return f"{gang}: {there} for {left} more; all start when all have room"
+        case GangPhase.PAUSED:
+            return f"{gang}: not all had room in time; others may have it, and it is held for this one again in {left}"
+        case GangPhase.STARTING:
+            return f"{gang}: all have room, and their nodes are being told"
+        case GangPhase.RUNNING | GangPhase.BREAKING:
+            return f"{gang} that lacks a job: the others are taken back, {reason.running} still are on nodes; then all start anew"
+        case _:
+            assert_never(reason.phase)
 
 
 def _words_of_nodes(
@@ -143,6 +170,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.DemandCovered: "the next computation of shares",
     why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
     why.FifoCountReached: "an end of an operation before it, or a higher max_schedulable_element_count_in_fifo_pool",
+    why.GangWaits: "room for all of its jobs at once: fewer or smaller jobs, more nodes, or a larger fair share",
     why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
     why.StartsPaused: "`headrace resume starts`",
     why.StillRecovering: "the word of the other nodes, or the end of their leases",

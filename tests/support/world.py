@@ -86,6 +86,8 @@ class World:
         self.random = random
         self.rules = rules or TreeRules()
         self.faults = True
+        #: The chance that a job goes on where it might end; one that was interrupted does not.
+        self.stays = 0.0
         self.now_s = 1_000.0
         self.log: list[list[Event]] = []
         self.hosts = {name: Host(total) for name, total in nodes.items()}
@@ -109,13 +111,16 @@ class World:
 
     # --- people ---------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, jobs: int, cpu: int = 100, max_failed: int = 1_000_000) -> None:
+    def start(
+        self, name: str, jobs: int, cpu: int = 100, max_failed: int = 1_000_000, *, is_gang: bool = False
+    ) -> None:
         spec = OperationSpec(
             pool=PoolName("research"),
             argv=["true"],
             job_count=jobs,
             resources=Resources(user_slots=1, cpu=cpu),
             max_failed_job_count=max_failed,
+            is_gang=is_gang,
         )
         self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.moment))
 
@@ -253,6 +258,8 @@ class World:
         if not host.running:
             return
         key = self._some(host.running)
+        if self.stays and key not in host.interrupted and self.random.random() < self.stays:
+            return
         run = host.running.pop(key)
         result = JobResult.COMPLETED
         if key in host.interrupted:

@@ -101,6 +101,9 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
     both = sorted({*regular} & {*spec.tentative_pool_trees})
     if both:
         return BadRequest("spec.tentative_pool_trees", ", ".join(both), "trees that are not in pool_trees as well")
+    several = [*regular, *spec.tentative_pool_trees]
+    if spec.is_gang and spec.job_count > 1 and len(several) > 1:
+        return BadRequest("spec.pool_trees", ", ".join(several), "one tree: all jobs of a gang start together in one")
     for tree in spec.tentative_pool_trees:
         if tree not in configured and not spec.ignore_missing_tentative_trees:
             return NotFound("tree", tree, near=near(tree, configured))

@@ -30,7 +30,9 @@ def next_draw(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    if slots.free is None and (slots.ready_count >= _LOW_BLOCK or slots.block >= operation.spec.job_count):
+    # A gang starts none of its jobs before all of them are drawn.
+    enough_ready = slots.ready_count >= _LOW_BLOCK and operation.gang is None
+    if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
         return None
     more = min(_MOST_DRAWN, max(slots.block, 2 * _LOW_BLOCK))
     if slots.free is not None:

@@ -17,6 +17,7 @@ from headrace_allocator.decision.reasons import (
     Exceeded,
     FairShareReached,
     FifoCountReached,
+    GangWaits,
     NoJobReady,
     NoShareYet,
     OperationLimitReached,
@@ -25,11 +26,14 @@ from headrace_allocator.decision.reasons import (
     PoolLimitReached,
     Reason,
 )
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, members
 from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
+from headrace_allocator.facts.slots import is_whole
+from headrace_allocator.gangs.gang import GangPhase
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
+_MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
@@ -44,6 +48,8 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
+    if operation.gang is not None and (together := gang_waits(operation)) is not None:
+        return together
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
     # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
@@ -72,6 +78,14 @@ def no_share_yet(operation: Operation) -> NoShareYet | None:
     """No snapshot has named it in its pool: limits and filters of that pool may not be known either."""
     share = operation.share
     return NoShareYet() if share is None or share.parent != operation.spec.pool else None
+
+
+def gang_waits(operation: Operation) -> GangWaits | None:
+    """A gang for which no room may be held: jobs of it are on nodes, or it pauses."""
+    gang = operation.gang
+    if gang is None or (gang.phase in _MAY_GATHER and is_whole(operation.slots) and not members(operation)):
+        return None
+    return GangWaits(gang.phase, operation.spec.job_count, members(operation))
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:

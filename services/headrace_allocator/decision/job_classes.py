@@ -40,6 +40,8 @@ class JobClass(NamedTuple):
     only_by_preemption: bool = False
     #: True if the tree serves first those below their promised share, and the operation is.
     high: bool = False
+    #: True if the operation is a gang that waits until no other gathers room.
+    waits_for_a_turn: bool = False
 
 
 class Bucket:
@@ -66,6 +68,8 @@ class JobClasses:
         self.only_by_preemption = 0
         #: Those of high priority.
         self.high = 0
+        #: Those of gangs that wait for their turn.
+        self.waiting_gangs = 0
         #: Amounts by resource and number; of a number that is free the largest, which fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
         #: Of each resource the least and the most that a class needs.
@@ -138,7 +142,7 @@ class JobClasses:
         return number
 
     def _place(self, job_class: JobClass, number: int) -> None:
-        size, filters, priority, only_by_preemption, high = job_class
+        size, filters, priority, only_by_preemption, high, waits_for_a_turn = job_class
         first = not self._numbers
         self._numbers[job_class] = number
         self._uses[number] = 0
@@ -149,6 +153,7 @@ class JobClasses:
         self._by_filters[filters] = self._by_filters.get(filters, 0) | 1 << number
         self.only_by_preemption |= only_by_preemption << number
         self.high |= high << number
+        self.waiting_gangs |= waits_for_a_turn << number
         self._least = size if first else self._least.within(size)
         self._most = size if first else Resources(*map(max, self._most.as_tuple(), size.as_tuple()))
         self._fitting.clear()
@@ -161,7 +166,7 @@ class JobClasses:
         self._free += [number for number in before.values() if not uses[number]]
         self._numbers, self._uses, self._unused = {}, {}, 0
         self._by_priority, self._by_filters = {}, {}
-        self.only_by_preemption = self.high = 0
+        self.only_by_preemption = self.high = self.waiting_gangs = 0
         self._sizes[:] = _NOWHERE
         for bucket in self._buckets.values():
             bucket.classes = 0

@@ -24,7 +24,7 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 #: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
@@ -154,7 +154,7 @@ class LeastSatisfied:
         place = self._places.get(operation.id)
         spec, pools = operation.spec, self._facts
         made_of = (spec, operation.min_needed, operation.share, pools.pool(spec.pool).item, pools.options)
-        if place is not None and (place.made_of != made_of or operation.limited):
+        if place is not None and (place.made_of != made_of or operation.limited or operation.gang is not None):
             if place.made_of[0] is not spec or place.job_class != self._class_of(operation):
                 self.remove(operation.id)
                 place = None
@@ -254,7 +254,8 @@ class LeastSatisfied:
         filters = self._facts.filters_of(operation.spec)
         high = self._facts.options.enable_guarantee_priority_scheduling and _is_high_priority(operation)
         priority = operation.preemption_priority
-        return JobClass(operation.min_needed, filters, priority, only_by_preemption(operation), high)
+        own = only_by_preemption(operation)
+        return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation))
 
     def _pool(self, name: PoolName) -> PoolOrder:
         """The order in a pool, entered with all above it if it is not in yet."""

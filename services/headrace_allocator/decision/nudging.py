@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
 #: Nodes that one operation's news may nudge at once.
 _MOST_NUDGES: Final = 200
+
+
+def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
+    """Notes nodes as nudged that are asked for a heartbeat because more jobs of an operation may start."""
+    if max(operation.fair_share) == 0.0 or pool_limit_reached(operation, facts.pools) is not None:
+        return []
+    nodes = nodes_to_nudge(operation, facts)
+    for node in nodes:
+        node.nudged = True
+    return nodes
 
 
 def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:

@@ -143,7 +143,7 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
     Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
     """
     mean_ms, ahead_ms = operation.mean_job_ms, ROUND_TRIPS_AHEAD * pace_ms
-    if mean_ms >= ahead_ms or operation.task_groups:
+    if mean_ms >= ahead_ms or operation.task_groups or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
 

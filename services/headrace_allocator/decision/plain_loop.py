@@ -15,7 +15,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.least_satisfied import Entry, entry_of, entry_of_pool
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool
 
 
@@ -62,7 +62,8 @@ def next_in_line_plainly(
 def is_considered(overlay: Overlay, operation: Operation) -> bool:
     """True if an operation is of the stage and the batch that are looked at."""
     is_high = overlay.view.order.is_high(operation.id)
-    return overlay.takes_part(operation.id) and overlay.high in (None, is_high)
+    has_no_turn = overlay.view.some_gang_gathers and waits_for_a_turn(operation)
+    return overlay.takes_part(operation.id) and overlay.high in (None, is_high) and not has_no_turn
 
 
 def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:

@@ -32,6 +32,7 @@ _HELD_BACK: Final = {
         reasons.OperationNotRunning,
         reasons.OperationSuspended,
         reasons.NoJobReady,
+        reasons.GangWaits,
         reasons.NoShareYet,
         reasons.FairShareReached,
         reasons.DemandCovered,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import NodeName, PoolName
+from headrace.ids import NodeName, OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources
 from headrace.wire.operations import OperationState
 from headrace_allocator.facts.nodes import NodeCondition
+from headrace_allocator.gangs.gang import GangPhase
 
 
 class Exceeded(msgspec.Struct, frozen=True):
@@ -39,6 +40,22 @@ class FifoCountReached(msgspec.Struct, frozen=True, tag="fifo_count_reached"):
 
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
     """It is graceful and not below its fair share: it gets no more than that."""
+
+
+class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
+    """It is a gang, and its jobs start together or not at all."""
+
+    phase: GangPhase
+    jobs: int
+    #: Jobs of it that are on nodes.
+    running: int = 0
+    #: Jobs for which room is held, and on how many nodes.
+    held: int = 0
+    nodes: int = 0
+    #: Until what it does now is over.
+    left_s: float = 0.0
+    #: Another gang for which room is held.
+    other: OperationId = OperationId("")
 
 
 class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
@@ -179,6 +196,7 @@ Reason = (
     | DemandCovered
     | FifoCountReached
     | FairShareReached
+    | GangWaits
     | NoJobReady
     | StartsPaused
     | StillRecovering

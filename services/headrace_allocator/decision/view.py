@@ -30,7 +30,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts, restless
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 
@@ -57,6 +57,8 @@ class View(msgspec.Struct, frozen=True):
     pace_ms: int
     #: Operations that the order still has where they stood before this heartbeat changed them.
     moved: Sequence[Operation] = ()
+    #: True if room is held for a gang, so that all others wait for their turn.
+    some_gang_gathers: bool = False
     #: Batches that regular stages go through, by whether they are of high priority; none where the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
@@ -86,6 +88,7 @@ class View(msgspec.Struct, frozen=True):
             order=order,
             pace_ms=pace_ms,
             moved=moved,
+            some_gang_gathers=facts.gangs.gathering is not None,
             batches=batches or {},
         )
 
@@ -146,6 +149,8 @@ class Overlay:
         self.batch: Batch | None = None
         self.high: bool | None = None
         self.left_out = 0
+        #: The gang whose turn it is from this decision on.
+        self.gang: OperationId | None = None
         self._freed_of: dict[OperationId, list[Allocation]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
@@ -257,6 +262,8 @@ class Overlay:
         A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
         """
         if jobs:
+            if waits_for_a_turn(operation) and self.gang is None:
+                self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
@@ -285,7 +292,9 @@ class Overlay:
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
 
     def takes_part(self, operation: OperationId) -> bool:
-        """True if the operation is of the batch that is looked at."""
+        """True if the operation is of the batch that is looked at, and no gang that waits for its turn."""
+        if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
+            return False
         return self.batch is None or operation in self.batch.operations
 
     def refuse(self, operation: Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import compress, islice
 from typing import Final
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
@@ -25,7 +25,8 @@ from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfact
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, members
+from headrace_allocator.gangs.gang import GangPhase
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
@@ -39,7 +40,8 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
     not_running = not_schedulable(operation)
     if not_running is not None:
         return [not_running]
-    if not operation.slots.pending_count and not operation.slots.in_doubt_count:
+    has_holds = operation.gang is not None and operation.gang.holds
+    if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
         return []
     may_preempt = operation.preemption_priority is not PreemptionPriority.NONE
     reasons: list[why.Reason | None] = [
@@ -47,6 +49,7 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
         no_share_yet(operation),
+        _gang_waits(facts, operation, moment),
         _shares_old(facts, moment),
         why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
         _places_kept(facts) if may_preempt else None,
@@ -62,6 +65,25 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         _behind_others(facts, operation) if operation.fits_somewhere else None,
     ]
     return [reason for reason in reasons if reason is not None]
+
+
+def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangWaits | None:
+    gang, gathering = operation.gang, facts.gangs.gathering
+    if gang is None:
+        return None
+    until_s, other = gang.until_s, OperationId("")
+    if gang.phase is GangPhase.WAITING and gathering is not None:
+        other_gang, other = facts.gangs.of[gathering].gang, gathering
+        until_s = None if other_gang is None else other_gang.until_s
+    return why.GangWaits(
+        gang.phase,
+        operation.spec.job_count,
+        members(operation),
+        held=len(gang.holds),
+        nodes=len({one.node for one in gang.holds}),
+        left_s=0.0 if until_s is None else until_s - moment.steady_s,
+        other=other,
+    )
 
 
 def _places_kept(facts: Facts) -> why.PlacesKept | None:

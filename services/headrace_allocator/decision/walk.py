@@ -43,6 +43,8 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     if not fitting:
         return None
     fitting &= classes.matching(view.tags) & ~overlay.left_out
+    if view.some_gang_gathers:
+        fitting &= ~classes.waiting_gangs
     if priority is not None:
         fitting &= classes.of_priority(priority)
     found = _first(overlay, view.pools.root, order.root, fitting)

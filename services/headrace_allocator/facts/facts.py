@@ -27,6 +27,7 @@ from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
+from headrace_allocator.gangs.book import Gangs
 from headrace_allocator.unsettled import Unsettled
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
@@ -84,6 +85,7 @@ class Facts:
         #: The tree as a whole, as it was published last.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
+        self.gangs = Gangs()
         self._node_rules = NodeRules()
         #: Nodes that were not judged by the node filter since it changed.
         self.unfiltered: deque[NodeName] = deque()
@@ -179,10 +181,10 @@ class Facts:
         self.touch(allocation.operation)
         return slots
 
-    def add(self, allocation: Allocation, *, since_ms: int | None = None) -> None:
+    def add(self, allocation: Allocation, *, since_ms: int | None = None, held: bool = False) -> None:
         """A new allocation. One that is older than this allocator has its progress `since_ms`, and comes before all others."""
         node = self.nodes[allocation.node]
-        node.allocations[allocation.id] = allocation
+        (node.holds if held else node.allocations)[allocation.id] = allocation
         allocation.picture, node.picture.booked = node.picture, None
         operation = self.operations.get(allocation.operation)
         if operation is not None:
@@ -215,7 +217,7 @@ class Facts:
     def remove(self, allocation: Allocation) -> None:
         """The allocation is no more. Its slots must have been dealt with."""
         node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
-        del node.allocations[allocation.id]
+        del (node.holds if node.holds.get(allocation.id) is allocation else node.allocations)[allocation.id]
         node.picture.booked = None
         if operation is not None:
             operation.running_jobs -= allocation.job is not None
@@ -283,7 +285,7 @@ class Facts:
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
         yield from self.last_heard.checks()
-        yield from (self._check_online, self._check_used)
+        yield from (self._check_online, self._check_used, self.gangs.check)
         # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
         yield from (partial(self._check_total, resource) for resource in RESOURCE_NAMES)
         for pool, resource in product(self.pools.known, RESOURCE_NAMES):
@@ -322,6 +324,7 @@ class Facts:
         """Something of the operation changed."""
         self.touched[operation] = None
         self.unsettled.note(operation)
+        self.gangs.note(operation)
 
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None

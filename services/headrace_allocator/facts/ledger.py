@@ -11,6 +11,7 @@ from typing import assert_never
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
+from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation, started_in
 from headrace.wire.log import (
     AllocatorAttached,
@@ -32,6 +33,7 @@ from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts, judge_size
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.slots import newer_attempts, not_ended
+from headrace_allocator.gangs.holds import let_go
 
 
 class OperationNews:
@@ -130,6 +132,8 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 _end(operation, one.end.index, one.end.attempt)
                 if one.retry is not None:
                     operation.slots.retry(one.retry)
+                elif one.end.result is JobResult.COMPLETED:
+                    operation.slots.unsettled.discard(one.end.index)
         case JobsRetried():
             for slot in event.slots:
                 operation.slots.retry(slot)
@@ -179,6 +183,8 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
 
 def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     operation = Operation(live, next(facts.arrivals), facts.term)
+    if operation.gang is not None:
+        facts.gangs.of[operation.id] = operation
     facts.operations[live.operation] = facts.in_pool[live.spec.pool][live.operation] = operation
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
@@ -201,6 +207,9 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
         operation.slots.retry(slot)
     for index in not_ended(operation.slots, live.done):
         _end(operation, index, operation.slots.attempt(index))
+    for index in [index for index in operation.slots.unsettled if live.done[index >> 3] >> (index & 7) & 1]:
+        operation.slots.unsettled.discard(index)
+    operation.slots.pausing = live.pausing
     if live.free is not None:
         _update_owners(operation, live)
     _note_change(facts, operation, news)
@@ -233,6 +242,8 @@ def _end(operation: Operation, index: int, attempt: int) -> None:
 
 
 def _forget(facts: Facts, operation: Operation, news: OperationNews) -> None:
+    let_go(facts, operation)
+    facts.gangs.forget(operation.id)
     facts.forget(operation)
     news.changed[operation.id] = None
     news.hold(operation)

@@ -38,6 +38,8 @@ class Timing(msgspec.Struct, frozen=True):
     abort_on_zero_user_slots: bool = True
     #: Nobody loses a place by shares that are older.
     shares_count_for_s: float = 10.0
+    #: So long room is held for a gang that has not all its places.
+    gang_hold_s: float = 30.0
     #: The shortest time between two heartbeats of a node.
     shortest_pace_ms: int = 1_000
     #: Heartbeats a second of all nodes together, above which the pace slows down.
@@ -96,9 +98,9 @@ class Node:
 
     # Each heartbeat is of another node: the less memory one takes, the sooner it is at hand.
     __slots__ = (
-        "allocations", "boottime_ms", "drained_empty", "enrolled", "has_no_slots", "heard_s", "incarnation", "limits", "machine",
-        "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s", "record", "recorded",
-        "reported", "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
+        "allocations", "boottime_ms", "drained_empty", "enrolled", "has_no_slots", "heard_s", "holds", "incarnation", "limits",
+        "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
+        "record", "recorded", "reported", "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
 
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
@@ -124,9 +126,11 @@ class Node:
         self.outside: NodeCondition | None = None
         #: True once it was heard to hold nothing while an administrator drains it.
         self.drained_empty = False
-        #: The usage of all its allocations.
+        #: The usage of all its allocations, and the room that is held on it.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
+        #: Allocations of gangs that it was not told of.
+        self.holds: dict[AllocationId, Allocation] = {}
         self.picture = Picture()
         #: The answer to its newest heartbeat, if it ordered anything: that is taken back as far as it is not obeyed.
         self.sent: Orders | None = None
@@ -245,7 +249,7 @@ class Node:
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
         broken = [words for one in self.allocations.values() for words in one.check()]
-        if self.used != Resources.sum(one.usage for one in self.allocations.values()):
+        if self.used != Resources.sum(one.usage for one in (*self.allocations.values(), *self.holds.values())):
             broken.append("used differs from its allocations")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
             broken.append("its allocations are not what the picture that is booked shows")

@@ -25,6 +25,7 @@ from headrace_allocator.facts.allocations import Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
@@ -64,7 +65,7 @@ class Operation:
     __slots__ = (
         "_cut_at", "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
-        "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "groups", "held", "id", "in_fifo_pool",
+        "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
         "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
         "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
@@ -75,6 +76,8 @@ class Operation:
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id = live.operation
+        #: What is known of it as a gang. A single job is none, and of several trees each gives its jobs out by itself.
+        self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.user = live.user
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
         self.set_spec(live.spec)
@@ -82,6 +85,7 @@ class Operation:
         #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
+        self.slots.is_of_gang = self.gang is not None
         #: Of the allocator that drew last, as far as the ledger told of others than ours. 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
         #: All that it holds on nodes, and its allocations that no heartbeat has shown yet.
@@ -257,7 +261,9 @@ class Operation:
         """The reason for which all that it holds is to be taken back, or None while it may keep it."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
-        return TakeBackReason.SUSPENDED if self.suspended and self.ends_running_jobs else None
+        if self.suspended and self.ends_running_jobs:
+            return TakeBackReason.SUSPENDED
+        return TakeBackReason.GANG if self.gang is not None and self.gang.phase is GangPhase.BREAKING else None
 
     @property
     def mean_job_ms(self) -> float:
@@ -299,3 +305,27 @@ class Operation:
         if set(self.groups) != set(allocations):
             broken.append("the allocations in groups differ from its allocations")
         return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]
+
+
+def members(operation: Operation) -> int:
+    """The number of its allocations that nodes were told of."""
+    return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
+
+
+def waits_for_a_turn(operation: Operation) -> bool:
+    """True if it is a gang for which no room is held."""
+    return operation.gang is not None and operation.gang.phase is GangPhase.WAITING
+
+
+def break_up(operation: Operation) -> None:
+    """A job is missing, or is about to be: of a gang all others are to go."""
+    if operation.gang is not None and operation.gang.phase in TOGETHER:
+        set_phase(operation, GangPhase.BREAKING)
+
+
+def set_phase(operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
+    """The operation is a gang, and is in that phase from now on."""
+    assert operation.gang is not None
+    operation.gang.phase, operation.gang.until_s, operation.gang.asked = phase, until_s, False
+    # In some phases its allocations get no rest.
+    operation.set_state(operation.state, suspended=operation.suspended)

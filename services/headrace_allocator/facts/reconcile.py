@@ -34,8 +34,9 @@ from headrace_allocator.facts.lost_jobs import (
     UnknownToNode,
 )
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
+from headrace_allocator.gangs.holds import hold_again
 
 #: Jobs in doubt that are given up as lost at once.
 _MOST_LOST: Final = 1_000
@@ -186,6 +187,8 @@ class _Reconciliation:
                 self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
+            if end.result is not JobResult.COMPLETED:
+                break_up(operation)
             # The ledger does not answer the end of an attempt that nobody let out: the job must not wait for that.
             if end.attempt <= operation.slots.attempt(end.index):
                 operation.slots.end(end.index, end.attempt)
@@ -209,6 +212,8 @@ class _Reconciliation:
                 continue
             if obeyed or allocation.id in self._picture:
                 self._facts.confirm(allocation)
+            elif never_happened and hold_again(self._facts, allocation):
+                self._findings.operations.add(allocation.operation)
             elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
@@ -366,6 +371,7 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
         node.reporting.add(one.key)
         lost.append(one)
         if operation is not None:
+            break_up(operation)
             operation.slots.end(slot.index, slot.attempt)
     return lost
 

@@ -36,6 +36,8 @@ class JobSlots:
 
     def __init__(self, job_count: int) -> None:
         self.job_count = job_count
+        #: True if all of its jobs start together.
+        self.is_of_gang = False
         #: False while another allocator leads: the jobs that it draws, or that run again, may be out on any node.
         self.are_ours = True
         #: The place of each drawn index, one byte each: a million jobs take a megabyte.
@@ -47,6 +49,10 @@ class JobSlots:
         self._told: Sequence[JobSlot] = ()
         #: Of an operation of several trees: the indexes that no tree has.
         self.free: int | None = None
+        #: Of a gang: jobs that ended by a node's word, until the ledger lets them run again or says that they are done.
+        self.unsettled: set[int] = set()
+        #: Others that wait until they may run again, as the ledger told at the start.
+        self.pausing = 0
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
@@ -56,6 +62,7 @@ class JobSlots:
         """
         slots = cls(live.spec.job_count)
         slots.are_ours = own_term > 0
+        slots.pausing = live.pausing
         slots.draw(live.block)
         slots._told = live.attempts
         slots.free = live.free
@@ -150,12 +157,18 @@ class JobSlots:
         """The end of a run was reported. It runs again only when the ledger says so."""
         places = self._places
         if index < len(places) and places[index] != _ELSEWHERE and attempt >= self._attempts.get(index, 1):
+            if self.is_of_gang and places[index] != _ENDED:
+                self.unsettled.add(index)
             self._put(index, _ENDED)
 
     def retry(self, slot: JobSlot) -> None:
         """The ledger recorded an end and lets the next attempt out: of several trees to the one that draws it."""
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
+            if slot.index in self.unsettled:
+                self.unsettled.discard(slot.index)
+            else:
+                self.pausing = max(0, self.pausing - 1)
             self._put(slot.index, self._let_out if self.free is None else _ELSEWHERE)
             self.free = None if self.free is None else self.free + 1
 
@@ -224,6 +237,12 @@ class JobSlots:
         self._places[index] = place
         if place == _READY:
             self._first = min(self._first, index)
+
+
+def is_whole(slots: JobSlots) -> bool:
+    """True if each job that is not done may be given out now, or is given out."""
+    is_known = slots.free is None and slots.block >= slots.job_count and not slots.in_doubt_count
+    return is_known and not slots.unsettled and not slots.pausing
 
 
 def not_ended(slots: JobSlots, done: bytes) -> list[int]:

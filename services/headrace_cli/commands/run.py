@@ -82,7 +82,8 @@ class ShareOptions:
     weight: Number = 1.0
     """Its part among the operations of its pool."""
     gang: Switch = False
-    """Its jobs are of use only together: where the pool and the tree have it so, it is owed all that it wants or nothing."""
+    """Its jobs are of use only together: all start at once or none, and all start anew when one does not complete. Where the pool and the
+    tree have it so, it is owed all that it wants or nothing."""
     first_job_is_master: Switch = False
     """Its other jobs are of no use without job 0: under a YARN policy that is interrupted last of all on its node."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None

@@ -260,6 +260,8 @@ class TakeBackReason(enum.StrEnum):
     NODE_DRAINED = "node_drained"
     #: Its operation was suspended, and what runs of it is to end as well.
     SUSPENDED = "suspended"
+    #: Another job of its gang is missing: all of them start anew together.
+    GANG = "gang"
 
 
 class TakeBack(msgspec.Struct, frozen=True):

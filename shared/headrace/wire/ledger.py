@@ -71,6 +71,8 @@ class LiveOperation(msgspec.Struct, frozen=True):
     #: Of an operation of several trees: the indexes that no tree has, and how often owners of indexes have changed.
     free: Counter | None = None
     changes: Counter = 0
+    #: Jobs that failed and wait until they may run again. They are among those that are done.
+    pausing: Counter = 0
 
 
 def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:

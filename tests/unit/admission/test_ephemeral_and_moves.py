@@ -251,6 +251,19 @@ def test_an_operation_runs_as_soon_as_one_tree_has_room_and_there() -> None:
     assert (desk.counts("p", T1), desk.counts("p", T2)) == ((1, 0, 0), (1, 1, 0))
 
 
+def test_a_gang_is_refused_in_several_trees() -> None:
+    desk = two_trees({}, {})
+
+    refused = desk.start("a", "p", pool_trees=[T1], tentative_pool_trees=[T2], is_gang=True, job_count=2)
+
+    assert isinstance(refused, BadRequest)
+    assert (
+        refused.text()
+        == "spec.pool_trees: tree-1, tree-2 cannot be used; expected one tree: all jobs of a gang start together in one"
+    )
+    desk.started("b", pool="p", pool_trees=[T1, T2], is_gang=True)
+
+
 def test_an_operation_that_waits_everywhere_runs_in_the_tree_that_has_room_first() -> None:
     desk = two_trees({"max_running_operation_count": 0}, {"max_running_operation_count": 1})
     desk.started("a", pool="p", tree=T2)

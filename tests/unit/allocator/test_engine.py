@@ -729,6 +729,7 @@ def test_figures_count_what_there_is() -> None:
         "operations_in_order": 2,
         "held_back_operation_not_running": 0,
         "held_back_operation_suspended": 0,
+        "held_back_gang_waits": 0,
         "held_back_no_job_ready": 0,
         "held_back_no_share_yet": 0,
         "held_back_fair_share_reached": 0,
@@ -772,4 +773,8 @@ def test_figures_count_what_there_is() -> None:
         "warned": 0,
         "plans_made": 0,
         "plans_dropped": 0,
+        "gangs_gathering": 0,
+        "gangs_started": 0,
+        "gangs_given_up": 0,
+        "gangs_taken_back": 0,
     }

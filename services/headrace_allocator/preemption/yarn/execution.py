@@ -10,6 +10,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.operations import waits_for_a_turn
 from headrace_allocator.preemption.stages import Preemption, PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.yarn.candidates import is_there
 from headrace_allocator.preemption.yarn.plans import Plan
@@ -32,6 +33,8 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
         return StageOutcome(_STAGE, False, None, taken, len(victims), _sum(taken), room, ZERO, {})
     operation = view.operations.get(plan.operation)
     if operation is None or overlay.held_back(operation) is not None:
+        return None
+    if waits_for_a_turn(operation) and (view.some_gang_gathers or not overlay.takes_part(operation.id)):
         return None
     freed = []
     for one in victims:

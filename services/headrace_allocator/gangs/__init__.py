@@ -1,0 +1,1 @@
+"""Gangs: operations whose jobs start together or not at all."""

@@ -1,0 +1,60 @@
+"""All gangs of a tree, and the one of them that gathers room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from headrace.ids import OperationId
+from headrace_allocator.facts.operations import Operation, members
+from headrace_allocator.gangs.gang import TOGETHER, GangPhase
+
+_IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING, GangPhase.PAUSED})
+_HOLDING: Final = frozenset({GangPhase.GATHERING, GangPhase.STARTING})
+
+
+class Gangs:
+    """The gangs of a tree."""
+
+    def __init__(self) -> None:
+        self.of: dict[OperationId, Operation] = {}
+        #: Those of which something changed since they were settled.
+        self.changed: dict[OperationId, None] = {}
+        #: The one that gathers room.
+        self.gathering: OperationId | None = None
+
+    def note(self, operation: OperationId) -> None:
+        """Something of an operation changed."""
+        if operation in self.of:
+            self.changed[operation] = None
+
+    def forget(self, operation: OperationId) -> None:
+        """The operation is over."""
+        self.of.pop(operation, None)
+        self.changed.pop(operation, None)
+        if self.gathering == operation:
+            self.gathering = None
+
+    def check(self) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        broken: list[str] = []
+        for name, operation in self.of.items():
+            broken += [f"gang {name}: {words}" for words in _broken(operation, self.gathering)]
+        return broken
+
+
+def _broken(operation: Operation, gathering: OperationId | None) -> Iterator[str]:
+    gang = operation.gang
+    if gang is None:
+        yield "is none"
+        return
+    if (gang.phase is GangPhase.GATHERING) is not (gathering == operation.id):
+        yield f"is {gang.phase.value}, and the one that gathers is {gathering}"
+    if not gang.holds.keys() <= set(operation.allocations.values()):
+        yield "room is held that is not among its allocations"
+    if gang.holds and gang.phase not in _HOLDING:
+        yield f"is {gang.phase.value} and holds room"
+    if gang.phase in _IDLE and members(operation):
+        yield f"is {gang.phase.value}, and {members(operation)} jobs are on nodes"
+    if gang.phase in TOGETHER and operation.slots.pending_count:
+        yield f"is {gang.phase.value}, and {operation.slots.pending_count} jobs are on no node"

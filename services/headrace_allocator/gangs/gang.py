@@ -1,0 +1,65 @@
+"""Gangs: operations whose jobs start together or not at all, and what is known of each beside its allocations.
+
+    waiting ─> gathering ─> starting ─> running ─> (its jobs ended)
+       ^           │            └──> breaking <──┘
+       └── paused <┘                    │
+       └────────────────────────────────┘
+
+While it gathers, room is held for it on nodes: an allocation of one job that no node was told of. One gang of a tree gathers at a time,
+so that no two can wait for each other. Invariant (`Facts.checks`): a gang that waits, gathers or pauses has no job on any node.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from headrace.ids import NodeName
+from headrace_allocator.facts.allocations import Allocation
+
+#: Until room is gathered again for a gang that found too little: doubled each time.
+_FIRST_PAUSE_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 300.0
+
+
+class GangPhase(enum.StrEnum):
+    """The course of a gang."""
+
+    WAITING = "waiting"
+    #: Room is held for it until all of its jobs have a place.
+    GATHERING = "gathering"
+    #: All have one, and their nodes are being told.
+    STARTING = "starting"
+    RUNNING = "running"
+    #: A job is missing: the others are taken back, and all start anew.
+    BREAKING = "breaking"
+    #: It found too little room in time, and room is held for others meanwhile.
+    PAUSED = "paused"
+
+
+#: Phases in which all of its jobs are on nodes.
+TOGETHER: Final = frozenset({GangPhase.STARTING, GangPhase.RUNNING})
+
+
+class Gang:
+    """One gang."""
+
+    __slots__ = ("asked", "awaited", "holds", "pauses", "phase", "until_s")
+
+    def __init__(self) -> None:
+        self.phase = GangPhase.WAITING
+        #: Room that is held for it: its allocations that no node was told of.
+        self.holds: dict[Allocation, None] = {}
+        #: True once nodes were asked to speak: all of its jobs have a place, or all that are left are to go.
+        self.asked = False
+        #: Nodes that must be heard, with room for its jobs, before any of them starts.
+        self.awaited: set[NodeName] = set()
+        #: The end of gathering, starting or pausing.
+        self.until_s: float | None = None
+        #: How often in a row it found too little room in time.
+        self.pauses = 0
+
+    def next_pause_s(self) -> float:
+        """The time until room is gathered for it again. To be called once for each pause."""
+        self.pauses += 1
+        return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.pauses - 1, 10))

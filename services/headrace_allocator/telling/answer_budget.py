@@ -1,0 +1,52 @@
+"""The bytes of an answer to a heartbeat: orders that do not fit wait for the next one."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Final, TypeVar
+
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES
+from headrace.wire.heartbeat import LARGEST_PICTURE_BYTES, Heartbeat, picture_bytes
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
+
+#: The most of one order beside its slots and its command, and of one slot.
+_ORDER_BYTES: Final = 256
+_SLOT_BYTES: Final = 16
+#: The most of the words on why the tree gives a node nothing, each letter of which may take four bytes.
+_WORDS_BYTES: Final = 4 * (LONGEST_ISOLATION_DETAIL + 200)
+_unstarted: Final = attrgetter("unstarted")
+
+Item = TypeVar("Item")
+
+
+class AnswerBudget:
+    """Bytes that an answer may still take, and the node's heartbeats after it. What does not fit is left for the next one."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES - _WORDS_BYTES
+        self._left_picture_bytes: int | None = None
+
+    def fits(self, more_bytes: int) -> bool:
+        """True if an order with so many bytes more than any has fits, which it then takes."""
+        fits = _ORDER_BYTES + more_bytes <= self._left_bytes
+        self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
+        return fits
+
+    def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
+        """True if an order of so many jobs fits, and the node can tell of them."""
+        if self._left_picture_bytes is None:
+            held = self._heartbeat.allocations
+            held_bytes = picture_bytes(len(held), sum(map(len, map(_unstarted, held))))
+            self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
+        more_bytes = picture_bytes(allocations, jobs)
+        if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
+            return False
+        self._left_picture_bytes -= more_bytes
+        return True
+
+    def cut(self, items: list[Item]) -> list[Item]:
+        """The first of these, as many as fit."""
+        cut = items[: self._left_bytes // _ORDER_BYTES]
+        self._left_bytes -= _ORDER_BYTES * len(cut)
+        return cut
