@@ -61,7 +61,7 @@ def test_top_shows_the_cluster_opens_its_rows_and_leaves_the_terminal_as_it_was(
         terminal.type("1\x1b[B\r")
         terminal.until_text("estimated guarantee")
         terminal.type("q?")
-        terminal.until_text("Any key goes back")
+        terminal.until_text("Red: it starves")
         terminal.type("xq")
         assert terminal.end() == 0
     assert terminal.written.rindex("\x1b[?1049l") > terminal.written.rindex("\x1b[?1049h")
@@ -75,7 +75,7 @@ def test_top_writes_less_than_a_frame_where_little_changes_and_no_colour_where_n
         terminal.type("2")
         terminal.until(lambda lines: True)
         terminal.type("?")
-        terminal.until_text("Any key goes back")
+        terminal.until_text("Red: it starves")
         terminal.type("?")
         terminal.until_text("of-the-night")
         terminal.type("q")

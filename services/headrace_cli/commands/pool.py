@@ -18,7 +18,7 @@ from headrace_cli.show.elements.observed import observes
 from headrace_cli.show.elements.shares import pool_facts
 from headrace_cli.show.elements.starving import starving_in, starving_table
 from headrace_cli.show.plain_values import plain
-from headrace_cli.show.screen import Screen
+from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.show.trees import pool_table, tree_table
 
 #: A pool is shown without its preemptions where its allocator takes longer.
@@ -145,7 +145,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
             screen.show(answer, pool_table(answer))
             return
         terminal = screen.out.is_terminal
-        screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not _draws_blocks(screen)))
+        screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not draws_more_than_ascii(screen.out)))
         if answer.operations_left_out:
             screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
         for error in answer.frame.errors:
@@ -181,7 +181,3 @@ def starving(*, watching: Watching | None = None, common: Common | None = None) 
             screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
 
     return talk(common, work, watching=watching)
-
-
-def _draws_blocks(screen: Screen) -> bool:
-    return screen.out.encoding.lower().startswith("utf")

@@ -19,7 +19,7 @@ from rich.segment import Segment, Segments
 
 from headrace_cli.live.keys import is_begun, keys_in
 from headrace_cli.live.painting import changes
-from headrace_cli.show.screen import Screen
+from headrace_cli.show.screen import Screen, draws_more_than_ascii
 
 #: Told as a key when the terminal has another size.
 RESIZED: Final = "resized"
@@ -43,7 +43,7 @@ class Terminal:
     @property
     def draws_blocks(self) -> bool:
         """True if it shows more than ASCII."""
-        return self._console.encoding.lower().startswith("utf")
+        return draws_more_than_ascii(self._console)
 
     def lines(self, thing: RenderableType, width: int) -> list[list[Segment]]:
         """The lines of something, as wide as that."""
@@ -116,6 +116,8 @@ def opened_terminal(screen: Screen) -> Iterator[Terminal]:
         console.show_cursor(False)
         yield Terminal(console)
     finally:
-        console.show_cursor(True)
-        console.set_alt_screen(False)
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+        try:
+            console.show_cursor(True)
+            console.set_alt_screen(False)
+        finally:
+            termios.tcsetattr(stdin, termios.TCSADRAIN, before)

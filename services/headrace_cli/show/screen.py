@@ -6,8 +6,10 @@ name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,6 +23,10 @@ _WIDE = 10_000
 #: The pictures of control characters, but for the end of a line and the tabulator.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+#: Stand in for signs that a terminal without them would not show.
+_IN_ASCII: Final = str.maketrans("│├└─…–«»→↑↓×", '||`-~-"">^vx')
 
 
 class Screen:
@@ -82,11 +88,22 @@ class _HarmlessConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             text = segment.text
-            yield segment if segment.control or text.isprintable() else segment._replace(text=text.translate(_SIGNS))
+            if not (text.isascii() or draws_more_than_ascii(self)):
+                text = text.translate(_IN_ASCII)
+            if not text.isprintable():
+                text = text.translate(_SIGNS)
+            yield segment if segment.control else segment._replace(text=text)
+
+
+def draws_more_than_ascii(console: Console) -> bool:
+    """True if its terminal shows bars and branches."""
+    return console.encoding.lower().startswith("utf")
 
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")  # names may have signs that the terminal has not
     if stream.isatty():
         return _HarmlessConsole(stderr=stderr, highlight=False, emoji=False)
     return _HarmlessConsole(

@@ -27,23 +27,22 @@ _WHOLE: Final = 10_000
 #: Of the lines behind the head and the foot, the part that a section keeps without being chosen.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
-_OF_A_PAGE: Final = "↑↓ scroll  Esc back  ? help"
+_OF_A_PAGE: Final = "↑↓ scroll  Esc back"
 HELP: Final = """\
 Tab 1 2 3 4 5   the next section, or one of them
 ↑ ↓ PgUp PgDn   the next row; also j and k, Home and End
 Enter           open the row: a pool's details, why an operation waits, a node
 s               another order of the section
-/               filter all sections by a part of a name, user, title or state; Enter keeps it
+/               filter by a part of a name, user, title or state; Enter keeps it
 Esc             close the page, or take the filter away
 q               quit; so does Ctrl-C
 
 The bar of a pool is as wide as the cluster, by the resource in «of»:
   █ #  what it uses     ░ .  what it wants beyond that
   │ |  its fair share   ◇ +  its guarantee   ◈ *  both
-Red: it starves. Figures: usage, fair share, demand and guarantee as shares of the cluster.
-ops: operations that run, of those that there are. Preemptions are those since this began.
-
-Any key goes back.
+Red: it starves. Figures are usage, fair share, demand and guarantee, as
+shares of the cluster, and operations that run of those that there are.
+Preemptions are those since you began to watch.
 """
 
 
@@ -57,14 +56,14 @@ def frame(look: Look, view: View, pen: Pen, height: int, layout: Layout) -> Line
         begin = first_shown(view.place(section, each.entries), room[section], len(each.entries))
         shown = range(len(each.entries))[begin : begin + room[section]]
         lines += [_cropped(line, pen) for line in layout(_section(look, view, section, each, shown), _WHOLE)]
-    return _with_foot(lines, _foot(view, pen), pen, height, layout)
+    return _with_foot(lines, _foot(view), pen, height, layout)
 
 
 def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, layout: Layout) -> Lines:
     """Lays out the page of what was opened, from its first shown line on."""
     lines = [line for thing in things for line in layout(thing, pen.width)]
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
-    foot = Text(_plain_signs(_OF_A_PAGE, pen), style="dim")
+    foot = Text(_OF_A_PAGE, style="dim")
     if first + height - 1 < len(lines):
         foot.append(f"  {len(lines) - first - height + 1} lines more", style="yellow")
     return _with_foot(lines[first:], foot, pen, height, layout)
@@ -129,15 +128,11 @@ def _section(
     return made
 
 
-def _foot(view: View, pen: Pen) -> Text:
+def _foot(view: View) -> Text:
     if view.writes_filter:
         return Text(f"filter: {view.filter}_  (Enter keeps it, Esc takes it away)", style="bold")
     filtered = Text(f"  filter: {view.filter}", style="yellow") if view.filter else Text()
-    return Text.assemble((_plain_signs(_FOOT, pen), "dim"), filtered)
-
-
-def _plain_signs(text: str, pen: Pen) -> str:
-    return text.replace("↑↓", "j/k") if pen.ascii_only else text
+    return Text.assemble((_FOOT, "dim"), filtered)
 
 
 def _with_foot(lines: Lines, foot: Text, pen: Pen, height: int, layout: Layout) -> Lines:
@@ -153,7 +148,7 @@ def _cropped(line: list[Segment], pen: Pen) -> list[Segment]:
     if Segment.get_line_length(line) <= pen.width:
         return line
     style = line[-1].style if line and line[-1].style == Style(reverse=True) else None
-    return [*Segment.adjust_line_length(line, pen.width - 1), Segment("~" if pen.ascii_only else "…", style)]
+    return [*Segment.adjust_line_length(line, pen.width - 1), Segment("…", style)]
 
 
 def _without_end(line: list[Segment]) -> list[Segment]:

@@ -80,8 +80,8 @@ def on_key(view: View, key: str, entries: Entries) -> View:
     """The view after a key. `entries` are the rows of each section as they are shown."""
     if view.writes_filter:
         return _write_filter(view, key)
-    if view.shows_help:
-        return _with(view, shows_help=False)
+    if view.shows_help and key not in _STEPS:
+        return _with(view, shows_help=False, first_line=0)
     if view.opened is not None and key in ("escape", "q", "enter", "backspace"):
         return _with(view, opened=None, first_line=0)
     if key in _STEPS:
@@ -90,7 +90,7 @@ def on_key(view: View, key: str, entries: Entries) -> View:
         case "q":
             return _with(view, is_over=True)
         case "?" | "h":
-            return _with(view, shows_help=True)
+            return _with(view, shows_help=True, first_line=0)
         case _ if view.opened is not None:
             return view
         case "/":
@@ -127,7 +127,7 @@ def _write_filter(view: View, key: str) -> View:
 
 
 def _step(view: View, step: int, rows: Sequence[Entry]) -> View:
-    if view.opened is not None:
+    if view.opened is not None or view.shows_help:
         return _with(view, first_line=max(0, view.first_line + step))
     if not rows:
         return view

@@ -31,6 +31,15 @@ def headrace(*words: str | bytes, shell: str = 'exec "$@"') -> subprocess.Comple
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
 
 
+def test_where_there_is_ascii_alone_branches_are_drawn_with_it_and_other_signs_are_asked_after() -> None:
+    made = "from headrace_cli.show.screen import Screen; from rich.text import Text; Screen().print('├─ pool… é', Text('└─ –'))"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    done = subprocess.run([sys.executable, "-c", made], capture_output=True, text=True, check=True, env=environment)
+
+    assert done.stdout.splitlines() == ["|- pool~ ?", "`- -"]
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_as_good_as_one_to_nowhere(closed: str) -> None:
     done = headrace("tree", "options", shell=f'exec "$@" {closed}')
