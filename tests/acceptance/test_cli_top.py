@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 
@@ -92,6 +93,21 @@ def test_ctrl_c_ends_top_with_its_status(up: Up) -> None:
         assert terminal.end() == 130
     assert "Traceback" not in terminal.written
     assert terminal.written.rstrip().endswith("\x1b[?1049l")
+
+
+def test_a_service_that_does_not_answer_is_named_until_it_does(up: Up) -> None:
+    (allocator,) = (process.pid for process in up.processes() if process.role == "allocator")
+    with live(up, "top", "--interval", "0.2", width=100) as terminal:
+        terminal.until_text("? help")
+        os.kill(allocator, signal.SIGSTOP)
+        try:
+            terminal.until_text("the allocator does not answer: nodes are as they were ")
+            assert any("cpu 3 of 3" in line for line in terminal.screen.lines)
+        finally:
+            os.kill(allocator, signal.SIGCONT)
+        terminal.until(lambda lines: not any("does not answer" in line for line in lines))
+        terminal.type("q")
+        assert terminal.end() == 0
 
 
 def test_without_a_terminal_top_prints_one_frame_and_with_json_one_document(up: Up) -> None:

@@ -102,7 +102,7 @@ def draws_more_than_ascii(console: Console) -> bool:
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    if isinstance(stream, io.TextIOWrapper):
+    if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
         stream.reconfigure(errors="replace")  # names may have signs that the terminal has not
     if stream.isatty():
         return _HarmlessConsole(stderr=stderr, highlight=False, emoji=False)

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
+from headrace.durations import format_duration
 from headrace.ids import PoolName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import AllocationPreempted, Happening
@@ -30,6 +31,14 @@ _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: An answer with so many rows may be had at each interval, one with twice as many at every other.
 _ROWS_AN_INTERVAL: Final = 500
+#: Whoever takes longer is said not to answer, and asked again.
+_PATIENCE_S: Final = 4.0
+_WHO_ANSWERS: Final = {
+    "shares": "fair_share",
+    "operations": "admission",
+    "nodes": "the allocator",
+    "pauses": "fair_share",
+}
 #: Intervals between two looks at what operators change by hand.
 _SELDOM: Final = 5
 
@@ -47,6 +56,8 @@ class Asking:
         self._nodes: NodeList | None = None
         self._pauses: list[str] = []
         self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
+        #: When each part was told, in milliseconds, and why it was not since.
+        self._told_ms: dict[str, int] = {}
         self._silent: dict[str, str] = {}
         #: While it is True nobody sees the look, and nothing is asked for it.
         self.is_hidden = False
@@ -61,16 +72,16 @@ class Asking:
             recovering=self._nodes.recovering if self._nodes is not None else "",
             pauses=self._pauses,
             preemptions=list(self._preemptions),
-            silent=dict(self._silent),
+            silent={part: self._words(part, why) for part, why in self._silent.items()},
         )
 
     async def once(self) -> None:
-        """Asks for each part once. What is not answered is told in the look, unless nothing is. Raises `Unanswered`, `BusError`."""
+        """Asks for each part once. The look tells what was not answered. Raises `Unanswered` if nothing was."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)
         if len(self._silent) == len(self._questions()):
-            raise self._last_error
+            raise Unanswered("top", _PATIENCE_S, "; ".join(self._silent.values()), maybe_done=False)
 
     async def keep_up(self) -> None:
         """Asks again and again, until cancelled."""
@@ -87,7 +98,7 @@ class Asking:
             case "pool":
                 answer = await self._client.pools.list(opened.name)
                 told = await preemptions_of(self._client, PoolName(opened.name))
-                return [*pool_facts(answer.pools[0], answer.frame, width, told)]
+                return [line for pool in answer.pools for line in pool_facts(pool, answer.frame, width, told)]
             case _:
                 nodes = (await self._client.nodes()).nodes
                 return [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]
@@ -109,13 +120,22 @@ class Asking:
     async def _try(self, part: str, ask: Callable[[], Awaitable[float]]) -> float:
         intervals = 1.0
         try:
-            intervals = await ask()
+            with anyio.fail_after(_PATIENCE_S):
+                intervals = await ask()
+            self._told_ms[part] = self._clock.wall_ms()
             self._silent.pop(part, None)
-        except (Unanswered, Refused, BusError) as error:
+        except (Unanswered, TimeoutError):
+            self._silent[part] = f"{_WHO_ANSWERS[part]} does not answer"
+        except (Refused, BusError) as error:
             self._silent[part] = str(error)
-            self._last_error = error
         self._on_change()
         return intervals
+
+    def _words(self, part: str, why: str) -> str:
+        told_ms = self._told_ms.get(part)
+        if told_ms is None:
+            return why
+        return f"{why}: {part} are as they were {format_duration(self._clock.wall_ms() - told_ms)} ago"
 
     async def _ask_shares(self) -> float:
         root = self._shares.pools[0] if self._shares is not None and self._shares.pools else None

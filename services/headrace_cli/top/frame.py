@@ -97,8 +97,8 @@ def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
         yield Text(f"recovering: {cluster.recovering} nodes have reported since the allocator started", style="yellow")
     for words in (*cluster.pauses, *cluster.errors):
         yield Text(words, style="yellow")
-    for part, why in cluster.silent.items():
-        yield Text(f"{part} not told: {why}", style="red")
+    for words in dict.fromkeys(cluster.silent.values()):
+        yield Text(words, style="red")
 
 
 def _shared_room(counts: Mapping[Section, int], view: View, height: int) -> dict[Section, int]:

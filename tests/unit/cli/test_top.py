@@ -232,12 +232,12 @@ def test_the_chosen_section_has_what_the_others_leave() -> None:
 
 def test_what_is_not_told_yet_is_no_empty_list() -> None:
     lines = drawn(
-        msgspec.structs.replace(a_look(), operations=None, nodes=[], silent={"operations": "nobody is there"})
+        msgspec.structs.replace(a_look(), operations=None, nodes=[], silent={"operations": "admission does not answer"})
     )
 
     assert "2 operations: not told yet" in lines
     assert "3 nodes: none" in lines
-    assert "operations not told: nobody is there" in lines
+    assert "admission does not answer" in lines
 
 
 def test_a_text_for_a_file_has_all_of_it_and_no_word_is_cut() -> None:
