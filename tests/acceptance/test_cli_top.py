@@ -164,3 +164,18 @@ def test_a_watched_list_is_a_document_a_line(up: Up) -> None:
 def test_an_interval_that_is_none_is_refused(up: Up) -> None:
     assert "seconds, from 0.1 to 86400" in up.run("node", "list", "--watch", "--interval", "0", expect=2).stderr
     assert "seconds, from 0.1 to 86400" in up.run("top", "--interval", "nan", expect=2).stderr
+
+
+def test_top_tells_who_starves_and_who_made_room_for_that(up: Up) -> None:
+    up.run("tree", "set", "default", "fair_share_starvation_timeout=100ms", "fair_share_starvation_tolerance=1")
+    up.run("pool", "create", "guests", "strong_guarantee_resources/cpu=1")
+    with live(up, "top", "--interval", "0.2", width=120, height=40) as terminal:
+        terminal.until_text("5 preemptions: none")
+        up.run("run", "--pool", "guests", "--id", "of-a-guest", "--jobs", "3", "--", "sleep", "600")
+        terminal.until(lambda lines: any("for of-a-guest, which starves" in line for line in lines))
+        terminal.type("5\r")
+        terminal.until_text("is running: it holds a running slot")
+        terminal.type("\x1b")
+        terminal.until(lambda lines: any(line.startswith("of-a-guest") and "guests" in line for line in lines))
+        terminal.type("q")
+        assert terminal.end() == 0
