@@ -33,6 +33,8 @@ class Identity(msgspec.Struct, frozen=True):
     accounts: Accounts = Accounts()
     #: Holds a folder of files for each operation that has some.
     files_folder: str = ""
+    #: Where jobs tell how far they are, and learn when they are killed; empty: nowhere.
+    exchange_folder: str = ""
     #: The most that is kept of one stream of one job, whatever its operation says. The runner reads no larger figures.
     largest_log_cap_bytes: int = 2**60
 

@@ -16,7 +16,7 @@ What is decided here, beyond the wire's own words:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
 import msgspec
@@ -24,7 +24,7 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobKey, Nudge, Orders
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
@@ -208,6 +208,14 @@ class AgentEngine:
     def on_over(self, operations: list[OperationId], moment: Moment) -> Outcome[None, AgentEffect]:
         """Operations are over: their files go."""
         return self._done([*self._files.over(operations, self.held.specs)], moment)
+
+    def on_progress(self, progress: Mapping[JobKey, int], moment: Moment) -> Outcome[None, AgentEffect]:
+        """Takes how far jobs are. The next heartbeat tells it, and none goes for its sake."""
+        for key, thousandths in progress.items():
+            allocation = self.held.by_job.get(key)
+            if allocation is not None and allocation.job is not None:
+                allocation.job.progress = thousandths
+        return Outcome(None)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
         """Begins to stop. A later wish counts only if it is more urgent."""

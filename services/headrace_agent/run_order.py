@@ -9,7 +9,14 @@ from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.effects import Identity
 from headrace_agent.files.operation_files import FilesFailure, FilesFault
-from headrace_agent.host.environment import job_environment, without_account
+from headrace_agent.host.environment import (
+    DEADLINE,
+    PROGRESS,
+    exchange_file,
+    job_environment,
+    with_exchange,
+    without_account,
+)
 from headrace_agent.runner.protocol import Interrupt, Run
 
 
@@ -33,11 +40,15 @@ def run_order(
     """
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
+    exchange = identity.exchange_folder
+    progress_file = exchange_file(exchange, key, PROGRESS) if exchange else ""
+    deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
+    own = job_environment(host, spec, key, allocation.id, identity.node, files)
     return Run(
         job=key,
         allocation=allocation.id,
         argv=spec.argv,
-        environment=job_environment(host, spec, key, allocation.id, identity.node, files),
+        environment=with_exchange(own, progress_file, deadline_file),
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
@@ -45,6 +56,7 @@ def run_order(
         note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
+        deadline_file=deadline_file,
         account=account,
         not_started_for=failure.why if failure is not None else "",
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,

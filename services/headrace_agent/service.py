@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from functools import partial
 from typing import TypeVar, assert_never
 
 import anyio
@@ -26,7 +27,7 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, encode
-from headrace.wire.heartbeat import Heartbeat, JobResult, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
@@ -42,6 +43,7 @@ from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.credential_renewal import CredentialRenewal
 from headrace_agent.host.incarnation import next_incarnation
+from headrace_agent.host.job_exchange import look, make_exchange, names_in
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
@@ -54,6 +56,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 #: The runner writes what is left and goes within this, or is left alone.
 _RUNNER_END_S = 5.0
 _LOOK_AT_FOLDERS_S = 10.0
+_LOOK_AT_EXCHANGE_S = 2.0
 _LOOK_AGAIN_S = 0.1
 _FIRST_ENROL_PAUSE_S = 0.25
 _LONGEST_ENROL_PAUSE_S = 10.0
@@ -107,6 +110,7 @@ class Agent:
             machine=self._machine,
             accounts=settings.accounts(),
             largest_log_cap_bytes=settings.largest_log_cap_bytes,
+            exchange_folder=settings.exchange(),
         )
         if warning := settings.warning_of_accounts():
             self._log.warning("accounts of jobs", users=settings.users, why=warning)
@@ -134,7 +138,14 @@ class Agent:
         async with anyio.create_task_group() as tasks:
             # Before anybody can say anything, and without waiting for a bus: whoever stops us finds the runner and its jobs.
             self._do(self.engine.on_start(self._shell.moment()))
-            for job in (self._watch_signals, self._watch_stop, self._keep_time, self._look_at_folders, self.runner.run):
+            for job in (
+                self._watch_signals,
+                self._watch_stop,
+                self._keep_time,
+                self._look_at_folders,
+                self._look_at_exchange,
+                self.runner.run,
+            ):
                 tasks.start_soon(job)
             tasks.start_soon(self._speak, tasks)
             await self._leave.wait()
@@ -254,6 +265,28 @@ class Agent:
                 await self._look.wait()
                 # However many jobs fail together.
                 await anyio.sleep(_LOOK_AGAIN_S)
+
+    async def _look_at_exchange(self) -> None:
+        folder = self._settings.exchange()
+        while True:
+            try:
+                await anyio.to_thread.run_sync(partial(make_exchange, folder, for_accounts=facts.is_root()))
+                # Before the runner's first picture a job that runs is as unknown as one that is over.
+                while self.engine.pulse.is_open:
+                    names = await anyio.to_thread.run_sync(names_in, folder)
+                    if names:
+                        # Of what is there now the jobs are known by now, or over.
+                        jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
+                        progress = await anyio.to_thread.run_sync(look, folder, names, jobs)
+                        self._do(self.engine.on_progress(progress, self._shell.moment()))
+                    await anyio.sleep(_LOOK_AT_EXCHANGE_S)
+            except OSError as error:
+                self._log.warning("exchange with jobs", folder=folder, why=error.strerror)
+            await anyio.sleep(_LOOK_AT_EXCHANGE_S)
+
+    def _account_of(self, key: JobKey) -> str:
+        job = self.engine.held.by_job[key].job
+        return job.started.account if job is not None and job.started is not None else ""
 
     async def _send_heartbeats(self) -> None:
         while True:

@@ -139,6 +139,10 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """Absolute path of the folder for files of operations."""
         return facts.absolute(self.files_folder) if self.files_folder else f"{self.state()}/files"
 
+    def exchange(self) -> str:
+        """Absolute path of the folder in which jobs and the agent leave word for each other. Whoever reaches their files reaches it."""
+        return f"{self.files()}-exchange"
+
     def logs(self) -> str:
         """Absolute path of the logs folder."""
         return facts.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"

@@ -47,7 +47,9 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
         if job is not None and len(running) < _MOST_PLACES:
             node = facts.nodes[allocation.node]
             ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, moment))
-            running.append(JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms, job.account))
+            running.append(
+                JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms, job.account, job.progress)
+            )
     return OperationPlaces(
         operation=operation.id,
         running=sorted(running, key=lambda place: place.index),

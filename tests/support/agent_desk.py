@@ -129,6 +129,7 @@ class Desk:
         now_ms: int = 0,
         with_files: Sequence[OperationId] = (),
         largest_log_cap_bytes: int = 2**60,
+        exchange_folder: str = "",
     ) -> None:
         self.identity = Identity(
             node=NODE,
@@ -138,6 +139,7 @@ class Desk:
             environment={"PATH": "/bin", "HOME": "/home/someone"},
             stop_timeout_ms=8_000,
             largest_log_cap_bytes=largest_log_cap_bytes,
+            exchange_folder=exchange_folder,
         )
         self.engine = AgentEngine(self.identity, with_files)
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS

@@ -53,6 +53,8 @@ class Job(msgspec.Struct):
     runner_pid: int
     #: None until the runner has said that it runs.
     started: Started | None = None
+    #: In thousandths, if it says so.
+    progress: int | None = None
 
 
 class Allocation(msgspec.Struct):
@@ -84,7 +86,8 @@ class Allocation(msgspec.Struct):
             at_ms = started.started_at_ms if started is not None else 0
             boottime_ms = started.started_boottime_ns // NS_PER_MS if started is not None else 0
             account = started.account if started is not None else ""
-            job = RunningJob(self.job.key.index, self.job.key.attempt, max(0, at_ms), max(0, boottime_ms), account)
+            key, progress = self.job.key, self.job.progress
+            job = RunningJob(key.index, key.attempt, max(0, at_ms), max(0, boottime_ms), account, progress)
         return AllocationReport(
             id=self.id,
             operation=self.operation,

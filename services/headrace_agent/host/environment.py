@@ -6,6 +6,7 @@ Nothing else of the agent's environment reaches a job, since it may hold credent
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
@@ -15,6 +16,9 @@ from headrace.wire.trace import job_trace
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
 _OF_ACCOUNT = ("HOME", "LOGNAME", "TMPDIR", "USER")
 _LOCALE = "C.UTF-8"
+#: Kinds of files in which a job and its host leave word for each other: written by the job, and by the runner.
+PROGRESS: Final = "progress"
+DEADLINE: Final = "deadline"
 
 
 def path_with_interpreter(path: str, interpreter_folder: str) -> str:
@@ -58,3 +62,17 @@ def job_environment(
         **({"HEADRACE_FILES": files} if files else {}),
         **({"TRACEPARENT": trace} if (trace := job_trace(spec.trace, key)) else {}),
     }
+
+
+def exchange_file(folder: str, job: JobKey, kind: str) -> str:
+    """The file in which a job and its host leave word for each other, named as the job is."""
+    return f"{folder}/{job.operation}.{job.index}.{job.attempt}.{kind}"
+
+
+def with_exchange(environment: dict[str, str], progress_file: str, deadline_file: str) -> dict[str, str]:
+    """Adds the files by which a job and its host leave word for each other. Nothing is made of them here."""
+    if progress_file:
+        environment["HEADRACE_PROGRESS"] = progress_file
+    if deadline_file:
+        environment["HEADRACE_DEADLINE"] = deadline_file
+    return environment

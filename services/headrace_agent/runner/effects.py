@@ -23,6 +23,13 @@ class Signal(NamedTuple):
     number: int
 
 
+class TellDeadline(NamedTuple):
+    """Write into the file when its job is killed, in Unix time."""
+
+    path: str
+    at_ms: int
+
+
 class Keep(NamedTuple):
     """Write the end to a file, before it is told."""
 
@@ -45,7 +52,7 @@ class EndRunner(NamedTuple):
     """Let the runner go: nothing runs, and nothing will."""
 
 
-RunnerEffect = Launch | Signal | Keep | Drop | Tell | EndRunner
+RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | Tell | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):

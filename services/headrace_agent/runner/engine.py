@@ -14,7 +14,18 @@ import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
-from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import (
+    About,
+    Drop,
+    EndRunner,
+    JobExit,
+    Keep,
+    Launch,
+    RunnerEffect,
+    Signal,
+    Tell,
+    TellDeadline,
+)
 from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
@@ -269,10 +280,10 @@ class RunnerEngine:
         if job.state is JobState.RUNNING:
             job.state = next_state(job.state, JobEvent.INTERRUPT)
             job.stopped_ns = moment.steady_ns
-            self._await(key, job, due_ns)
+            effects += self._await(key, job, due_ns, moment)
             effects.append(Signal(key, signal.Signals[job.run.interrupt_signal]))
         elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
-            self._await(key, job, due_ns)
+            effects += self._await(key, job, due_ns, moment)
         if job.state is JobState.INTERRUPTED and job.deadline_ns is not None and job.deadline_ns <= moment.steady_ns:
             effects += self._kill(key, job, moment)
         return effects
@@ -281,10 +292,18 @@ class RunnerEngine:
         if job.killed_after_ms is None:
             job.killed_after_ms = (moment.steady_ns - job.stopped_ns) // NS_PER_MS
         job.state = next_state(job.state, JobEvent.DEADLINE)
-        self._await(key, job, moment.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
+        self._set_deadline(key, job, moment.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
         return [Signal(key, signal.SIGKILL)]
 
-    def _await(self, key: JobKey, job: _Job, due_ns: int) -> None:
+    def _await(self, key: JobKey, job: _Job, due_ns: int, moment: Moment) -> list[RunnerEffect]:
+        """Has it killed then, and tells it so if there is any time until then."""
+        self._set_deadline(key, job, due_ns)
+        left_ms = (due_ns - moment.steady_ns) // NS_PER_MS
+        return (
+            [TellDeadline(job.run.deadline_file, moment.wall_ms + left_ms)] if job.run.deadline_file and left_ms else []
+        )
+
+    def _set_deadline(self, key: JobKey, job: _Job, due_ns: int) -> None:
         job.deadline_ns = due_ns
         heapq.heappush(self._deadlines, (due_ns, key))
 

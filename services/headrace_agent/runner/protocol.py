@@ -48,6 +48,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: The job understands the signal, so that its exit status after it says what it did.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
+    #: Where the job is told when it is killed, once it gets the signal; empty: nowhere.
+    deadline_file: str = ""
     #: The account of the host as which it runs; empty: the runner's own.
     account: AccountName = ""
     #: Why it cannot be started, so that it only ends; empty: it can.

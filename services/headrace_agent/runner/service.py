@@ -20,7 +20,7 @@ from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
-from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, RunnerEffect, Signal, Tell, TellDeadline
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
@@ -241,6 +241,9 @@ class Runner:
                 case Signal(job, number):
                     self._log.debug("job signal", **job_fields(job), number=number)
                     self._jobs.signal(job, number)
+                case TellDeadline(path, at_ms):
+                    with contextlib.suppress(OSError):  # the signal comes all the same
+                        self._host.files.leave_word(path, f"{at_ms / 1000:.3f}\n".encode())
                 case Keep(end):
                     facts = {name: getattr(end, name) for name in ("result", "exit_code", "signal", "reason", "cpu_ms")}
                     self._log.info("job ended", **job_fields(end.key, end.allocation), **facts)

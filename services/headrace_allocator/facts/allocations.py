@@ -99,6 +99,8 @@ class Allocation:
         job, known = report.job, self.job
         if job is None or known is None or report.state is not _RUNNING:
             return False
+        if job.progress != known.progress:
+            return False
         if self.settled:
             return (
                 job.index == known.index

@@ -12,7 +12,7 @@ from headrace.durations import format_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobEnd
-from headrace.wire.nodes import OperationPlaces
+from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace_cli.show.amounts import amounts
@@ -20,6 +20,8 @@ from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
+#: Jobs whose progress is told with their operation.
+_MOST_PROGRESS: Final = 5
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",
     OperationState.FAILED: "red",
@@ -100,6 +102,8 @@ def operation_facts(
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
+    if places is not None and (told := _progress_words(view, places)):
+        facts.add_row("progress", told)
     if view.pausing_jobs:
         facts.add_row("tried again", retry_words(view, now_ms))
     if places is not None and view.state not in FINAL_STATES:
@@ -131,6 +135,20 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
     return ", ".join(words)
+
+
+def _progress_words(view: OperationView, places: OperationPlaces) -> str:
+    """Tells how far those running jobs are that say so."""
+    told = [place for place in places.running if place.progress is not None]
+    if view.spec.job_count == 1:
+        return "".join(_percent(place) for place in told)
+    first = ", ".join(f"job {place.index} {_percent(place)}" for place in told[:_MOST_PROGRESS])
+    more = len(told) - _MOST_PROGRESS
+    return first + (f", {more} more: headrace op get {view.operation} --jobs" if more > 0 else "")
+
+
+def _percent(place: JobPlace) -> str:
+    return "" if place.progress is None else f"{place.progress / 10:g} %"
 
 
 def retry_words(view: OperationView, now_ms: int) -> str:
@@ -173,7 +191,7 @@ def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
             made.add_row(
                 str(place.index),
                 str(place.attempt),
-                Text("running", style="cyan"),
+                Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan"),
                 place.node,
                 account_words(place.account),
                 "",

@@ -174,6 +174,8 @@ class JobLogReader:
         self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
         self._next_look_s = 0.0
+        #: The newest run of the job that is not the one asked for, and its node.
+        self._newest = (0, "")
         #: When admission and allocator answered last.
         self._heard_s = 0.0
 
@@ -252,10 +254,12 @@ class JobLogReader:
 
     def _note_earlier(self, view: OperationView, attempt: int) -> None:
         """Notes a run that is not the newest of its job. Raises `Refused` where nobody knows its node any more."""
-        for end in view.last_failures:
-            if end.index == self._job and end.attempt == attempt and end.node:
-                self._note(end.index, attempt, end.node, over=True)
-                return
+        found = [end.node for end in view.last_failures if (end.index, end.attempt) == (self._job, attempt)]
+        newest, node = self._newest
+        # Where nobody knows its node any more, it may have been that of a later run.
+        for known in filter(None, [*found, node if attempt < newest else ""]):
+            self._note(self._job or 0, attempt, known, over=True)
+            return
         raise Refused(
             NotFound(what="attempt", name=f"{attempt} of job {self._job}, among the newest and the last failures")
         )
@@ -269,7 +273,10 @@ class JobLogReader:
             raise
 
     def _note(self, index: int, attempt: int, node: str, *, over: bool = False) -> None:
-        if self._job not in (None, index) or self._attempt not in (None, attempt):
+        if self._job not in (None, index):
+            return
+        if self._attempt not in (None, attempt):
+            self._newest = max(self._newest, (attempt, node))
             return
         for stream in self._streams:
             key = index, attempt, stream

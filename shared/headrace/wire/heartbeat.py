@@ -79,6 +79,8 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_boottime_ms: Millis = 0
     #: The account of the host as which it runs; empty: the agent's.
     account: AccountName = ""
+    #: How far it is, in thousandths, if it says so.
+    progress: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
 
     def ran_ms(self, boottime_ms: int) -> int:
         """The time that it had run at that time of its host's CLOCK_BOOTTIME. 0 before it began."""

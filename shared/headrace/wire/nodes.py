@@ -202,6 +202,8 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     ran_ms: Counter
     #: The account of the node as which it runs; empty: its agent's.
     account: str = ""
+    #: How far it is, in thousandths, if it says so.
+    progress: int | None = None
 
 
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

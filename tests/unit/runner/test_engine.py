@@ -9,7 +9,18 @@ import pytest
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
-from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import (
+    About,
+    Drop,
+    EndRunner,
+    JobExit,
+    Keep,
+    Launch,
+    RunnerEffect,
+    Signal,
+    Tell,
+    TellDeadline,
+)
 from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
@@ -454,3 +465,31 @@ def test_the_end_of_a_job_that_was_preempted_carries_the_record_and_an_end_befor
 
     assert record_of_end(7) == record
     assert record_of_end(3) is None
+
+
+def test_a_job_with_a_file_for_it_is_told_before_the_signal_when_it_is_killed_and_again_when_that_is_earlier() -> None:
+    engine = leased()
+    run = a_run(0, deadline_file="/x/deadline")
+    engine.on_run(run, at(0))
+    engine.on_started(run.job, 100, at(0))
+
+    assert engine.on_interrupt(Interrupt(run.job, 30_000, "preempted"), at(5)).effects == [
+        TellDeadline("/x/deadline", at(30_005).wall_ms),
+        Signal(run.job, signal.SIGTERM),
+    ]
+    assert not engine.on_interrupt(Interrupt(run.job, 60_000, "again"), at(6)).effects
+    earlier = engine.on_interrupt(Interrupt(run.job, 10_000, "sooner"), at(7)).effects
+    assert list(earlier) == [TellDeadline("/x/deadline", at(10_007).wall_ms)]
+    assert [type(effect) for effect in engine.on_time(at(10_007)).effects] == [Signal]
+    assert engine.check() == []
+
+
+def test_a_job_that_has_no_time_is_not_told_of_a_deadline() -> None:
+    engine = leased()
+    run = a_run(0, deadline_file="/x/deadline")
+    engine.on_run(run, at(0))
+    engine.on_started(run.job, 100, at(0))
+
+    effects = engine.on_interrupt(Interrupt(run.job, 0, "aborted"), at(5)).effects
+
+    assert [type(effect) for effect in effects] == [Signal, Signal]
