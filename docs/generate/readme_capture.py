@@ -1,8 +1,8 @@
-"""Takes the picture of the terminal that the README shows: what a command prints while the README's tree is at work.
+"""Takes the picture of the terminal that the README shows: `headrace top` while the README's tree is at work.
 
     python -m docs.generate.readme_capture
 
-It runs Headrace on this machine for some seconds and writes the block below the mark `<!-- capture: … -->`.
+It runs Headrace on this machine for some seconds and writes the block below the mark.
 """
 
 from __future__ import annotations
@@ -11,68 +11,58 @@ import re
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from tests.support.headrace_up import HEADRACE, Up
+from tests.support.live_terminal import LiveTerminal
 
-from tests.support.headrace_up import Up
-
-__all__ = ["captured", "main", "shown"]
+__all__ = ["captured", "main", "shown", "steady"]
 
 README: Final = Path(__file__).parents[2] / "README.md"
-_BLOCK: Final = re.compile(r"(<!-- capture: headrace ([^\n]+) -->\n```\n)(.*?)(```\n)", re.DOTALL)
+_BLOCK: Final = re.compile(r"(<!-- picture of headrace top, by make docs-capture -->\n```\n)(.*?)(```\n)", re.DOTALL)
 _NODES: Final = ("small:cpu=1,memory=2G", "medium:cpu=2,memory=2G", "large:cpu=3,memory=2G")
-_TREE: Final = {
-    "production": ("--guarantee", "cpu=2", "weight=1"),
-    "research": ("--weight", "2"),
-    "students": ("--weight", "1"),
-}
-_CORES: Final = 6
+#: Each pool, its options, and the operation that runs in it.
+_TREE: Final = (
+    ("production", ("--guarantee", "cpu=2", "--weight", "1"), "invoices"),
+    ("research", ("--weight", "2"), "training"),
+    ("students", ("--weight", "1"), "homework"),
+)
+_WIDTH: Final = 80
+_HEIGHT: Final = 19
+#: A row of an operation, once its usage is what the tree owes it.
+_AT_WORK: Final = {operation: re.compile(rf"{operation} +running +\S+ +(\S+%) +\1 ") for _, _, operation in _TREE}
 
 
-def shown() -> tuple[list[str], str]:
-    """The words of the command behind the README's picture, and the picture."""
+def shown() -> str:
+    """The picture that the README has."""
     found = _BLOCK.search(README.read_text())
     assert found is not None
-    return found[2].split(), found[3]
+    return found[2]
 
 
-def captured(words: list[str]) -> str:
-    """The text that a command prints on a terminal of 80 columns once every core of the README's tree is at work."""
+def steady(picture: str) -> str:
+    """The picture without what differs each time, or with the name of whoever takes it: ages, versions, users, gaps."""
+    ages = re.sub(r"shares \S+, \S+ old|\S+ +\d+m?s$|user +time.*$", "", picture, flags=re.MULTILINE)
+    return re.sub(" +", " ", ages)
+
+
+def captured() -> str:
+    """The screen of `headrace top` once every core of the README's tree is at work."""
     with Up(nodes=_NODES) as up:
-        up.environment["COLUMNS"] = "80"
-        for pool, options in _TREE.items():
+        for pool, options, _ in _TREE:
             up.run("pool", "create", pool, *options)
         # All want more than there is before anybody gets anything.
         up.run("pause", "starts")
-        for pool in _TREE:
-            up.run(
-                "run",
-                "--id",
-                f"work-of-{pool}",
-                "--pool",
-                pool,
-                "--jobs",
-                "20",
-                "--memory",
-                "64M",
-                "--",
-                "sleep",
-                "600",
-            )
+        for pool, _, operation in _TREE:
+            up.run("run", "--id", operation, "--pool", pool, "--jobs", "20", "--memory", "64M", "--", "sleep", "600")
         up.run("resume", "starts")
-        while _cores_used(up) < _CORES:
-            pass
-        return "".join(f"{line.rstrip()}\n" for line in up.run(*words).stdout.splitlines())
-
-
-def _cores_used(up: Up) -> float:
-    return float(msgspec.json.decode(up.run("pool", "get", "<Root>", "usage/cpu", "--json").stdout)["usage/cpu"])
+        with LiveTerminal([*HEADRACE, "top"], up.environment, _WIDTH, _HEIGHT) as terminal:
+            lines = terminal.until(lambda lines: all(any(map(row.match, lines)) for row in _AT_WORK.values()))
+            return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
     """Writes the picture anew."""
-    words, _ = shown()
-    picture = captured(words)
-    README.write_text(_BLOCK.sub(lambda found: found[1] + picture + found[4], README.read_text()))
+    picture = captured()
+    README.write_text(_BLOCK.sub(lambda found: found[1] + picture + found[3], README.read_text()))
 
 
 if __name__ == "__main__":
