@@ -5,18 +5,20 @@ Command, environment and output of an operation are for its owner, and for those
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from headrace.ids import ROOT_POOL, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import Person, PoolTree, Right
 from headrace.pools.rights import access_lists, allowed
 from headrace.wire import operations as wire
 from headrace.wire.codec import runs_within
 from headrace.wire.logs import AskLogReader, LogReader
 from headrace.wire.operations import OperationView
-from headrace.wire.refusals import Refusal
+from headrace.wire.refusals import NotFound, Refusal
 from headrace.wire.rights import GetRights, Rights, RightsOnPool
 from headrace_admission import queries
 from headrace_admission.decisions.rights import no_reading
@@ -36,6 +38,17 @@ def explain_operation(state: State, request: wire.ExplainOperation, user: str) -
     if not isinstance(answer, wire.OperationExplanation):
         return answer
     return msgspec.structs.replace(answer, view=_told_to(state, answer.view, user))
+
+
+def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[Struct, bool]:
+    """The answer without operations whose start is not recorded, which may never have been. False if it must wait for the log."""
+    if isinstance(answer, wire.OperationList) and unrecorded:
+        return replace(
+            answer, operations=[each for each in answer.operations if each.operation not in unrecorded]
+        ), True
+    view = answer.view if isinstance(answer, wire.OperationExplanation) else answer
+    is_unrecorded = isinstance(view, OperationView) and view.operation in unrecorded
+    return answer, not (is_unrecorded or isinstance(answer, NotFound))
 
 
 def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:

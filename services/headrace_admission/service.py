@@ -26,7 +26,7 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.logs import AskLogReader
-from headrace.wire.refusals import BadRequest, Busy, NotFound, NotReady, NotRecorded
+from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
 from headrace.wire.rights import GetRights
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
@@ -322,8 +322,9 @@ class AdmissionService:
         return NotRecorded(waited_ms=waited_ms, why=self._recorder.appender.why_waiting)
 
     async def _if_not_missed(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Answers that something is not known only once it is sure that no successor has recorded it."""
-        return await self._after_flush(answer) if isinstance(answer, NotFound) else answer
+        """Answers with what is recorded, and that something is not known once no successor can have recorded it."""
+        answer, is_sure = disclosure.recorded_part(answer, self._recorder.unrecorded_starts())
+        return answer if is_sure else await self._after_flush(answer)
 
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
         """Answers when everything that was decided before is durable, and nobody else writes the log."""

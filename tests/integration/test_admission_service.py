@@ -399,6 +399,13 @@ async def test_while_the_disk_is_full_every_refusal_says_so_and_so_does_the_list
         assert {type(refusal) for refusal in refusals} == {NotRecorded, Busy}
         assert {refusal.text() for refusal in refusals if "disk is full" not in refusal.text()} == set()
         assert "disk is full" in await trouble()
+        # Nobody was told that it is, and should admission end now it never was.
+        listed = await ask(bus, subjects.user("anna", "op.list"), ListOperations(), OperationList)
+        assert isinstance(listed, OperationList)
+        assert [each.operation for each in listed.operations] == ["operation-1"]
+        got = await ask(bus, subjects.user("anna", "op.get"), GetOperation(OperationId("operation-2")), OperationView)
+        assert isinstance(got, NotReady)
+        assert "disk is full" in got.text()
 
         server.restart()
         answer = None

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from headrace.bus import AppenderFenced, Bus, BusError, GroupAppender, Log
-from headrace.ids import TreeName
+from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
@@ -24,7 +24,7 @@ from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.happenings import recorded
-from headrace.wire.log import Event, Published
+from headrace.wire.log import Event, OperationStarted, Published
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
@@ -107,6 +107,10 @@ class Recorder:
     def recorded(self) -> tuple[int, int]:
         """Events that this term recorded, and their bytes."""
         return self._durable_count, self._durable_bytes
+
+    def unrecorded_starts(self) -> set[OperationId]:
+        """The operations of which not even the start is durable. Nobody was told that they are."""
+        return {event.operation for event in self._waiting if isinstance(event, OperationStarted)}
 
     async def record(self, events: Sequence[Event]) -> int:
         """Records the events of a decision. When it returns the entry that holds the last, they are durable.
