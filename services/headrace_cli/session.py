@@ -32,6 +32,11 @@ _LONGEST_INTERVAL_S: Final = 86_400
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
+Json = Annotated[bool, Parameter(name=["--json", "-j"], negative=(), show_default=False)]
+#: The pool that operations are in.
+PoolOption = Annotated[str | None, Parameter(name=["--pool", "-p"])]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Common:
@@ -39,7 +44,7 @@ class Common:
 
     state: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
-    json: Switch = False
+    json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
 
@@ -50,7 +55,7 @@ class CommonOfLists:
 
     state_folder: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
-    json: Switch = False
+    json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
     def common(self) -> Common:
@@ -63,7 +68,7 @@ class CommonOfLists:
 class Watching:
     """Options of every list."""
 
-    watch: Annotated[Switch, Parameter(name=["--watch", "-w"])] = False
+    watch: Annotated[Switch, Parameter(name="--watch")] = False
     """Show it again and again until Ctrl-C. With `--json` each document is one line."""
     interval: float = 1.0
     """Seconds from one look of `--watch` to the next."""

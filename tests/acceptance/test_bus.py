@@ -15,7 +15,7 @@ LOST = "headrace_pools"
 def test_up_makes_the_stores_and_makes_a_lost_one_again() -> None:
     with Up() as up:
         up.run("pool", "create", "research", "weight=7")
-        there = json.loads(up.run("bus", "provision", "--json").stdout)
+        there = json.loads(up.run("bus", "provision", "--json").stdout)["provisioned"]
         assert {(each["outcome"], each["replicas"]) for each in there} == {("found", 1)}
         assert {LOST, "HEADRACE_OPERATIONS", "HEADRACE_HISTORY_default"} <= {each["name"] for each in there}
 
@@ -33,7 +33,7 @@ def test_up_makes_the_stores_and_makes_a_lost_one_again() -> None:
 
 def test_another_tree_gets_streams_of_its_own_and_what_cannot_be_is_said() -> None:
     with Up() as up:
-        made = json.loads(up.run("bus", "provision", "--tree", "gpu", "--json").stdout)
+        made = json.loads(up.run("bus", "provision", "--tree", "gpu", "--json").stdout)["provisioned"]
         assert [each["name"] for each in made if each["outcome"] == "made"] == ["HEADRACE_HISTORY_gpu"]
 
         alone = up.run("bus", "provision", "--replicas", "3", expect=1)

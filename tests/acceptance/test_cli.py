@@ -91,7 +91,7 @@ def test_the_same_id_starts_nothing_new(up: Up) -> None:
     up.run(*words)
 
     assert "nothing new was started" in up.run(*words).stderr
-    assert sum(view["operation"] == "mine-12345678" for view in answer(up, "op", "list")) == 1
+    assert sum(view["operation"] == "mine-12345678" for view in answer(up, "op", "list")["operations"]) == 1
 
 
 def test_logs_are_followed_to_the_end(up: Up) -> None:
@@ -201,7 +201,7 @@ def test_a_reader_that_goes_away_is_no_error(up: Up) -> None:
         check=True,
     )
 
-    assert (line.stdout, line.stderr) == ("[\n", "")
+    assert (line.stdout, line.stderr) == ("{\n", "")
 
 
 @pytest.mark.parametrize(

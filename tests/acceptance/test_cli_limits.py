@@ -33,7 +33,7 @@ def test_who_waits_is_listed_explained_and_goes_on_when_the_limit_is_raised(up: 
     told = up.run("run", "--pool", "narrow", "--", "true")
     second = told.stdout.strip()
 
-    (listed,) = answer(up, "op", "list", "--pool", "narrow", "--state", "waiting")
+    (listed,) = answer(up, "op", "list", "--pool", "narrow", "--state", "waiting")["operations"]
     table = up.run("op", "list", "--pool", "narrow", "--state", "pending").stdout
     explained = up.run("op", "explain", second).stdout
     levels = answer(up, "op", "explain", second)["levels"]
@@ -55,7 +55,7 @@ def test_an_operation_that_waits_is_moved_to_a_pool_with_room_and_not_to_a_full_
     operation = started(up, "shut", "true")
 
     refused = up.run("op", "set", operation, "pool=shut", expect=4)
-    moved = answer(up, "op", "set", operation, "pool=wide", "weight=2.5")
+    moved = answer(up, "op", "set", operation, "pool=wide", "weight=2.5")["operations"]
     up.run("op", "wait", operation)
 
     assert (
@@ -67,7 +67,7 @@ def test_an_operation_that_waits_is_moved_to_a_pool_with_room_and_not_to_a_full_
 def test_a_suspended_operation_goes_on_when_it_is_resumed_and_a_completed_one_is_over(up: Up) -> None:
     operation = started(up, "halted", "sleep", "600")
 
-    suspended = answer(up, "op", "suspend", operation, "--abort-running-jobs")
+    suspended = answer(up, "op", "suspend", operation, "--abort-running-jobs")["operations"]
     up.run("op", "resume", operation)
     again = up.run("op", "resume", operation, expect=4)
     up.run("op", "complete", operation)

@@ -158,7 +158,7 @@ def test_trees_are_made_listed_changed_and_removed(up: Up) -> None:
 
 
 def test_what_can_be_set_is_listed_without_a_running_headrace(up: Up) -> None:
-    rows = json.loads(up.run("pool", "attributes", "resource_flow", "--json").stdout)
+    rows = json.loads(up.run("pool", "attributes", "resource_flow", "--json").stdout)["attributes"]
 
     assert [row["name"] for row in rows] == ["integral_guarantees/resource_flow"]
     assert "preemption_satisfaction_threshold" in up.run("tree", "options", "satisfaction").stdout

@@ -81,7 +81,8 @@ class Cluster:
 
     def provisioned(self, *options: str) -> list[dict[str, Any]]:
         """What `bus provision` says."""
-        found: list[dict[str, Any]] = json.loads(self.run("bus", "provision", "--json", *options, party="provisioner"))
+        told = self.run("bus", "provision", "--json", *options, party="provisioner")
+        found: list[dict[str, Any]] = json.loads(told)["provisioned"]
         return found
 
     def logs(self) -> str:

@@ -42,7 +42,7 @@ def would_take(up: Up, operation: str) -> list[Any]:
     """What the operation would have taken, as soon as that is recorded."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        starving = json.loads(up.run("pool", "starving", "--json").stdout)
+        starving = json.loads(up.run("pool", "starving", "--json").stdout)["starving"]
         found: list[Any] = next((each["would_take"] for each in starving if each["name"] == operation), [])
         if found:
             return found

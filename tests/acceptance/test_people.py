@@ -147,7 +147,7 @@ def test_a_person_who_was_let_in_logs_in_runs_and_is_shut_out(tmp_path: Path, op
         login(team, "ada", "--name=work")
         known = whoami(team)
         team.run("run", "--", "true")
-        (own,) = json.loads(team.run("op", "list", "--json").stdout)
+        (own,) = json.loads(team.run("op", "list", "--json").stdout)["operations"]
 
         login(team, "eve", "--name=all")
         assert whoami(team)["administrator"]

@@ -31,7 +31,7 @@ def up() -> Iterator[Up]:
 @pytest.fixture(autouse=True)
 def nothing_runs(up: Up) -> Iterator[None]:
     yield
-    listed = json.loads(up.run("op", "list", "--json").stdout)
+    listed = json.loads(up.run("op", "list", "--json").stdout)["operations"]
     for operation in listed:
         up.run("op", "abort", operation["operation"], expect=None)
     for operation in listed:

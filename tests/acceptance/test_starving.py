@@ -13,7 +13,7 @@ def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_pr
     with Up(nodes=("alpha:cpu=1,memory=1G",)) as up:
         up.run("tree", "set", "default", "preemption=off", "fair_share_starvation_timeout=1s")
         assert "nothing starves" in up.run("pool", "starving").stderr
-        assert json.loads(up.run("pool", "starving", "--json").stdout) == []
+        assert json.loads(up.run("pool", "starving", "--json").stdout) == {"starving": []}
         runs = up.start_operation("--pool", "full", "--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
         up.wait_line(runs, "up")
         waits = up.start_operation("--pool", "idle", "--", "true")
@@ -22,7 +22,7 @@ def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_pr
         while len(found) < 2:
             time.sleep(0.2)
             assert time.monotonic() < deadline, found
-            found = json.loads(up.run("pool", "starving", "--json").stdout)
+            found = json.loads(up.run("pool", "starving", "--json").stdout)["starving"]
 
         assert {each["name"]: each["may_preempt"] for each in found} == {"idle": {}, waits: {waits: "normal"}}
         table = up.run("pool", "starving").stdout

@@ -133,7 +133,8 @@ def test_one_heartbeat_of_a_node_is_traced_on_demand_and_no_other(up: Up) -> Non
     run(up, "ordinary")
     assert not {"heartbeat", "Heartbeat"} & {span.name for span in all_spans(up)}
 
-    traces: list[dict[str, Any]] = json.loads(up.run("debug", "trace", "alpha", "--heartbeats", "2", "--json").stdout)
+    told = up.run("debug", "trace", "alpha", "--heartbeats", "2", "--json").stdout
+    traces: list[dict[str, Any]] = json.loads(told)["traces"]
     assert len({trace["trace_id"] for trace in traces}) == 2
     for trace in traces:
         assert parents(trace) >= {

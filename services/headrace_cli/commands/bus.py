@@ -69,7 +69,7 @@ def provision(
     trees = [tree_name(each) for each in tree or [place.tree]]
     records = _bounds(history_age, history_room) if history_age or history_room else None
     done = anyio.run(provision_at, place, trees, replicas, records)
-    screen.show(done, _table(done))
+    screen.show({"provisioned": done}, _table(done))
     return Exit.DONE
 
 

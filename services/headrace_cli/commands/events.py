@@ -11,7 +11,7 @@ from headrace.client.following import HappeningFilter
 from headrace.errors import BadInput
 from headrace.wire.happenings import Happening
 from headrace_cli.commands.operations.whole_id import whole_id
-from headrace_cli.session import Common, Switch, talk
+from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.happenings import happening_line, happening_words
 from headrace_cli.show.screen import Screen
 
@@ -22,7 +22,7 @@ _MOST_MEMBERS = 10_000
 def events(
     *,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
-    pool: str | None = None,
+    pool: PoolOption = None,
     op: str | None = None,
     common: Common | None = None,
 ) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -14,19 +14,16 @@ from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
-from headrace_cli.commands.operations import changes
-from headrace_cli.commands.operations.history import history
+from headrace_cli.commands.operations.idle import reasons_of_idle
 from headrace_cli.commands.operations.numbers import MaybeWhole, Whole, at_least
-from headrace_cli.commands.operations.reasons import explain
 from headrace_cli.commands.operations.shares import options_of, share_of
 from headrace_cli.commands.operations.whole_id import whole_id
-from headrace_cli.session import Common, CommonOfLists, Switch, Watching, talk
+from headrace_cli.session import Common, CommonOfLists, PoolOption, Switch, Watching, talk
 from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.elements.shares import share_facts, share_table
 from headrace_cli.show.elements.starving import starvation_facts
 from headrace_cli.show.operations import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.show.plain_values import plain
-from headrace_cli.show.progress import follow as follow_to_end
 from headrace_cli.show.screen import Screen
 
 app = App(name="op", help="List, look into, wait for, and end operations.")
@@ -35,8 +32,8 @@ app = App(name="op", help="List, look into, wait for, and end operations.")
 @app.command(name="list")
 def list_(
     *,
-    pool: str | None = None,
-    user: str | None = None,
+    pool: PoolOption = None,
+    user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
     op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
     live: Switch = False,
     limit: Whole = 50,
@@ -71,9 +68,16 @@ def list_(
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(
-            pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit
+            pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit + 1
         )
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+        more, views = len(views) > limit, views[:limit]
+        idle = await reasons_of_idle(client, views)
+        shown = {"operations": views, "more": more, "no_job_runs_because": idle}
+        screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
+        if more and not screen.json:
+            screen.say(
+                f"these are the newest {limit}; more with --limit, or only some with --live, --pool, --user, --state"
+            )
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
 
@@ -210,6 +214,8 @@ def wait(
         Ctrl-C aborts the operation.
     """
 
+    from headrace_cli.show.progress import follow as follow_to_end  # bars load longer than all of a list
+
     async def work(client: Client, screen: Screen) -> int:
         view = await client.get(await whole_id(client, operation))
         return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
@@ -242,15 +248,20 @@ def abort(
     async def work(client: Client, screen: Screen) -> None:
         names = [await whole_id(client, operation) for operation in operations]
         views = [await client.abort(name, reason or "") for name in names]
-        screen.show(list(views), operation_table(views, SystemClock().wall_ms()))
+        screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))
 
     return talk(common, work)
 
 
-app.command(explain)
-app.command(history)
-app.command(changes.set_, name="set")
-app.command(changes.suspend)
-app.command(changes.resume)
-app.command(changes.complete)
-app.command(changes.scan)
+#: Commands of modules that are imported when it is the command, as a list needs nothing of them.
+_ELSEWHERE: Final = {
+    "explain": "reasons:explain",
+    "history": "history:history",
+    "set": "changes:set_",
+    "suspend": "changes:suspend",
+    "resume": "changes:resume",
+    "complete": "changes:complete",
+    "scan": "changes:scan",
+}
+for _name, _place in _ELSEWHERE.items():
+    app.command(f"headrace_cli.commands.operations.{_place}", name=_name)

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.key_values import parse_figures
-from headrace_cli.session import Switch
+from headrace_cli.session import Json
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen
 
@@ -29,7 +29,7 @@ def plan(
     *,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] | None = None,
     total: str | None = None,
-    json: Switch = False,
+    json: Json = False,
 ) -> int:
     """Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.
 

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import pool_or_path
-from headrace.wire.pools import PoolView
+from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
+from headrace.wire.version import NEVER
 from headrace_cli.pools.fields import field_of, read, words
 from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.elements.observed import observes
@@ -47,11 +48,26 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
     async def work(client: Client, screen: Screen) -> None:
         answer = await client.pools.list()
         screen.show(answer, pool_table(answer))
-        if not screen.json:
-            for error in answer.frame.errors:
-                screen.say(error, style="yellow")
+        await _say_troubles(screen, client, answer)
 
     return talk(common, work, watching=watching)
+
+
+async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
+    """Says what the figures lack. Of what the configuration alone warns of, which stays as it is, only that there is some."""
+    if screen.json:
+        return
+    if answer.frame.usage_version == NEVER:
+        screen.say("fair_share has just started: figures of nodes and operations are not known yet", style="yellow")
+    if not answer.frame.errors:
+        return
+    (tree,) = (await client.trees.list(answer.tree)).trees
+    for error in answer.frame.errors:
+        if error not in tree.warnings:
+            screen.say(error, style="yellow")
+    if known := len(set(answer.frame.errors) & set(tree.warnings)):
+        words = "1 warning" if known == 1 else f"{known} warnings"
+        screen.say(f"{words} about its settings: headrace tree get {answer.tree}", style="yellow", whole=True)
 
 
 @app.command
@@ -148,8 +164,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
         screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not draws_more_than_ascii(screen.out)))
         if answer.operations_left_out:
             screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
-        for error in answer.frame.errors:
-            screen.say(error, style="yellow")
+        await _say_troubles(screen, client, answer)
 
     return talk(common, work, watching=watching)
 
@@ -174,7 +189,7 @@ def starving(*, watching: Watching | None = None, common: Common | None = None) 
         observed = (await client.pools.preemptions()).observed if any(map(observes, answer.pools)) else []
         found = starving_in(answer, observed)
         if found or screen.json:
-            screen.show(found, starving_table(found, answer.frame.at_ms))
+            screen.show({"starving": found}, starving_table(found, answer.frame.at_ms))
         else:
             screen.say("nothing starves")
         if answer.operations_left_out:

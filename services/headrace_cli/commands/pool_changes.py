@@ -19,7 +19,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
-from headrace_cli.session import Common, Switch, change, talk
+from headrace_cli.session import Common, Json, Switch, change, talk
 from headrace_cli.show.screen import Screen
 
 Unset = Annotated[list[str] | None, Parameter(negative=())]
@@ -332,7 +332,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
     return talk(common, work)
 
 
-def attributes(name: str = "", /, *, json: Switch = False) -> int:
+def attributes(name: str = "", /, *, json: Json = False) -> int:
     """List everything that can be set on a pool. It has its kind and range, default, who may set it, and whether it has an effect.
 
     Examples:
@@ -350,7 +350,7 @@ def attributes(name: str = "", /, *, json: Switch = False) -> int:
     """
     screen = Screen(json=json)
     rows, table = attribute_table(POOL_ATTRIBUTES, name)
-    screen.show(rows, table)
+    screen.show({"attributes": rows}, table)
     return Exit.DONE
 
 

@@ -24,7 +24,7 @@ from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, Op
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, at_least
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
-from headrace_cli.session import Common, Switch, talk
+from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.progress import follow, send_files
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
@@ -35,15 +35,15 @@ from headrace_cli.show.waiting_reasons import pool_words
 class JobOptions:
     """The jobs of an operation."""
 
-    jobs: Whole = 1
+    jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
     """How many."""
-    cpu: str = "1"
+    cpu: Annotated[str, Parameter(name=["--cpu", "-c"])] = "1"
     """Cores of each job, such as 1 or 0.5."""
-    memory: str = "0"
+    memory: Annotated[str, Parameter(name=["--memory", "-m"])] = "0"
     """Memory of each job, such as 512M or 2GiB; 0: none is asked for and none is limited."""
-    gpu: Whole = 0
+    gpu: Annotated[Whole, Parameter(name=["--gpu", "-g"])] = 0
     """GPUs of each job."""
-    env: Annotated[list[str] | None, Parameter(negative=())] = None
+    env: Annotated[list[str] | None, Parameter(name=["--env", "-e"], negative=())] = None
     """NAME=VALUE, or NAME to hand on the value it has here. May be repeated."""
     cwd: Path | None = None
     """Folder the jobs start in, on the nodes; where you are now unless given, and with `--upload` the folder of those files."""
@@ -140,7 +140,7 @@ class PreemptionOptions:
 class WaitOptions:
     """The things to do once the operation is started."""
 
-    wait: Switch = False
+    wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
     """Wait until it is over, with a progress bar on stderr. Of what failed the end of the output is shown."""
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
     """Wait until it is over, and print what its jobs write as it comes, with the job's index where there are several."""
@@ -159,11 +159,11 @@ class WaitOptions:
 
 def run(
     *command: Annotated[str, Parameter(negative=())],
-    pool: str | None = None,
+    pool: PoolOption = None,
     job_options: JobOptions | None = None,
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
-    title: str | None = None,
+    title: Annotated[str | None, Parameter(name=["--title", "-t"])] = None,
     existing_pool: Switch = False,
     id: str | None = None,
     wait_options: WaitOptions | None = None,
@@ -181,7 +181,7 @@ def run(
 
         headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python work.py
 
-        headrace run --follow --jobs 3 -- python work.py
+        headrace run -f -n 3 -c 2 -m 1G -- python work.py
 
         headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 

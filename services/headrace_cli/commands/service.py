@@ -64,7 +64,7 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
         everybody = await client.processes.figures()
         told = [each for each in everybody if each.role.startswith(role or "")]
         if told:
-            screen.show(told, figures_table(told))
+            screen.show({"figures": told}, figures_table(told))
             return Exit.DONE
         screen.say(
             f"no role begins with {role!r}: {hint(role, [each.role for each in everybody])}"

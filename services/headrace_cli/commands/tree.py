@@ -15,7 +15,7 @@ from headrace.wire.trees import TreeList, TreeView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
-from headrace_cli.session import Common, Switch, Watching, change, talk
+from headrace_cli.session import Common, Json, Switch, Watching, change, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
@@ -174,7 +174,7 @@ def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, 
 
 
 @app.command
-def options(name: str = "", /, *, json: Switch = False) -> int:
+def options(name: str = "", /, *, json: Json = False) -> int:
     """List everything that can be set on a tree: its kind and range, default, and whether it has an effect.
 
     Examples:
@@ -190,7 +190,8 @@ def options(name: str = "", /, *, json: Switch = False) -> int:
     json
         Print JSON.
     """
-    Screen(json=json).show(*attribute_table(TREE_ATTRIBUTES, name))
+    rows, found = attribute_table(TREE_ATTRIBUTES, name)
+    Screen(json=json).show({"options": rows}, found)
     return Exit.DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -22,6 +23,8 @@ from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
 #: Jobs whose progress is told with their operation.
 _MOST_PROGRESS: Final = 5
+_NO_REASONS: Final[Mapping[str, str]] = {}
+_DAY_MS: Final = 24 * 3600 * 1000
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",
     OperationState.FAILED: "red",
@@ -37,28 +40,39 @@ def time_words(view: OperationView, now_ms: int) -> str:
     return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
 
 
+def _started(view: OperationView, now_ms: int) -> str:
+    """The time of its start, with its day where that was not the last one."""
+    at = time.localtime(view.started_at_ms / 1000)
+    return time.strftime("%H:%M:%S" if now_ms - view.started_at_ms < _DAY_MS else "%Y-%m-%d %H:%M", at)
+
+
 def state_words(view: OperationView) -> Text:
     """Says its state, and that it is suspended."""
     words = view.state.value + (", suspended" if view.suspended and view.state not in FINAL_STATES else "")
     return Text(words, style=_STATE_STYLES.get(view.state, ""))
 
 
-def operation_table(views: Sequence[OperationView], now_ms: int) -> Table:
-    """One line an operation."""
-    columns = ["operation", "state", "pool", "user", "done", "failed", "time", "title"]
-    if any(view.waiting for view in views):
+def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
+    """One line an operation. `idle` says why no job runs of some that run."""
+    columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
+    if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
     made = table(*columns, right=("done", "failed", "time"))
     for view in views:
+        state = state_words(view)
+        if view.operation in idle:
+            state.append(", no job")
         cells: dict[str, str | Text] = {
             "operation": view.operation,
-            "state": state_words(view),
+            "state": state,
             "pool": view.spec.pool,
-            "waits for": waiting_words(view),
+            "waits for": idle.get(view.operation, waiting_words(view)),
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
             "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "started": _started(view, now_ms),
             "time": time_words(view, now_ms),
+            "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
             "title": Text(view.spec.title),
         }
         made.add_row(*(cells[column] for column in columns))

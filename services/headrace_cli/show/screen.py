@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -39,8 +39,8 @@ class Screen:
         self.out = _console(stderr=False)
         self.err = _console(stderr=True)
 
-    def show(self, answer: object, table: Table | Text) -> None:
-        """The answer: as JSON where that was asked for, else as the table."""
+    def show(self, answer: msgspec.Struct | Mapping[str, object], table: Table | Text) -> None:
+        """The answer: as JSON where that was asked for, else as the table. In JSON a list has its name."""
         if self.json and self.one_line:
             self.print_line(answer)
         elif self.json:

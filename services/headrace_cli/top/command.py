@@ -13,7 +13,6 @@ from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
 from headrace_cli.live.terminal import RESIZED, Terminal, opened_terminal, why_not_live
 from headrace_cli.session import Common, Switch, checked_interval_s, talk
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.top.asking import Asking
 from headrace_cli.top.frame import HELP, frame, page, whole
@@ -68,7 +67,7 @@ async def _print(client: Client, screen: Screen) -> None:
     asking = Asking(client, 1.0, lambda: None)
     await asking.once()
     if screen.json:
-        screen.show(plain(document(asking.look())), Text())
+        screen.show(document(asking.look()), Text())
         return
     width = screen.width if screen.out.is_terminal else _OF_A_FILE
     screen.print(*whole(asking.look(), Pen(width, ascii_only=not draws_more_than_ascii(screen.out))))

@@ -60,7 +60,7 @@ def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, comm
             return
         found = [waterfall(spans, trace_id) for trace_id in traces]
         if screen.json:
-            screen.show(found, waterfall_table(found[0], screen.width))
+            screen.show({"traces": found}, waterfall_table(found[0], screen.width))
             return
         for each in found:
             screen.print(f"trace {each.trace_id}", waterfall_table(each, screen.width))

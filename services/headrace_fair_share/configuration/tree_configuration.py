@@ -249,7 +249,13 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     known = option_warnings(draft.before)
-    return warnings + [warning for warning in option_warnings(tree) if warning not in known]
+    warnings += [warning for warning in option_warnings(tree) if warning not in known]
+    before = draft.before.pools
+    for name in draft.touched:
+        if name in before:  # what was set to another value before is in the warnings of before, too
+            old, new = (POOL_ATTRIBUTES.idle_values(each.pools[name].settings) for each in (draft.before, tree))
+            warnings += [f"{_IDLE[key[0]]}: {key[1]} of {name}" for key in new if new[key] != old.get(key, new[key])]
+    return warnings
 
 
 def _told(problems: list[Refusal]) -> Refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,33 @@ def test_every_synonym_stands_for_a_command_and_hides_none() -> None:
 )
 def test_another_way_to_say_a_command_means_it(said: str, meant: str) -> None:
     assert canonical(TABLE, said.split()) == meant.split()
+
+
+def test_the_page_about_the_command_line_has_every_synonym_and_every_short_option() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text()
+
+    assert [word for word in SYNONYMS if f"`{word}`" not in page] == []
+    assert [option for option in short_options() if f"`{option}`" not in page] == []
+
+
+def short_options() -> dict[str, set[str]]:
+    """The long names that each short option stands beside in any command."""
+    found: dict[str, set[str]] = {"-h": {"--help"}}
+    for words in commands():
+        command = TABLE
+        for word in words:
+            command = command.commands[word]
+        for argument in command.arguments:
+            long, *short = sorted(argument.options, key=lambda name: not name.startswith("--"))[:2] or [""]
+            for each in short:
+                if not each.startswith("--"):
+                    found.setdefault(each, set()).add(long)
+    return found
+
+
+def test_a_short_option_means_the_same_in_every_command() -> None:
+    assert {short: names for short, names in short_options().items() if len(names) > 1} == {}
+    assert {"-p", "-n", "-c", "-m", "-w", "-f"} <= short_options().keys()
 
 
 def test_what_stands_behind_a_command_is_left_alone() -> None:

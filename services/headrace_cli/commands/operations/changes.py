@@ -118,7 +118,7 @@ def _change(
 
 
 def _show(screen: Screen, view: OperationView) -> None:
-    screen.show([view], operation_table([view], SystemClock().wall_ms()))
+    screen.show({"operations": [view]}, operation_table([view], SystemClock().wall_ms()))
 
 
 def _settings(words: Sequence[str]) -> dict[str, str]:

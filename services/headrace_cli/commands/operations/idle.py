@@ -1,0 +1,38 @@
+"""Operations that have their running slot, and no job that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import anyio
+
+from headrace.client import Client, Refused, Unanswered
+from headrace.wire.operations import OperationState, OperationView
+
+#: So many are asked about, for so long: the list is there without it.
+_MOST: Final = 20
+_TIME_S: Final = 0.5
+
+
+async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> dict[str, str]:
+    """Says by id why no job of an operation runs. Only those are asked about that run and of which no job has ended yet."""
+    found: dict[str, str] = {}
+
+    async def ask(view: OperationView) -> None:
+        with suppress(Refused, Unanswered):
+            places = await client.places(view.operation, [each.tree for each in view.placements])
+            if places.reasons and not places.running_jobs:
+                found[view.operation] = places.reasons[0]
+
+    with anyio.move_on_after(_TIME_S):
+        async with anyio.create_task_group() as asking:
+            for view in [each for each in views if _may_be_idle(each)][:_MOST]:
+                asking.start_soon(ask, view)
+    return found
+
+
+def _may_be_idle(view: OperationView) -> bool:
+    ended = view.completed_jobs + view.failed_jobs + view.aborted_jobs
+    return view.state is OperationState.RUNNING and not view.suspended and not ended

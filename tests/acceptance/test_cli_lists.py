@@ -1,0 +1,85 @@
+"""Lists on the command line: what they say, where they end, and the shape of their JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=2,memory=2G",)) as running:
+        running.run("pool", "create", "lab", "max_share_ratio=0.5")
+        running.run(
+            "run", "-p", "lab", "--id", "first-one", "-c", "0.5", "-m", "64M", "-t", "a title", "-w", "--", "true"
+        )
+        running.run("run", "-p", "lab", "--id", "second-one", "-n", "2", "-w", "--", "true")
+        yield running
+
+
+def answer(up: Up, *words: str) -> Any:
+    return json.loads(up.run(*words, "-j").stdout)
+
+
+#: Commands that list, and the name of the list.
+LISTS = [
+    (("op", "list"), "operations"),
+    (("pool", "list"), "pools"),
+    (("pool", "starving"), "starving"),
+    (("pool", "attributes"), "attributes"),
+    (("tree", "list"), "trees"),
+    (("tree", "options"), "options"),
+    (("node", "list"), "nodes"),
+    (("service", "list"), "processes"),
+    (("service", "figures"), "figures"),
+    (("bus", "provision"), "provisioned"),
+    (("op", "abort", "first-one", "second-one"), "operations"),
+]
+
+
+@pytest.mark.parametrize(("words", "name"), LISTS, ids=[" ".join(words) for words, _ in LISTS])
+def test_the_json_of_a_list_is_an_object_that_names_it(up: Up, words: tuple[str, ...], name: str) -> None:
+    assert isinstance(answer(up, *words)[name], list)
+
+
+def test_a_list_of_operations_says_when_it_is_cut(up: Up) -> None:
+    cut, whole = (up.run("op", "list", "--limit", limit) for limit in ("1", "2"))
+
+    assert "the newest 1" in cut.stderr
+    assert "second-one" in cut.stdout
+    assert "first-one" not in cut.stdout
+    assert whole.stderr == ""
+    assert [answer(up, "op", "list", "--limit", limit)["more"] for limit in ("1", "2")] == [True, False]
+
+
+def test_a_list_of_operations_has_the_start_and_the_size_of_each_job(up: Up) -> None:
+    head, *rows = up.run("op", "list").stdout.splitlines()
+
+    assert "started" in head
+    assert any("cpu 0.5, memory 64 MiB" in row for row in rows)
+
+
+def test_an_operation_of_which_no_job_can_run_is_told_from_one_that_runs(up: Up) -> None:
+    up.run("run", "--id", "too-large", "-p", "lab", "-c", "64", "--", "true")
+    try:
+        while "no job" not in (row := next(r for r in up.run("ps").stdout.splitlines() if "too-large" in r)):
+            assert "running" in row  # its allocator has not heard of it yet
+        assert "larger than every node" in row
+        assert "larger" in answer(up, "ps")["no_job_runs_because"]["too-large"]
+    finally:
+        up.run("kill", "too-large")
+
+
+def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each_list(up: Up) -> None:
+    made = up.run("pool", "set", "lab", "max_share_ratio=0.4")
+    listed = up.run("pool", "list").stderr
+
+    assert "not in force: max_share_ratio of lab" in made.stderr
+    assert listed == "1 warning about its settings: headrace tree get default\n"
+    for words in (("tree", "get", "default"), ("tree", "list")):
+        assert "not in force: max_share_ratio of lab" in up.run(*words).stderr
