@@ -75,6 +75,14 @@ def test_an_operation_of_which_no_job_can_run_is_told_from_one_that_runs(up: Up)
         up.run("kill", "too-large")
 
 
+def test_whoever_waits_for_a_pending_operation_is_told_its_place(up: Up) -> None:
+    up.run("pool", "create", "shut", "max_running_operation_count=0")
+    with up.begin("run", "-p", "shut", "--id", "in-the-queue", "-w", "--", "true") as waiting:
+        assert waiting.stderr is not None
+        assert any("place 1 of 1 at shut (0 of 0 running)" in line for line in iter(waiting.stderr.readline, ""))
+        up.run("op", "abort", "in-the-queue")
+
+
 def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each_list(up: Up) -> None:
     made = up.run("pool", "set", "lab", "max_share_ratio=0.4")
     listed = up.run("pool", "list").stderr

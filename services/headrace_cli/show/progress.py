@@ -21,6 +21,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.elements.job_output import print_output
 from headrace_cli.show.operations import account_words, failure_lines
 from headrace_cli.show.screen import Screen
+from headrace_cli.show.waiting_reasons import waiting_words
 
 #: The display asks where jobs run this often; the waiting itself is told and does not ask.
 _LOOK_S = 1.0
@@ -69,7 +70,8 @@ class _Display:
         parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
         parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
         parts += [f"{view.pausing_jobs} to be tried again"] if view.pausing_jobs else []
-        return ", ".join(parts) + (f"; {self._reason}" if self._reason else "")
+        reason = waiting_words(view) or self._reason
+        return ", ".join(parts) + (f"; {reason}" if reason else "")
 
     def say_now(self) -> None:
         """A line where there is no bar, unless it would repeat the last one."""
@@ -86,8 +88,8 @@ class _Display:
             self._task = self.bar.add_task("", total=view.spec.job_count)
         running = min(self._running, view.open_jobs)
         words = f"{running} running" + (f", [red]{view.failed_jobs} failed[/red]" if view.failed_jobs else "")
-        if self._reason:
-            words = f"waiting: {self._reason}"
+        if reason := waiting_words(view) or self._reason:
+            words = f"waiting: {reason}"
         self.bar.update(self._task, completed=view.completed_jobs, description=words)
 
 
