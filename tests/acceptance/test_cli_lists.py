@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,6 +83,16 @@ def test_whoever_waits_for_a_pending_operation_is_told_its_place(up: Up) -> None
         assert waiting.stderr is not None
         assert any("place 1 of 1 at shut (0 of 0 running)" in line for line in iter(waiting.stderr.readline, ""))
         up.run("op", "abort", "in-the-queue")
+
+
+def test_a_list_of_pools_after_a_restart_says_that_usage_is_not_known_yet(up: Up) -> None:
+    pids = {process.role: process.pid for process in up.processes()}
+    os.kill(pids["allocator"], signal.SIGSTOP)
+    try:
+        os.kill(pids["fair_share"], signal.SIGKILL)
+        assert "usage and shares are not known yet" in up.run("pool", "list").stderr
+    finally:
+        os.kill(pids["allocator"], signal.SIGCONT)
 
 
 def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each_list(up: Up) -> None:

@@ -58,7 +58,7 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:
-        screen.say("fair_share has just started: figures of nodes and operations are not known yet", style="yellow")
+        screen.say("usage and shares are not known yet: no allocator has told fair_share of nodes", style="yellow")
     if not answer.frame.errors:
         return
     (tree,) = (await client.trees.list(answer.tree)).trees
