@@ -28,7 +28,8 @@ from tests.simulation.planted import PLANTED
 from tests.simulation.world import World
 from tests.support.effort import LONG, few_or_many
 
-SEEDS_OF_A_BATCH = 20
+#: Every batch imports everything once.
+SEEDS_OF_A_BATCH = few_or_many(25, 20)
 #: The first seed that finds it ends the search. Seeds are aimed in turn, so that each aim is tried more than twice.
 ROUNDS = 20
 #: As the simulation sets it for itself otherwise, which starts it twice.
@@ -45,7 +46,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.both
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("batch", range(few_or_many(10, 2)))
+@pytest.mark.parametrize("batch", range(few_or_many(8, 2)))
 def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> None:
     first = batch * SEEDS_OF_A_BATCH + 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import importlib
 import io
 import os
@@ -90,6 +91,10 @@ def _prepare(*, with_logs: bool = False) -> None:
         configure("simulation", "error", io.StringIO())
     # What a killed process left behind is closed when its world is over, and complains that there is no loop any more.
     sys.unraisablehook = lambda _unraisable: None
+    # What is made at its first use is made once, and not in each world: decoders, and much of what libraries keep.
+    run_seed(0, length=BRIEF)
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

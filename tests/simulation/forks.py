@@ -1,4 +1,4 @@
-"""Each seed in a process of its own, forked from one that has imported everything: no seed can make a difference to another.
+"""Each seed in a process of its own, forked from one that has imported and used everything: no seed can make a difference to another.
 
 A seed whose process dies has failed as one whose world breaks.
 """
