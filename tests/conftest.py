@@ -1,8 +1,10 @@
 """The rules for every test: how hard Hypothesis tries, which effort runs it, and that no test is skipped in silence."""
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,17 @@ settings.load_profile("many" if LONG else "few")
 
 _skipped: list[str] = []
 _TESTS = Path(__file__).parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end, so the collector of cycles need not go through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
