@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psutil
+
 from headrace.client.place import traces_folder
 from tests.support.headrace_up import Up
 from tests.support.nats_server import free_port
@@ -25,7 +27,7 @@ def jobs(spans: list[Received]) -> list[Received]:
 
 
 def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secret() -> None:
-    with otlp_receiver() as receiver, Up("--trace-endpoint", receiver.url) as up:
+    with otlp_receiver() as receiver, Up("--trace-endpoint", receiver.url, "--log-level", "debug") as up:
         gate = up.state / "gate"
         words = ("run", "--id", "traced-op", "--jobs", "3", "--env", f"TOKEN={SECRET}")
         up.run(*words, "--", "sh", "-c", f"until [ -e {gate} ]; do sleep 0.02; done; : {SECRET}")
@@ -33,10 +35,18 @@ def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secre
         receiver.wait_for(lambda spans: any(span.name == "first snapshot" for span in spans))
         gate.touch()
         receiver.wait_for(lambda spans: len(jobs(spans)) == 3)
+        shown = [" ".join(psutil.Process(process.pid).cmdline()) for process in up.processes() if process.role != "job"]
         said = up.run("trace", "traced-op", expect=1).stderr
         up.stop()
         spans = list(receiver.spans)
+        logs = "".join(file.read_text() for file in up.state.glob("logs/*.log"))
+        passwords = [file.read_text().strip().partition(":")[2] for file in (up.state / "credentials").iterdir()]
 
+    assert "traced-op" in logs
+    assert len(passwords) > 5
+    for secret in (SECRET, *passwords):
+        assert secret not in logs
+        assert not any(secret in words for words in shown)
     assert receiver.url in said
     assert "headrace.operation=traced-op" in said
     assert not traces_folder(up.state).exists()
