@@ -48,7 +48,16 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
             node = facts.nodes[allocation.node]
             ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, moment))
             running.append(
-                JobPlace(job.index, job.attempt, allocation.node, allocation.id, ran_ms, job.account, job.progress)
+                JobPlace(
+                    job.index,
+                    job.attempt,
+                    allocation.node,
+                    allocation.id,
+                    ran_ms,
+                    job.account,
+                    job.progress,
+                    node.limits,
+                )
             )
     return OperationPlaces(
         operation=operation.id,

@@ -58,7 +58,11 @@ def test_a_job_that_is_preempted_saves_in_time_and_its_next_run_goes_on_there(up
     operation = up.start_operation(*options, "--", "python", "resume.py", "80")
     wait_for_progress(up, operation, jobs=2)
     assert re.search(r"progress +job 0 [\d.]+ %, job 1 [\d.]+ %", up.run("op", "get", operation).stdout)
-    assert "running, " in up.run("op", "get", operation, "--jobs").stdout
+    listed = up.run("op", "get", operation, "--jobs").stdout
+    assert "running, " in listed
+    # What the machine of a test keeps jobs to.
+    assert "memory, loosely" in listed
+    assert "memory, loosely" in up.run("node", "list").stdout
 
     up.run("run", "--pool", "production", "--wait", "--", "true")
     up.run("op", "wait", operation)

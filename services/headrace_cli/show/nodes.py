@@ -19,6 +19,15 @@ from headrace_cli.show.tables import facts_table, table
 
 #: Each tree has these of its own; admission is one for all.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
+#: In words short and long, by the isolation that the agent tells.
+_LIMITS: Final = {
+    "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
+    "rlimit": (
+        "memory, loosely",
+        "memory of each process of a job alone, and that with room on top. Cpu is not limited. With cgroups both are",
+    ),
+    "none": ("nothing", "nothing: a job may use more than it asked for"),
+}
 _STYLES = {
     "online": "green",
     "offline": "red",
@@ -52,17 +61,21 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
     resources = [
         name for name in ("cpu", "memory", "gpu", "user_slots") if any(getattr(node.total, name) for node in nodes)
     ]
+    # Where all keep jobs to what they asked for there is nothing to say.
+    limits = ["limits"] if any(node.limits not in ("", "cgroup2") for node in nodes) else []
     made = table(
         "node",
         "state",
         *(short_name(name) for name in resources),
+        *limits,
         "jobs",
         "heartbeat",
         right=("jobs",),
     )
     for node in nodes:
         use = [use_words(node, name) for name in resources]
-        made.add_row(node.node, node_state(node), *use, str(node.running_jobs), _heartbeat(node))
+        limited = [limits_words(node.limits) for _ in limits]
+        made.add_row(node.node, node_state(node), *use, *limited, str(node.running_jobs), _heartbeat(node))
     return made
 
 
@@ -93,7 +106,8 @@ def node_facts(node: NodeView) -> Table:
     facts.add_row(
         "isolation", f"{node.isolation}: {node.isolation_detail}" if node.isolation_detail else node.isolation or "–"
     )
-    facts.add_row("limits", node.limits or "–")
+    words = _LIMITS.get(node.limits, ("", ""))[1]
+    facts.add_row("limits", f"{node.limits}: {words}" if words else node.limits or "–")
     cut = [
         *([amounts(node.cut)] if node.cut != ZERO else []),
         *([f"tags {', '.join(node.cut_tags)}"] if node.cut_tags else []),
@@ -101,6 +115,11 @@ def node_facts(node: NodeView) -> Table:
     if cut:
         facts.add_row("cut", Text(f"{'; '.join(cut)}: its agent says so, and its token does not", style="yellow"))
     return facts
+
+
+def limits_words(limits: str) -> str:
+    """Says which amounts a node keeps its jobs to."""
+    return _LIMITS.get(limits, (limits or "–", ""))[0]
 
 
 def _heartbeat(node: NodeView) -> str:

@@ -17,6 +17,7 @@ from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace_cli.show.amounts import amounts
+from headrace_cli.show.nodes import limits_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
@@ -196,24 +197,23 @@ def failure_lines(end: JobEnd) -> list[str]:
 
 
 def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
-    """One line a job."""
-    made = table("job", "attempt", "state", "node", "as", "exit code", right=("job", "attempt", "exit code"))
+    """One line a job. Where nodes keep running jobs to less than all that they asked for, it says to what."""
     running = {place.index: place for place in places.running} if places is not None else {}
+    limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
+    made = table("job", "attempt", "state", "node", *limits, "as", "exit code", right=("job", "attempt", "exit code"))
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
-            made.add_row(
-                str(place.index),
-                str(place.attempt),
-                Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan"),
-                place.node,
-                account_words(place.account),
-                "",
-            )
+            state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
+            limited = [limits_words(place.limits) for _ in limits]
+            account = account_words(place.account)
+            made.add_row(str(place.index), str(place.attempt), state, place.node, *limited, account, "")
             continue
-        state = row.result.value if row.result is not None else "pending"
-        state += ", to be tried again" if row.retry_at_ms else ""
+        words = row.result.value if row.result is not None else "pending"
+        words += ", to be tried again" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
-        made.add_row(str(row.slot.index), str(row.slot.attempt), state, str(row.node), account, code)
+        made.add_row(
+            str(row.slot.index), str(row.slot.attempt), words, str(row.node), *("" for _ in limits), account, code
+        )
     return made

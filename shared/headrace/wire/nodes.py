@@ -204,6 +204,8 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     account: str = ""
     #: How far it is, in thousandths, if it says so.
     progress: int | None = None
+    #: What its node keeps it to: `cgroup2`, `rlimit` or `none`; empty: not told.
+    limits: str = ""
 
 
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -215,7 +215,11 @@ def test_a_node_tells_its_isolation_its_limits_and_what_leaves_it_out() -> None:
 
     assert "gets no jobs the tree requires isolation" in facts
     assert "isolation none: jobs run as root" in facts
-    assert "limits rlimit" in facts
+    assert any(line.startswith("limits rlimit: memory of each process of a job alone") for line in facts)
+    assert "memory, loosely" in shown(node_table([node]), 120)[1]
+    kept = msgspec.structs.replace(node, limits="cgroup2")
+    assert "limits" not in shown(node_table([kept]), 120)[0]
+    assert "memory, cpu" in shown(node_table([kept, node]), 120)[1]
     assert "unisolated: the tree requires isolation" in shown(node_table([left_out]), 120)[1]
     assert not any("gets no jobs" in line for line in shown(node_facts(node), 120))
 
