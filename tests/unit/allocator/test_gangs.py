@@ -28,6 +28,7 @@ from headrace_allocator.effects import Effect, NudgeNode
 from headrace_allocator.gangs.gang import GangPhase
 from tests.support.allocating import TERM, Desk, an_operation, cores
 from tests.support.work import lines_run
+from tests.unit.allocator.test_preemption import a_share
 
 GANG = OperationId("gang")
 
@@ -316,3 +317,41 @@ def test_a_gang_of_which_a_job_waits_to_be_tried_again_starts_with_it_and_not_be
     fleet.gather()
 
     assert sum(len(orders.start) for orders in fleet.say_all().values()) == 3
+
+
+def test_when_a_job_is_preempted_all_others_are_taken_back_before_it_is_gone() -> None:
+    fleet = Fleet({name: cores(2, slots=2) for name in "ab"})
+    fleet.start(a_gang(GANG, 4))
+    fleet.gather()
+    fleet.say_all()
+    fleet.say_all()
+    fleet.start(a_gang(GANG, 4), an_operation("poor", 2))
+    fleet.tell([a_share(GANG, 2), a_share("poor", 2, starves=True)])
+    fleet.now_s += 20
+
+    # The newest are on node b.
+    first = fleet.say("b")
+    nudged = {effect.node for effect in fleet.effects if isinstance(effect, NudgeNode)}
+
+    assert [one.reason for one in first.take_back] == [TakeBackReason.PREEMPTED]
+    assert nudged == {"a", "b"}
+    assert [one.reason for one in fleet.say("a").take_back] == [TakeBackReason.GANG] * 2
+
+
+def test_room_that_is_held_is_let_go_when_the_operation_is_over() -> None:
+    fleet = three_nodes()
+    fleet.start(a_gang(GANG, 7))
+    fleet.gather()
+    fleet.start()
+
+    assert fleet.facts.used == cores(0, slots=0)
+    fleet.gather()
+
+
+def test_each_job_of_a_gang_has_a_place_of_its_own_however_short_its_jobs_are() -> None:
+    fleet = three_nodes()
+    fleet.start(a_gang(GANG, 6))
+    fleet.operation(GANG).note_length(1)
+    fleet.gather()
+
+    assert sum(len(orders.start) for orders in fleet.say_all().values()) == 6
