@@ -166,6 +166,11 @@ def test_an_interval_that_is_none_is_refused(up: Up) -> None:
     assert "seconds, from 0.1 to 86400" in up.run("top", "--interval", "nan", expect=2).stderr
 
 
+def test_a_tree_that_there_is_not_is_refused(up: Up) -> None:
+    assert "there is no" in up.run("top", "--tree", "nowhere", expect=4).stderr
+    assert "cpu 3 of 3" in up.run("top", "--tree", "default").stdout
+
+
 def test_top_tells_who_starves_and_who_made_room_for_that(up: Up) -> None:
     up.run("tree", "set", "default", "fair_share_starvation_timeout=100ms", "fair_share_starvation_tolerance=1")
     up.run("pool", "create", "guests", "strong_guarantee_resources/cpu=1")

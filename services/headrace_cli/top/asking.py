@@ -144,7 +144,9 @@ class Asking:
         return _intervals(len(self._shares.pools) + len(self._shares.operations))
 
     async def _ask_operations(self) -> float:
-        self._operations = await self._client.list(live=True, limit=MOST_OPERATIONS)
+        listed = await self._client.list(live=True, limit=MOST_OPERATIONS)
+        own = self._client.trees.own
+        self._operations = [each for each in listed if any(place.tree == own for place in each.placements)]
         return _intervals(len(self._operations))
 
     async def _ask_nodes(self) -> float:

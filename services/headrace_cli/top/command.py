@@ -60,6 +60,11 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         with opened_terminal(screen) as terminal:
             await _Live(client, terminal, interval_s).run()
 
+    async def look_for_tree(client: Client, _: Screen) -> None:
+        await client.trees.list(tree)
+
+    if tree:
+        talk(common, look_for_tree)
     return talk(common, work, tree=tree)
 
 

@@ -86,7 +86,8 @@ def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
         uses.append(Text.assemble((drawn, "green"), f" {use_of_cluster(each.resource, each.used, each.total)}"))
     if not uses:
         uses = [Text("no node, or nothing of them is known yet", style="yellow")]
-    facts = [f"nodes {cluster.nodes_online} of {cluster.nodes} online", f"jobs {cluster.running_jobs}"]
+    facts = [f"tree {cluster.tree}"] if cluster.tree not in ("", "default") else []
+    facts += [f"nodes {cluster.nodes_online} of {cluster.nodes} online", f"jobs {cluster.running_jobs}"]
     facts += [f"operations {cluster.running_operations} running of {cluster.operations}"]
     if cluster.age_ms is not None:
         old = format_duration(cluster.age_ms // 1000 * 1000) if cluster.age_ms >= 1000 else "<1s"

@@ -64,6 +64,7 @@ class InUse(msgspec.Struct, frozen=True):
 class Cluster(msgspec.Struct, frozen=True):
     """The cluster as a whole."""
 
+    tree: str
     in_use: list[InUse]
     #: Of the snapshot of shares, and its age.
     version: str
@@ -88,6 +89,7 @@ def cluster_of(look: Look) -> Cluster:
     shares, nodes = look.shares, look.nodes or []
     total = shares.frame.total if shares is not None else None
     return Cluster(
+        tree=shares.tree if shares is not None else "",
         in_use=[
             InUse(name, getattr(root.usage, name), getattr(total, name))
             for name in RESOURCE_NAMES
