@@ -30,7 +30,7 @@ from headrace_cli.top.view import Opened
 _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: An answer with so many rows may be had at each interval, one with twice as many at every other.
-_ROWS_AN_INTERVAL: Final = 500
+_ROWS_AN_INTERVAL: Final = 200
 #: Whoever takes longer is said not to answer, and asked again.
 _PATIENCE_S: Final = 4.0
 _WHO_ANSWERS: Final = {

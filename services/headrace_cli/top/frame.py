@@ -105,7 +105,7 @@ def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
 def _shared_room(counts: Mapping[Section, int], view: View, height: int) -> dict[Section, int]:
     """Rows of each section. The chosen one gets what the others leave, and they what it leaves."""
     room = max(0, height - len(Section))
-    kept = max(2, room // _KEPT_PART)
+    kept = min(max(2, room // _KEPT_PART), room // len(Section))
     given = {section: min(count, kept) for section, count in counts.items()}
     for section in (view.section, *Section):
         left = room - sum(given.values())
@@ -121,7 +121,7 @@ def _section(
         parts = {Section.OPERATIONS: look.operations, Section.NODES: look.nodes, Section.PREEMPTIONS: []}
         words = "not told yet" if parts.get(section, look.shares) is None else there
         return Text(f"{list(Section).index(section) + 1} {section.value}: {words}", style="bold")
-    made = table(titled(section, rows.entries, view.order(section)), *rows.heads, right=rows.right)
+    made = table(titled(look, view, section, len(rows.entries)), *rows.heads, right=rows.right)
     made.columns[0].no_wrap = True
     marked = view.place(section, rows.entries) if chosen and section is view.section else -1
     for place in shown:

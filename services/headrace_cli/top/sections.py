@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from headrace_cli.show.nodes import node_state, use_words
 from headrace_cli.show.operations import state_words, time_words
 from headrace_cli.show.trees import branches
 from headrace_cli.show.waiting_reasons import waiting_words
-from headrace_cli.top.look import Look
+from headrace_cli.top.look import MOST_OPERATIONS, Look
 from headrace_cli.top.view import Entry, Opened, Section, View
 
 _LONGEST_BAR: Final = 24
@@ -260,6 +260,7 @@ def first_shown(place: int, room: int, count: int) -> int:
     return max(0, min(place - room // 2, count - room))
 
 
-def titled(section: Section, rows: Iterable[object], order: str) -> str:
+def titled(look: Look, view: View, section: Section, count: int) -> str:
     """The title of a section that has rows."""
-    return f"{list(Section).index(section) + 1} {section.value} {len(list(rows))}, {order}"
+    has_more = section is Section.OPERATIONS and len(look.operations or ()) >= MOST_OPERATIONS
+    return f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}, {view.order(section)}"

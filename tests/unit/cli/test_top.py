@@ -230,6 +230,15 @@ def test_the_chosen_section_has_what_the_others_leave() -> None:
     )
 
 
+@pytest.mark.parametrize("height", [10, 12, 14, 18, 24])
+def test_every_section_has_its_title_on_a_low_screen(height: int) -> None:
+    lines = drawn(a_look(200, 40), View(section=Section.NODES), 80, height)
+
+    titles = [line.split(",")[0] for line in lines if line[:1].isdigit()]
+    assert titles == ["1 pools 4", "2 operations 200+", "3 nodes 40", "4 starving 1", "5 preemptions 1"]
+    assert any(line.startswith("node-") for line in lines)
+
+
 def test_what_is_not_told_yet_is_no_empty_list() -> None:
     lines = drawn(
         msgspec.structs.replace(a_look(), operations=None, nodes=[], silent={"operations": "admission does not answer"})
