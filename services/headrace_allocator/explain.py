@@ -35,11 +35,11 @@ def answer_to(question: Question, facts: Facts, order: LeastSatisfied, moment: M
     if operation is None:
         return NotFound("operation", question.operation)
     if isinstance(question, WhereRequest):
-        return operation_places(facts, operation, moment)
+        return operation_places(facts, order, operation, moment)
     return explain_waiting(facts, order, operation, moment)
 
 
-def operation_places(facts: Facts, operation: Operation, moment: Moment) -> OperationPlaces:
+def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> OperationPlaces:
     """The places of an operation's running jobs, at most 1,000, and every reason why pending ones wait."""
     running: list[JobPlace] = []
     for allocation in operation.allocations.values():
@@ -65,7 +65,7 @@ def operation_places(facts: Facts, operation: Operation, moment: Moment) -> Oper
         running_jobs=operation.running_jobs,
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
-        reasons=[words_of(reason) for reason in waiting_reasons(facts, operation, moment)],
+        reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, moment)],
     )
 
 

@@ -5,31 +5,27 @@ Nothing is kept for it on the heartbeat path but the newest preemptive stage of 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from heapq import nsmallest
-from itertools import islice, pairwise
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
-from headrace.wire.snapshots import ElementKind
+from headrace.wire.explanations import Cause, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace_allocator.decision import reasons as why
-from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied
-from headrace_allocator.decision.waiting import waiting_reasons
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.decision.waiting import levels_of, waiting_reasons
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.words import cure_of, words_of
 
-_MOST_AHEAD: Final = 3
 _MOST_TRIES: Final = 3
 #: Nodes whose stages are looked at, those that were heard last.
 _MOST_TRIED: Final = 500
@@ -44,10 +40,10 @@ def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, m
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
         needed=operation.spec.resources,
-        causes=[_cause(reason, operation) for reason in waiting_reasons(facts, operation, moment)],
+        causes=[_cause(reason, operation) for reason in waiting_reasons(facts, order, operation, moment)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
-        levels=list(_levels(facts, order, operation)),
+        levels=list(levels_of(facts, order, operation)),
         tries=_tries(facts, operation, moment),
     )
 
@@ -55,7 +51,7 @@ def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, m
 def _cause(reason: why.Reason, operation: Operation) -> Cause:
     figures = msgspec.to_builtins(reason)
     kind = figures.pop("type")
-    return Cause(kind, words_of(reason), cure_of(reason, operation.id, operation.spec.resources), figures)
+    return Cause(kind, words_of(reason), cure_of(reason, operation.spec, operation.id), figures)
 
 
 def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
@@ -78,33 +74,6 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
     for name, limit, there, more in zip(RESOURCE_NAMES, *figures, strict=True):
         if limit is not None:
             yield PoolRoom(pool, name, there, limit, holds=there + more > limit)
-
-
-def _levels(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Yields who comes first on each level, from the root down. An operation that is held back by itself has no levels."""
-    order.settle()
-    own = order.entry(operation.id)
-    if own is None:
-        return
-    pools = [facts.pools.root, *reversed(list(facts.pools.pool(operation.spec.pool).path()))]
-    for above, below in pairwise(pools):
-        entry = order.pool(below.name).entry
-        if entry is not None:
-            yield _level(order, above.name, entry)
-    yield _level(order, pools[-1].name, own)
-
-
-def _level(order: LeastSatisfied, pool: PoolName, own: Entry) -> Level:
-    there = order.pool(pool)
-    lists: list[Sequence[Entry]] = [there.children, *there.buckets.values()]
-    ahead = sum(bisect_left(entries, own) for entries in lists)
-    first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
-    return Level(pool, _ahead(order, own), ahead, [_ahead(order, entry) for entry in first if entry < own])
-
-
-def _ahead(order: LeastSatisfied, entry: Entry) -> Ahead:
-    is_operation = OperationId(entry[-1]) in order
-    return Ahead(ElementKind.OPERATION if is_operation else ElementKind.POOL, entry[-1], entry[0])
 
 
 def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:

@@ -10,6 +10,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import OperationSpec
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 from headrace_allocator.facts.nodes import Node, NodeCondition
@@ -45,10 +46,9 @@ def words_of(reason: why.Reason) -> str:
         case why.LimitsUnknown():
             return "the allocator is recovering: it waits for fair_share to tell the limits of pools"
         case why.PoolLimitReached():
-            figures = ", ".join(_exceeded(each) for each in reason.exceeded)
-            return f"resource_limits of pool {reason.pool} leave no room for another job: {figures}"
+            return f"resource_limits of pool {reason.pool} leave no room for another job: {_exceeded(reason)}"
         case why.OperationLimitReached():
-            return "its own resource_limits leave no room for another job"
+            return f"its own resource_limits leave no room for another job: {_exceeded(reason)}"
         case (
             why.NoNodeAcceptsJobs()
             | why.NoNodeMatches()
@@ -70,7 +70,7 @@ def words_of(reason: why.Reason) -> str:
         case why.NoShareYet():
             return "fair_share has not told of it in its pool; it does so with its next snapshot"
         case why.NoShare():
-            return "its fair share is zero; it is served after all others"
+            return _no_share(reason)
         case why.PoolOverFairShare():
             times = f"{reason.satisfaction:.2f}"
             return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
@@ -103,6 +103,12 @@ def _words_of_gang(reason: why.GangWaits) -> str:
             return f"{gang} that lacks a job: the others are taken back, {reason.running} still are on nodes; then all start anew"
         case _:
             assert_never(reason.phase)
+
+
+def _no_share(reason: why.NoShare) -> str:
+    if reason.gang_wants is None:
+        return "its fair share is zero; it is served after all others"
+    return f"it is a gang, owed all of {_amounts(reason.gang_wants)} or nothing, and so much is not left for it"
 
 
 def _words_of_nodes(
@@ -180,12 +186,12 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
     why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",
-    why.OperationLimitReached: "an end of one of its own jobs",
+    why.OperationLimitReached: "an end of one of its own jobs; its limits stay as it was started with, such as `--max-cpu`",
     why.NoNodeAcceptsJobs: "a node that takes jobs: `headrace node list` says what each lacks",
     why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
     why.MatchingNodesOwed: "more nodes with such tags, or another scheduling_tag_filter",
     why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
-    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves",
+    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves; `headrace pool explain {pool}` says who has it",
     why.BlockBeingDrawn: "the log's answer",
     why.NoShareYet: "the next snapshot of fair_share; `headrace service list` shows if it leads",
     why.NoShare: "a fair share: more weight, a guarantee, or others that want less",
@@ -194,14 +200,18 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 }
 
 
-def cure_of(reason: why.Reason, operation: OperationId, needed: Resources) -> str:
-    """The change that would end a reason, for an operation whose jobs need so much each."""
+def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> str:
+    """The change that would end a reason for an operation."""
     if isinstance(reason, why.PoolLimitReached):
-        small = [one.resource for one in reason.exceeded if getattr(needed, one.resource) > one.limit]
+        small = [one.resource for one in reason.exceeded if getattr(spec.resources, one.resource) > one.limit]
         if small:
             higher = f"`headrace pool set {reason.pool} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
-    return _CURES[type(reason)].format(operation=operation, pool=getattr(reason, "pool", ""))
+    if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
+        return (
+            f"a smaller gang, a guarantee for its pool, or others that want less: `headrace pool explain {spec.pool}`"
+        )
+    return _CURES[type(reason)].format(operation=operation, pool=getattr(reason, "pool", "") or spec.pool)
 
 
 def _words_of_loss(lost: LostJob) -> str:
@@ -219,9 +229,11 @@ def _words_of_loss(lost: LostJob) -> str:
             assert_never(lost.why)
 
 
-def _exceeded(figure: why.Exceeded) -> str:
-    name = figure.resource
-    return f"{format_amount(name, figure.used)} of {format_amount(name, figure.limit)} {name} in use"
+def _exceeded(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:
+    return ", ".join(
+        f"{format_amount(each.resource, each.used)} of {format_amount(each.resource, each.limit)} {each.resource} in use"
+        for each in reason.exceeded
+    )
 
 
 def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:

@@ -36,8 +36,10 @@ from tests.support.effort import few_or_many
 
 TOTAL: Final = Resources(user_slots=99_991, cpu=1_000_003, memory=1_000_000_007)
 CPU: Final = RESOURCE_NAMES.index("cpu")
-#: Far above what the search leaves, below what a change of a hundredth makes.
-MOVED: Final = 1e-7
+#: Far above what the search leaves, below what the changes make.
+MOVED: Final = 1e-11
+#: Weights change so little that others, which just have what they want, go on having it.
+HEAVIER: Final = 1.00001
 
 
 def any_tree(draw: Random) -> TreeInput:
@@ -111,17 +113,17 @@ def changed(tree: TreeInput, place: int, **changes: Any) -> dict[str, ShareItem]
 
 
 def more(tree: TreeInput, place: int, resource: int, setting: str) -> dict[str, ShareItem]:
-    """The shares with a hundredth more of one setting of a pool."""
+    """The shares with a hundredth of the cluster more in a setting of a pool, or a little more weight."""
     pool = tree.pools[place]
     if setting == "weight":
-        return changed(tree, place, weight=(pool.weight or 1.0) * 1.01)
+        return changed(tree, place, weight=(pool.weight or 1.0) * HEAVIER)
     amounts = list(getattr(pool, setting))
     amounts[resource] = int((amounts[resource] or 0) + TOTAL.as_tuple()[resource] // 100)
     return changed(tree, place, **{setting: tuple(amounts)})
 
 
 def gain(tree: TreeInput, shares: Shares, place: int, resource: int, setting: str) -> float:
-    """The most that a pool gains of any resource by a hundredth more of one of its settings."""
+    """The most that a pool gains of any resource by more of one of its settings."""
     key = f"/{tree.pools[place].name}"
     after, before = more(tree, place, resource, setting)[key], shares.items[key]
     return max(now - was for now, was in zip(after.fair_share.total, before.fair_share.total, strict=True))

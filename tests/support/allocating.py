@@ -172,7 +172,10 @@ class Desk:
 
     def reasons(self, operation: str) -> list[str]:
         """Why its jobs wait, in words."""
-        return [words_of(reason) for reason in waiting_reasons(self.facts, self.operation(operation), self.moment)]
+        return [
+            words_of(reason)
+            for reason in waiting_reasons(self.facts, self.engine.ranking.order, self.operation(operation), self.moment)
+        ]
 
     def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, Sequence[Effect]]:
         """A heartbeat of the node and the answer; the last answer was obeyed or not."""

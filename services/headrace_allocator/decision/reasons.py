@@ -176,6 +176,9 @@ class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
 class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
     """Its fair share is zero."""
 
+    #: All that a gang wants, of which it is owed everything or nothing. None: it is no gang.
+    gang_wants: Resources | None = None
+
 
 class PoolOverFairShare(msgspec.Struct, frozen=True, tag="pool_over_fair_share"):
     """A pool above it has its fair share, so whatever is below another that is short goes first."""

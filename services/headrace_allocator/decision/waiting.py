@@ -1,8 +1,11 @@
-"""Every reason for which pending jobs of an operation wait at this moment, as people ask for it."""
+"""Every reason for which pending jobs of an operation wait, and whoever comes before it, as people ask for it."""
 
 from __future__ import annotations
 
-from itertools import compress, islice
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
+from itertools import compress, islice, pairwise
 from typing import Final
 
 from headrace.ids import OperationId, PoolName
@@ -10,7 +13,8 @@ from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.snapshots import PreemptionPriority
+from headrace.wire.explanations import Ahead, Level
+from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
     demand_covered,
@@ -21,7 +25,7 @@ from headrace_allocator.decision.holding_back import (
     own_limit_reached,
     pool_limit_reached,
 )
-from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
+from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of_pool, satisfaction
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition
@@ -33,9 +37,10 @@ _MOST_NODES: Final = 5
 #: Of the words of a node in trouble.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
+_MOST_AHEAD: Final = 3
 
 
-def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
+def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons, the heaviest first. There is none if no job of it waits."""
     not_running = not_schedulable(operation)
     if not_running is not None:
@@ -56,13 +61,14 @@ def waiting_reasons(facts: Facts, operation: Operation, moment: Moment) -> list[
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation),
-        demand_covered(operation, operation.held),
+        # What nobody can run is no demand, so no snapshot will tell more of it.
+        demand_covered(operation, operation.held) if operation.fits_somewhere else None,
         fifo_count_reached(operation),
         fair_share_reached(operation),
         matching_nodes_owed(facts, operation),
         why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
         # What nobody can run is no demand, so it is owed no share either.
-        _behind_others(facts, operation) if operation.fits_somewhere else None,
+        _behind_others(facts, order, operation) if operation.fits_somewhere else None,
     ]
     return [reason for reason in reasons if reason is not None]
 
@@ -164,16 +170,56 @@ def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodes
 
 
 def _behind_others(
-    facts: Facts, operation: Operation
+    facts: Facts, order: LeastSatisfied, operation: Operation
 ) -> why.NoShare | why.PoolOverFairShare | why.OverFairShare | None:
     if operation.share is None:
         return None
     if max(operation.fair_share) == 0.0:
-        return why.NoShare()
+        wants = operation.held + operation.spec.resources * operation.pending_jobs
+        return why.NoShare(wants if operation.spec.is_gang else None)
+    behind = {level.own.name for level in levels_of(facts, order, operation) if level.ahead}
     pools = list(facts.pools.pool(operation.spec.pool).path())
-    for pool in reversed([pool for pool in pools if pool.follows_own_satisfaction]):
+    for pool in reversed([pool for pool in pools if pool.follows_own_satisfaction and pool.name in behind]):
         ratio = entry_of_pool(pool, pool.used, facts.pools.total)[0]
         if 1 <= ratio < INFINITE_SATISFACTION:
             return why.PoolOverFairShare(pool.name, ratio)
     ratio = satisfaction(operation, operation.held)
-    return why.OverFairShare(ratio) if ratio >= 1 else None
+    return why.OverFairShare(ratio) if ratio >= 1 and operation.id in behind else None
+
+
+def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
+    """Yields whoever comes first on each level, from the root down. An operation that is held back by itself has no levels."""
+    order.settle()
+    own = order.entry(operation.id)
+    if own is None:
+        return
+    pools = [facts.pools.root, *reversed(list(facts.pools.pool(operation.spec.pool).path()))]
+    for above, below in pairwise(pools):
+        entry = order.pool(below.name).entry
+        if entry is not None:
+            yield _level(facts, order, above.name, entry)
+    yield _level(facts, order, pools[-1].name, own)
+
+
+def _level(facts: Facts, order: LeastSatisfied, pool: PoolName, own: Entry) -> Level:
+    there = order.pool(pool)
+    lists: list[Sequence[Entry]] = [there.children, *there.buckets.values()]
+    ahead = sum(bisect_left(entries, own) for entries in lists)
+    first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
+    return Level(
+        pool, _ahead(facts, order, own), ahead, [_ahead(facts, order, entry) for entry in first if entry < own]
+    )
+
+
+def _ahead(facts: Facts, order: LeastSatisfied, entry: Entry) -> Ahead:
+    operation = facts.operations.get(OperationId(entry[-1])) if OperationId(entry[-1]) in order else None
+    if operation is not None:
+        kind, item, held = ElementKind.OPERATION, operation.share, operation.held
+    else:
+        pool = facts.pools.pool(PoolName(entry[-1]))
+        kind, item, held = ElementKind.POOL, pool.item, pool.used
+    if item is None:
+        return Ahead(kind, entry[-1], entry[0])
+    name = item.dominant_resource
+    owed = facts.pools.total.part(item.fair_share.total)
+    return Ahead(kind, entry[-1], entry[0], name, getattr(held, name), getattr(owed, name))

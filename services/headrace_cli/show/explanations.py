@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
-from headrace.ids import TreeName
+from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount
@@ -55,14 +55,26 @@ def explanation(
         return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
     if view.pausing_jobs:
         parts.append(Text(f"to be tried again: {retry_words(view, now_ms)} (run --retry-backoff)"))
+    pending = view.state is OperationState.PENDING
     for tree, each in in_trees.items():
         facts = facts_table()
-        for label, words in _rows(each):
+        for label, words in _rows_of_pending(told) if pending else _rows(each):
             facts.add_row(label, words)
         parts += ["", *([Text(f"in tree {tree}", style="bold")] if len(in_trees) > 1 else []), facts]
     if view.state is OperationState.PENDING or any(level.full for level in told.levels):
         parts += level_lines(told, now_ms)
     return parts
+
+
+def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
+    """Without a running slot it has no share, and no job of it is looked at."""
+    full = [level for level in told.levels if level.full]
+    for level in full:
+        set_it = "tree set" if level.pool == ROOT_POOL else f"pool set {level.pool}"
+        cure = f"an end of one that holds a slot, or `headrace {set_it} max_running_operation_count=…`"
+        counts = f"{level.running_operation_count} of {level.max_running_operation_count}"
+        reason = f"{pool_words(level.pool)} runs as many operations as it may: {counts}"
+        yield from _numbered("waits because" if level is full[0] else "", [(reason, f"→ {cure}")])
 
 
 def _rows(here: InTree) -> Iterator[Row]:
@@ -88,6 +100,9 @@ def _rows(here: InTree) -> Iterator[Row]:
         [(_level(level.own, level.ahead, level.first, level.pool),) for level in waiting.levels if level.ahead],
     )
     yield from _numbered("limits", [(_limit(limit),) for limit in waiting.limits])
+    if any(cause.kind == "starts_paused" for cause in waiting.causes):
+        yield "preemption", "time does not count for starvation while starts are paused, so nobody may take places"
+        return
     yield from _numbered("preemption", _tries(waiting.tries, share))
 
 
@@ -128,9 +143,12 @@ def _level(own: Ahead, ahead: int, first: list[Ahead], pool: str) -> str:
 
 
 def _satisfaction(one: Ahead) -> str:
-    return (
-        "more than it is owed" if one.satisfaction >= INFINITE_SATISFACTION else f"{one.satisfaction:.2f} of its share"
-    )
+    if one.satisfaction >= INFINITE_SATISFACTION:
+        return "more than it is owed"
+    part = f"{one.satisfaction:.2f} of its share"
+    if not one.resource:
+        return part
+    return f"{part}, {one.resource} {format_amount(one.resource, one.used)} of {format_amount(one.resource, one.owed)}"
 
 
 def _limit(room: PoolRoom) -> str:

@@ -124,7 +124,9 @@ def operation_facts(
     if places is not None and view.state not in FINAL_STATES:
         for reason in places.reasons[:1]:
             more = len(places.reasons) - 1
-            facts.add_row("waits because", Text(reason))
+            # The slot for which a pending one waits is told above.
+            if view.state is not OperationState.PENDING:
+                facts.add_row("waits because", Text(reason))
             facts.add_row(
                 "", f"{f'{more} more, and ' if more else ''}what would end it: headrace op explain {view.operation}"
             )

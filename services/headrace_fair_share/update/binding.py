@@ -38,15 +38,27 @@ class Bindings:
             if item.fifo_index is not None and max(item.fair_share.total) > NEAR:
                 first = self._first_served.get(item.parent, float("inf"))
                 self._first_served[item.parent] = min(first, _rank(item))
+        self._found: dict[str, Bound] = {}
         self._of_its_own: dict[str, Bound | None] = {}
 
     def of(self, key: str) -> Bound:
         """The first thing in the way of an element."""
-        item = self._items[key]
+        if key not in self._found:
+            self._found[key] = self._find(self._items[key])
+        return self._found[key]
+
+    def _find(self, item: ShareItem) -> Bound:
         bound = self._by_itself(item) or self._by_others(item)
-        if key in self._gangs and max(item.fair_share.total) <= NEAR and bound.kind in _GANG_STOPPERS:
+        if bound.kind in _GANG_STOPPERS and self._waits_for_gangs(item):
             return Bound(BoundKind.GANG, bound.resource, bound.pool)
         return bound
+
+    def _waits_for_gangs(self, item: ShareItem) -> bool:
+        """True if it is a gang that gets nothing, or a pool in which nothing else wants more."""
+        if item.kind is ElementKind.OPERATION:
+            return item.key in self._gangs and max(item.fair_share.total) <= NEAR
+        kinds = {self.of(child.key).kind for child in self.children.get(item.name, ())}
+        return BoundKind.GANG in kinds and kinds <= {BoundKind.GANG, *_OF_ITS_OWN}
 
     def _by_itself(self, item: ShareItem) -> Bound | None:
         """What binds an element without regard to others, or None if that is nothing."""

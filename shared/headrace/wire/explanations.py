@@ -61,6 +61,10 @@ class Ahead(msgspec.Struct, frozen=True):
     name: str
     #: Of what it is owed, by the resource that tells most.
     satisfaction: Finite
+    #: Its dominant resource, what it has of that, and what it is owed. Empty: no share of it is known.
+    resource: str = ""
+    used: int = 0
+    owed: int = 0
 
 
 class Level(msgspec.Struct, frozen=True):

@@ -560,7 +560,7 @@ class Fleet:
         self.happened.reasons = {
             name: {
                 _REASONS[tag]
-                for reason in waiting_reasons(facts, self._operation(name), self.moment)
+                for reason in waiting_reasons(facts, self.engine.ranking.order, self._operation(name), self.moment)
                 if (tag := type(reason).__struct_config__.tag) in _REASONS
             }
             for name in self.scenario.operations

@@ -169,8 +169,30 @@ def test_those_who_come_first_are_counted_on_each_level_from_the_root_down() -> 
     root, own = explained(tree, "last").levels
 
     assert (root.pool, root.own.kind, root.own.name) == (ROOT_POOL, ElementKind.POOL, "q")
-    assert (own.pool, own.own, own.ahead) == ("q", Ahead(ElementKind.OPERATION, "last", 0.0), 5)
+    assert (own.pool, own.own, own.ahead) == ("q", Ahead(ElementKind.OPERATION, "last", 0.0, "cpu", 0, 500), 5)
     assert [one.name for one in own.first] == ["other-0", "other-1", "other-2"]
+
+
+def test_an_operation_whose_jobs_fit_no_node_waits_for_nothing_but_a_larger_one() -> None:
+    desk = Desk({"n": cores(4)})
+    desk.start(an_operation("large", size=cores(5)))
+    desk.beat("n")
+    desk.tell([a_share("large", 0)], total=FOUR)
+
+    assert [cause.kind for cause in explained(desk, "large").causes] == ["larger_than_every_node"]
+
+
+def test_a_gang_that_is_owed_nothing_is_told_how_much_it_would_have_to_be() -> None:
+    desk = Desk({"n": FOUR})
+    gang = an_operation("gang", 8)
+    desk.start(msgspec.structs.replace(gang, spec=msgspec.structs.replace(gang.spec, is_gang=True)))
+    desk.beat("n")
+    desk.tell([a_share("gang", 0)])
+
+    (cause,) = [cause for cause in explained(desk, "gang").causes if cause.kind == "no_share"]
+
+    assert cause.words == "it is a gang, owed all of cpu 8 or nothing, and so much is not left for it"
+    assert cause.cure.endswith("`headrace pool explain p`")
 
 
 def test_every_reason_has_a_cure() -> None:

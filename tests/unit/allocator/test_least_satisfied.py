@@ -170,8 +170,13 @@ def test_a_pool_that_has_its_share_is_named_as_the_reason_why_its_operations_wai
     desk.start(an_operation("a", 20), an_operation("b", 20))
     desk.share(a=0.25, b=0.25)
     assert sorted(names(desk)) == ["a", "a", "b", "b"]
+    behind = "its pool p has 2.00 times its fair share already; pools below theirs go first"
+    assert behind not in desk.reasons("a"), "no pool is below its share"
 
-    assert desk.reasons("a")[-1] == "its pool p has 2.00 times its fair share already; pools below theirs go first"
+    desk.start(an_operation("a", 20), an_operation("b", 20), in_pool(an_operation("c", 20), "q"))
+    desk.share(a=0.25, b=0.25, c=0.5)
+
+    assert desk.reasons("a")[-1] == behind
 
 
 def test_a_place_is_given_back_for_a_pool_that_has_less_though_its_operation_has_not_too_much() -> None:

@@ -173,7 +173,7 @@ def test_why_an_operation_waits_names_the_pool_the_limit_and_what_is_in_use() ->
     tree.beat("n")
 
     assert tree.reasons("a")[0] == "resource_limits of pool p leave no room for another job: 3 of 3 cpu in use"
-    assert tree.reasons("b")[0] == "its own resource_limits leave no room for another job"
+    assert tree.reasons("b")[0] == "its own resource_limits leave no room for another job: 1 of 1 cpu in use"
 
 
 def test_the_sums_under_limits_are_checked() -> None:

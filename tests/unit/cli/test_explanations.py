@@ -12,6 +12,7 @@ from headrace.pools import PreemptionPolicy
 from headrace.resources import Resources
 from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import OperationExplanation, OperationState
+from headrace.wire.placements import PoolLevel
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,
@@ -111,15 +112,16 @@ def test_under_yarn_legacy_pools_are_named_and_no_stages() -> None:
 
 
 def test_those_who_come_first_are_told_with_what_each_has() -> None:
-    others = [Ahead(ElementKind.POOL, name, 0.25) for name in ("a", "b", "c")]
+    others = [Ahead(ElementKind.POOL, name, 0.25, "cpu", 50, 200) for name in ("a", "b", "c")]
     levels = [
         Level(ROOT_POOL, Ahead(ElementKind.POOL, "lab", 0.5), 5, others),
         Level(PoolName("lab"), Ahead(ElementKind.OPERATION, OPERATION, 0.5), 0, []),
     ]
 
-    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], levels=levels)))
+    text = " ".join(" ".join(page(waiting(causes=[Cause("a", "x", "y", {})], levels=levels))).split())
 
-    first = "a (0.25 of its share), b (0.25 of its share), c (0.25 of its share) and 2 more"
+    share = "0.25 of its share, cpu 0.5 of 2"
+    first = f"a ({share}), b ({share}), c ({share}) and 2 more"
     assert f"in the tree: {first}; its pool lab has 0.50 of its share" in text
     assert "in lab" not in text
 
@@ -142,6 +144,35 @@ def test_the_last_tries_say_which_node_came_nearest(nearest: Try, words: str) ->
     assert "3 nodes were looked at: 2 had too little to take, 1 have other tags" in text
     assert "n, 2s ago: with 1 allocation that could be taken there is" in text
     assert words in text
+
+
+def test_while_starts_are_paused_nobody_is_told_to_have_all_that_is_owed() -> None:
+    text = "\n".join(page(waiting(causes=[Cause("starts_paused", "starts are paused", "a resume", {})])))
+
+    assert "time does not count for starvation while starts are paused" in text
+    assert "it may take no place of others" not in text
+
+
+def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> None:
+    level = PoolLevel(
+        tree=TreeName("default"),
+        pool=PoolName("lab"),
+        parent=ROOT_POOL,
+        running_operation_count=2,
+        lightweight_running_operation_count=0,
+        max_running_operation_count=2,
+        operation_count=3,
+        max_operation_count=9,
+        full=True,
+    )
+    answer = OperationExplanation(msgspec.structs.replace(a_view(), state=OperationState.PENDING), [level])
+
+    parts = explanation(answer, {TreeName("default"): InTree(waiting(), SHARE, FRAME, None)}, 61_000)
+    text = "\n".join(line for part in parts for line in shown(part, 160))
+
+    assert "waits because  lab runs as many operations as it may: 2 of 2" in text
+    assert "`headrace pool set lab max_running_operation_count=…`" in text
+    assert "that it is owed" not in text
 
 
 def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:

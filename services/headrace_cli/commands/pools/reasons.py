@@ -32,7 +32,7 @@ def explain(name: str, /, *, against: str | None = None, common: Common | None =
     Parameters
     ----------
     name
-        The pool, or its path; `/` for the whole tree.
+        The pool, or its path; `/` or `<Root>` for the whole tree.
     against
         Another pool to set beside it, or its path.
     """

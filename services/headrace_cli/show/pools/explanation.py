@@ -57,8 +57,10 @@ def bound_words(step: ShareStep) -> str:
             return f"{nodes} {resource} {amount}"
         case BoundKind.BELOW:
             return "limits of what is in it let it have no more"
-        case BoundKind.GANG | BoundKind.SHAPE if step.division is Division.NONE:
-            return "what is left fits nothing that waits in it: a gang takes all or nothing, and one resource may be used up"
+        case BoundKind.GANG:
+            return "what waits in it are gangs, which take all that they want or nothing, and so much is not left"
+        case BoundKind.SHAPE if step.division in (Division.NONE, Division.ALONE):
+            return "what is left fits nothing that waits in it"
         case _:
             return _divided(step, resource)
 
