@@ -28,17 +28,36 @@ class Adoption:
 
     def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         """Takes the whole picture of the runner. Afterwards waiting allocations start as far as there is room."""
+        same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
+        # Nothing is ahead at the runner, and nothing is to be before all that it has is known here.
+        self._jobs.runs_ahead = False
+        effects = self._catch_up(picture, moment)
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
         missing = [allocation for key, allocation in self._held.by_job.items() if key not in told]
-        same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
-        effects: list[AgentEffect] = []
         for kept in picture.running:
             effects += self._keep(kept)
         for end in picture.ended:
             effects += self._jobs.on_ended(end, moment)
         for allocation in missing:
             effects += self._tell_again_or_lose(allocation, same_runner, moment)
+        self._jobs.runs_ahead = picture.runs_ahead
+        for allocation in list(self._held.by_job.values()):
+            effects += self._jobs.not_ahead(allocation)
         return effects + self._jobs.start_waiting()
+
+    def _catch_up(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+        """Follows the runner to the jobs that it went on with while nobody listened."""
+        ended = {end.key: end for end in picture.ended}
+        effects: list[AgentEffect] = []
+        for allocation in self._held.by_job.values():
+            allocation.ahead = 0
+            self._held.strike(allocation, ended)
+        for kept in picture.running:
+            known = self._held.by_id.get(AllocationId(kept.run.allocation))
+            before = known.job if known is not None else None
+            if known is not None and before is not None and before.key in ended and known.has(kept.run.job):
+                effects += self._jobs.on_ended(ended[before.key], moment, kept.run.job)
+        return effects
 
     def _keep(self, kept: KeptJob) -> list[AgentEffect]:
         allocation = self._held.by_job.get(kept.run.job)

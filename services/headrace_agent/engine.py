@@ -21,7 +21,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobKey, Nudge, Orders
@@ -33,7 +33,7 @@ from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, Lo
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Recalled, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
@@ -163,10 +163,16 @@ class AgentEngine:
             case Ended():
                 before = len(self.held.ends)
                 effects = self._on_host_fault(message.end.reason, moment) if message.is_host_fault else []
-                effects += self._jobs.on_ended(message.end, moment)
+                effects += self._jobs.on_ended(message.end, moment, message.followed_by)
                 if len(self.held.ends) > before:
                     may_wait = self.held.unstarted_behind(message.end) > _MANY_AHEAD
                     self.pulse.want(HeartbeatReason.JOB_ENDED, may_wait=may_wait)
+            case Recalled(allocation):
+                effects = self._jobs.on_recalled(AllocationId(allocation))
+                if effects and self._stopping.mode is not None:
+                    self._stopping.tell_after(self.pulse.seq)
+                    self.pulse.want(HeartbeatReason.STOPPING)
+                    self.pulse.end_pause(moment.steady_ns)
             case Picture():
                 effects = self._on_picture(message, moment)
             case _:

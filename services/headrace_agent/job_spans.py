@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -11,7 +11,7 @@ from headrace.obs import tracing
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.trace import SpanContext, has_span, job_span, placement_span, read_trace
 from headrace_agent.run_order import note_in
-from headrace_agent.runner.protocol import Picture, Run, Started, ToAgent
+from headrace_agent.runner.protocol import Ended, Picture, Recalled, Run, Started, ToAgent
 
 #: Jobs that are known here at a time. No host runs more.
 _MOST_JOBS: Final = 10_000
@@ -22,6 +22,7 @@ class _Job(msgspec.Struct):
     placement: SpanContext
     allocation: AllocationId
     since_ns: int
+    runs: bool = False
 
 
 class JobSpans:
@@ -47,8 +48,18 @@ class JobSpans:
                 for kept in running:
                     if kept.run.job not in self._jobs:
                         self._note(kept.run, kept.started.started_at_ms * 1_000_000)
-            case _:
+                running_jobs = {kept.run.job for kept in running}
+                self._jobs = {key: job for key, job in self._jobs.items() if key in running_jobs}
+            case Recalled(allocation=allocation):
+                for key in [key for key, job in self._jobs.items() if job.allocation == allocation and not job.runs]:
+                    del self._jobs[key]
+            case Ended():
                 self._on_ended(message.end)
+                following = self._jobs.get(message.followed_by) if message.followed_by is not None else None
+                if following is not None:
+                    following.since_ns = tracing.now_ns()
+            case _:
+                assert_never(message)
 
     def _note(self, run: Run, since_ns: int) -> None:
         if not has_span(run.job) or len(self._jobs) >= _MOST_JOBS:
@@ -66,7 +77,7 @@ class JobSpans:
         if job is not None:
             context = job_span(job.operation, key).of("process start")
             tracing.record("process start", context, job.since_ns, self._about(key, job), parent=job.placement)
-            job.since_ns = tracing.now_ns()
+            job.since_ns, job.runs = tracing.now_ns(), True
 
     def _on_ended(self, end: JobEnd) -> None:
         job = self._jobs.pop(end.key, None)

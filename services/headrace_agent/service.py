@@ -47,7 +47,7 @@ from headrace_agent.host.job_exchange import look, make_exchange, names_in
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
-from headrace_agent.runner.protocol import Ended, Run, ToAgent
+from headrace_agent.runner.protocol import Ended, Run, RunAhead, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -177,6 +177,8 @@ class Agent:
             case Tell(message):
                 if isinstance(message, Run):
                     self._job_spans.on_told(message)
+                elif isinstance(message, RunAhead):
+                    self._job_spans.on_told(message.run)
                 self.runner.tell(message)
             case Enrol(after_ms):
                 self._enrol_after_ms = after_ms

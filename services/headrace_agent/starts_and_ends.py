@@ -2,9 +2,14 @@
 
 Pure. A job is handed to the runner once. It is told again only to the very process that has not confirmed it, which by contract
 starts nothing twice. Every message to the runner may be missed: what then differs shows in the runner's next picture.
+
+The runner has the next jobs of an allocation ahead and goes on by itself. Whoever closes the allocation recalls them first: only what
+is certain not to start is given back.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
@@ -17,7 +22,10 @@ from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, Tell, line_about, line_about_end
 from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles
 from headrace_agent.run_order import interrupt_order, run_order
-from headrace_agent.runner.protocol import Acknowledge, Run, Started
+from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
+
+#: The runner has at most so many jobs of an allocation ahead, and gets more when half of them have started.
+MOST_AHEAD: Final = 8
 
 
 class StartsAndEnds:
@@ -29,6 +37,8 @@ class StartsAndEnds:
         self._files = files
         #: Process id of the runner whose picture came last.
         self.runner_pid = 0
+        #: That runner takes jobs ahead.
+        self.runs_ahead = False
         self.hold = ""
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
@@ -61,7 +71,7 @@ class StartsAndEnds:
         if allocation is None:
             return [LogRecord("info", "unknown allocation extended", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
-        return []
+        return self._hand_ahead(allocation)
 
     def take_back(self, order: TakeBack) -> list[AgentEffect]:
         """Closes an allocation that the allocator wants back."""
@@ -95,8 +105,8 @@ class StartsAndEnds:
         allocation.job.started = started
         return [line_about("debug", "job started", allocation, pid=started.pid)]
 
-    def on_ended(self, end: JobEnd, moment: Moment) -> list[AgentEffect]:
-        """A job ended, perhaps told before. The next job of its allocation starts at once."""
+    def on_ended(self, end: JobEnd, moment: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
+        """A job ended, perhaps told before. The next job of its allocation starts at once, or has started as the runner says."""
         if end.key in self._held.ends:
             return []
         self._held.ends.keep(end)
@@ -105,12 +115,27 @@ class StartsAndEnds:
         if allocation is None:
             return effects
         self._held.job_over(allocation, moment)
-        if allocation.state is AllocationState.RUNNING and allocation.unstarted and not self.hold:
+        if followed_by is not None:
+            return effects + self._follow(allocation, followed_by)
+        may_go_on = allocation.state is AllocationState.RUNNING and not allocation.closes_for and not self.hold
+        allocation.ahead, allocation.closes_for = 0, []
+        if may_go_on and allocation.unstarted:
             self._held.move(allocation, AllocationEvent.NEXT)
             return effects + self._run_next(allocation)
         self._held.move(allocation, AllocationEvent.FINISH)
         effects.append(line_about("debug", "allocation ended", allocation, unstarted=len(allocation.unstarted)))
         return effects + self.start_waiting()
+
+    def on_recalled(self, allocation_id: AllocationId) -> list[AgentEffect]:
+        """Nothing of an allocation is ahead at the runner: it closes now, if it is to."""
+        allocation = self._held.by_id.get(allocation_id)
+        return self.not_ahead(allocation) if allocation is not None else []
+
+    def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
+        """Nothing of an allocation is ahead at the runner, as it says. A running one closes if it is to, or goes on."""
+        reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, []
+        effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
+        return effects or self._hand_ahead(allocation)
 
     # --- what follows -----------------------------------------------------------------------------------------------
 
@@ -154,7 +179,15 @@ class StartsAndEnds:
         return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
-        """Starts no next job, and interrupts the one there is unless `timeout_ms` is None."""
+        """Starts no next job, and interrupts the one there is unless `timeout_ms` is None.
+
+        What is ahead at the runner is recalled first, and the rest done when that is certain.
+        """
+        if allocation.ahead or allocation.closes_for:
+            is_asked = bool(allocation.closes_for)
+            if (timeout_ms, reason) not in allocation.closes_for:
+                allocation.closes_for = [*allocation.closes_for, (timeout_ms, reason)]
+            return [] if is_asked else [Tell(Recall(allocation.id))]
         self._held.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
             return [line_about("debug", "closing", allocation, why=reason)]
@@ -184,7 +217,34 @@ class StartsAndEnds:
         if order.not_started_for:
             # Its other jobs would fare no better.
             self._held.move(allocation, AllocationEvent.CLOSE)
-        return [line_about("debug", "starting job", allocation), Tell(order)]
+        return [line_about("debug", "starting job", allocation), Tell(order), *self._hand_ahead(allocation)]
+
+    def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
+        """The runner went on with a job that was ahead."""
+        places = [place for place, slot in enumerate(allocation.unstarted) if allocation.key_of(slot) == key]
+        if not places or key in self._held.ends:
+            self._held.strike(
+                allocation, [one for one in map(allocation.key_of, allocation.unstarted) if one in self._held.ends]
+            )
+            allocation.ahead, allocation.closes_for = 0, []
+            self._held.move(allocation, AllocationEvent.FINISH)
+            return [Reconnect()]
+        self._held.hand_out(allocation, self.runner_pid, places[0])
+        self._held.move(allocation, AllocationEvent.NEXT)
+        allocation.ahead = max(0, allocation.ahead - 1)
+        return [line_about("debug", "next job", allocation), *self._hand_ahead(allocation)]
+
+    def _hand_ahead(self, allocation: Allocation) -> list[AgentEffect]:
+        """Gives the runner the next jobs of an allocation, so that it need not ask, once it has few left."""
+        may = self.runs_ahead and allocation.state is AllocationState.RUNNING and not allocation.closes_for
+        if not may or self.hold or allocation.ahead > MOST_AHEAD // 2:
+            return []
+        orders = [
+            self.run_order(allocation, allocation.key_of(slot))
+            for slot in allocation.unstarted[allocation.ahead : MOST_AHEAD]
+        ]
+        allocation.ahead += len(orders)
+        return [Tell(RunAhead(order)) for order in orders]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Returns the reason for which an allocation is given back at once. It is empty if the allocation is taken."""

@@ -16,6 +16,8 @@ from headrace_agent.pulse import Pulse
 
 #: For the last ends to be acknowledged, after the kill.
 _LAST_ENDS_MS: Final = 3_000
+#: For the runner to say that nothing is ahead.
+_RECALL_MS: Final = 3_000
 _SEVERITY: Final = {StopMode.WAIT: 1, StopMode.LEAVE: 2, StopMode.INTERRUPT: 3, StopMode.KILL: 4}
 
 
@@ -29,6 +31,7 @@ class Stopping:
         self._timeout_ms = timeout_ms
         #: Newest heartbeat when the stop began: a later one tells the allocator of it.
         self._seq = 0
+        self._began_ns = 0
 
     @property
     def node_state(self) -> NodeState:
@@ -48,9 +51,14 @@ class Stopping:
             return False
         self.mode = mode
         self._seq = seq
+        self._began_ns = moment.steady_ns
         timeout_ms = self.interruption_ms
         self.deadline_ns = None if timeout_ms is None else self._deadline(timeout_ms, moment)
         return True
+
+    def tell_after(self, seq: int) -> None:
+        """The allocator is to be told of more than the heartbeat `seq` says."""
+        self._seq = max(self._seq, seq)
 
     @property
     def interruption_ms(self) -> int | None:
@@ -71,7 +79,9 @@ class Stopping:
             return True
         is_told = pulse.settled > self._seq
         if self.mode is StopMode.LEAVE:
-            return is_told or not pulse.is_open
+            # Slots that the runner may still start are nobody else's yet.
+            may_give_back = not held.is_recalling or moment.steady_ns >= self._began_ns + _RECALL_MS * NS_PER_MS
+            return (is_told and may_give_back) or not pulse.is_open
         if held.by_job or not pulse.is_open:
             return False
         if self.deadline_ns is None:

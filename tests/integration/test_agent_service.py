@@ -289,13 +289,14 @@ async def test_a_stop_that_waits_lets_the_job_end(tmp_path: Path) -> None:
         await fake.running("a-1")
         process.send(signal.SIGUSR1)
         draining = await fake.heard(lambda heartbeat: heartbeat.state is NodeState.DRAINING)
+        await fake.heard(lambda beat: [found.state for found in beat.allocations] == [AllocationState.CLOSING])
         async with bus_as(server, "user", "ann") as ann:
             chunk = await first_bytes(ann, ReadLog(OperationId(OPERATION), 0))
         await anyio.to_thread.run_sync((Path(chunk.data.decode().strip()) / "f").write_text, "go\n")
         end = await fake.ended(OPERATION, 0)
         status = await process.wait()
 
-    assert [found.state for found in draining.allocations] == [AllocationState.CLOSING]
+    assert [found.id for found in draining.allocations] == ["a-1"]
     assert (end.result, status) == (JobResult.COMPLETED, 0)
 
 

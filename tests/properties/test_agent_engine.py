@@ -36,6 +36,7 @@ class AgentBetween(RuleBasedStateMachine):
         super().__init__()
         self.desk = Desk(cpu=400)
         self.runner = RunnerBehindAWire()
+        self.desk.picture(runs_ahead=True)
         self.seen = 0
         self.lives = 1
         self.indexes = 0
@@ -119,7 +120,7 @@ class AgentBetween(RuleBasedStateMachine):
     @rule(which=_small, result=st.sampled_from([JobResult.COMPLETED, JobResult.FAILED]))
     def a_job_ends(self, which: int, result: JobResult) -> None:
         keys = list(self.runner.live)
-        self.runner.end(keys[which % len(keys)], result)
+        self.runner.end(keys[which % len(keys)], result, self.desk.now())
 
     @rule()
     def the_connection_breaks(self) -> None:
@@ -132,7 +133,7 @@ class AgentBetween(RuleBasedStateMachine):
         self.desk.do(self.desk.engine.on_trouble(Trouble.RUNNER_AWAY, "killed", self.desk.now()))
         self._collect()
         for key in list(self.runner.live):
-            self.runner.end(key, JobResult.LOST)
+            self.runner.end(key, JobResult.LOST, self.desk.now())
         self.runner.pid += 1
         self._connect()
 
@@ -207,7 +208,7 @@ class AgentBetween(RuleBasedStateMachine):
                 self.messages_arrive_at_the_runner(1_000)
                 self.messages_arrive_at_the_agent(1_000)
             for key in list(self.runner.live):
-                self.runner.end(key, JobResult.COMPLETED)
+                self.runner.end(key, JobResult.COMPLETED, self.desk.now())
             self.messages_arrive_at_the_agent(1_000)
             if self._in_flight():
                 self._send(self._orders([], [], [], self._forget()))
@@ -332,7 +333,10 @@ class AgentBetween(RuleBasedStateMachine):
     def _connect(self) -> None:
         self.runner.drop()
         self.desk.picture(
-            list(self.runner.live.values()), [told.end for told in self.runner.over.values()], self.runner.pid
+            list(self.runner.live.values()),
+            [told.end for told in self.runner.over.values()],
+            self.runner.pid,
+            runs_ahead=True,
         )
         self._collect()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -21,7 +22,18 @@ from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToAgent, ToRunner
+from headrace_agent.runner.protocol import (
+    Acknowledge,
+    EndAll,
+    Hello,
+    Interrupt,
+    NodeLease,
+    Recall,
+    Run,
+    RunAhead,
+    ToAgent,
+    ToRunner,
+)
 from headrace_agent.service import Agent
 from headrace_agent.settings import AgentSettings
 from tests.simulation.clock import LoopClock
@@ -144,6 +156,8 @@ class Host:
         self.agent_lives = 0
         self.runner: RunnerEngine | None = None
         self.to_agent: Callable[[ToAgent], None] | None = None
+        #: On its way to an agent, oldest first.
+        self._wire: deque[tuple[ToAgent, Callable[[ToAgent], None]]] = deque()
         self._wake: Any = None
         self._pid = 100
 
@@ -197,6 +211,10 @@ class Host:
                 self._take(runner.on_hello(about, now))
             case Run():
                 self._take(runner.on_run(message, now))
+            case RunAhead():
+                self._take(runner.on_run_ahead(message, now))
+            case Recall():
+                self._take(runner.on_recall(message, now))
             case Interrupt():
                 self._take(runner.on_interrupt(message, now))
             case EndAll():
@@ -225,12 +243,15 @@ class Host:
                     self.truth.on_forget(self.name, job)
                 case Tell(message):
                     if self.to_agent is not None:
-                        self._later(0.001, self._deliver, message, self.to_agent)
+                        self._wire.append((message, self.to_agent))
+                        self._later(0.001, self._deliver)
                 case EndRunner():
                     self.kill_runner()
         self._wake_when_due()
 
-    def _deliver(self, message: ToAgent, to_agent: Callable[[ToAgent], None]) -> None:
+    def _deliver(self) -> None:
+        """Gives the agent the oldest message: on a socket none overtakes another, however late both are read."""
+        message, to_agent = self._wire.popleft()
         if self.to_agent is to_agent:
             to_agent(message)
 
@@ -356,8 +377,14 @@ class _HostLink:
     def _in_process(self, on_message: Callable[[ToAgent], None]) -> Callable[[ToAgent], None]:
         loop, context = self._host.loop, self._host.loop.context_of_this_process()
 
+        unread: deque[ToAgent] = deque()
+
+        def read() -> None:
+            on_message(unread.popleft())
+
         def hand_over(message: ToAgent) -> None:
-            loop.call_soon(on_message, message, context=context)
+            unread.append(message)
+            loop.call_soon(read, context=context)
 
         return hand_over
 

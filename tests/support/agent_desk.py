@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
+
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
@@ -35,7 +37,10 @@ from headrace_agent.runner.protocol import (
     KeptJob,
     NodeLease,
     Picture,
+    Recall,
+    Recalled,
     Run,
+    RunAhead,
     Started,
     ToAgent,
     ToRunner,
@@ -168,8 +173,15 @@ class Desk:
             )
         self.now_ns = until_ns
 
-    def picture(self, running: Sequence[KeptJob] = (), ended: Sequence[JobEnd] = (), pid: int = 77) -> None:
-        told = Picture(running=list(running), ended=list(ended), isolation="rlimit", isolation_detail="", pid=pid)
+    def picture(
+        self,
+        running: Sequence[KeptJob] = (),
+        ended: Sequence[JobEnd] = (),
+        pid: int = 77,
+        *,
+        runs_ahead: bool = False,
+    ) -> None:
+        told = Picture(list(running), list(ended), "rlimit", "", pid, runs_ahead=runs_ahead)
         self._do(self.engine.on_runner(told, self.now()))
 
     def started(self, key: JobKey, pid: int = 500) -> Started:
@@ -177,8 +189,11 @@ class Desk:
         self._do(self.engine.on_runner(told, self.now()))
         return told
 
-    def ended(self, end: JobEnd) -> None:
-        self._do(self.engine.on_runner(Ended(end), self.now()))
+    def ended(self, end: JobEnd, followed_by: JobKey | None = None) -> None:
+        self._do(self.engine.on_runner(Ended(end, followed_by=followed_by), self.now()))
+
+    def recalled(self, allocation: str = "a") -> None:
+        self._do(self.engine.on_runner(Recalled(allocation), self.now()))
 
     def enrolled(self) -> None:
         self._do(self.engine.on_enrolled(self.now()))
@@ -260,6 +275,11 @@ class Desk:
         return [run.job for run in self.told(Run)]
 
     @property
+    def ahead(self) -> list[JobKey]:
+        """Jobs that were handed to the runner ahead, in order."""
+        return [order.run.job for order in self.told(RunAhead)]
+
+    @property
     def enrolments(self) -> list[int]:
         return [effect.after_ms for effect in self.all(Enrol)]
 
@@ -299,6 +319,8 @@ class RunnerBehindAWire:
         self.over: dict[JobKey, Ended] = {}
         self.starts: Counter[JobKey] = Counter()
         self.room: dict[JobKey, Resources] = {}
+        #: By allocation.
+        self.ahead: dict[str, deque[Run]] = {}
         self.to_runner: deque[ToRunner] = deque()
         self.to_agent: deque[ToAgent] = deque()
 
@@ -306,12 +328,18 @@ class RunnerBehindAWire:
         match message:
             case Run():
                 self._run(message, desk)
+            case RunAhead(run):
+                if any(kept.run.allocation == run.allocation for kept in self.live.values()):
+                    self.ahead.setdefault(run.allocation, deque()).append(run)
+            case Recall(allocation):
+                self.ahead.pop(allocation, None)
+                self.to_agent.append(Recalled(allocation))
             case Interrupt():
                 if message.job in self.live:
-                    self.end(message.job, JobResult.ABORTED)
+                    self.end(message.job, JobResult.ABORTED, desk.now())
             case EndAll():
                 for key in list(self.live):
-                    self.end(key, JobResult.ABORTED)
+                    self.end(key, JobResult.ABORTED, desk.now())
                 self.pid += 1
             case Acknowledge():
                 for key in message.jobs:
@@ -321,12 +349,20 @@ class RunnerBehindAWire:
             case _:
                 pass
 
-    def end(self, key: JobKey, result: JobResult) -> None:
+    def end(self, key: JobKey, result: JobResult, at: Moment) -> None:
         run = self.live.pop(key).run
+        ahead = self.ahead.pop(run.allocation, deque())
+        following = ahead.popleft() if ahead and result in (JobResult.COMPLETED, JobResult.FAILED) else None
         self.over[key] = Ended(end_of(key, run.allocation, result))
-        self.to_agent.append(self.over[key])
+        followed_by = following.job if following is not None else None
+        self.to_agent.append(msgspec.structs.replace(self.over[key], followed_by=followed_by))
+        if following is not None:
+            self._start(following, at)
+            if ahead:
+                self.ahead[run.allocation] = ahead
 
     def drop(self) -> None:
+        self.ahead.clear()
         self.to_runner.clear()
         self.to_agent.clear()
 
@@ -336,7 +372,12 @@ class RunnerBehindAWire:
             return
         if run.job not in self.live:
             assert self.leased_pid == self.pid, "told to start a job without a lease"
-            self.starts[run.job] += 1
-            self.room[run.job] = Resources(user_slots=1, cpu=run.cpu)
-            self.live[run.job] = KeptJob(run, Started(run.job, 500, desk.now().wall_ms, desk.now_ns))
+            self._start(run, desk.now())
+        else:
+            self.to_agent.append(self.live[run.job].started)
+
+    def _start(self, run: Run, at: Moment) -> None:
+        self.starts[run.job] += 1
+        self.room[run.job] = Resources(user_slots=1, cpu=run.cpu)
+        self.live[run.job] = KeptJob(run, Started(run.job, 500, at.wall_ms, at.steady_ns))
         self.to_agent.append(self.live[run.job].started)

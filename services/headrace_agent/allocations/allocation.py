@@ -73,10 +73,22 @@ class Allocation(msgspec.Struct):
     preemption: PreemptionRecord | None = None
     #: CLOCK_BOOTTIME until which it may wait for room; None: for ever.
     waits_until_ns: int | None = None
+    #: So many of `unstarted`, from the first on, are ahead at the runner: it starts them without being asked.
+    ahead: int = 0
+    #: Times and reasons for which it is to close as soon as nothing is ahead. The runner was asked for that.
+    closes_for: list[tuple[int | None, str]] = []
     #: Why the node gave it back before it ran; empty: it did not.
     given_back_for: str = ""
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
+
+    def key_of(self, slot: JobSlot) -> JobKey:
+        """The key of the job of a slot."""
+        return JobKey(self.operation, slot.index, slot.attempt)
+
+    def has(self, key: JobKey) -> bool:
+        """True if the job is one of those that have not started."""
+        return any(self.key_of(slot) == key for slot in self.unstarted)
 
     def report(self, *, with_record: bool) -> AllocationReport:
         """Its lines in a heartbeat."""

@@ -7,7 +7,7 @@ Room may be overdrawn only by jobs that were adopted from a former life of the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import islice
 
 from headrace.ids import AllocationId, OperationId
@@ -84,15 +84,26 @@ class NodeAllocations:
         elif before in _HOLDS_ROOM and after not in _HOLDS_ROOM:
             self._used -= allocation.resources
 
-    def hand_out(self, allocation: Allocation, runner_pid: int) -> JobKey:
-        """Makes the next slot of an allocation its job."""
+    def hand_out(self, allocation: Allocation, runner_pid: int, place: int = 0) -> JobKey:
+        """Makes a slot of an allocation its job: the next one, or that at `place`."""
         assert allocation.job is None, allocation.id
-        slot = allocation.unstarted.pop(0)
+        slot = allocation.unstarted.pop(place)
         self._slots -= 1
-        key = JobKey(allocation.operation, slot.index, slot.attempt)
+        key = allocation.key_of(slot)
         allocation.job = Job(key, runner_pid)
         self.by_job[key] = allocation
         return key
+
+    def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
+        """Takes out the slots whose jobs have ended."""
+        left = [slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended]
+        self._slots -= len(allocation.unstarted) - len(left)
+        allocation.unstarted[:] = left
+
+    @property
+    def is_recalling(self) -> bool:
+        """True if an allocation is to close as soon as nothing of it is ahead."""
+        return any(allocation.closes_for for allocation in self.by_job.values())
 
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Adds slots behind those that an allocation has."""
@@ -220,5 +231,7 @@ class NodeAllocations:
             (len(allocation.unstarted) <= LARGEST_ALLOCATION_JOBS, "it has more slots than a heartbeat can tell"),
             (job is None or self.by_job.get(job.key) is allocation, "its job is not found"),
             (job is None or job.key not in self.ends, "its job runs and has ended"),
+            (allocation.ahead <= len(allocation.unstarted), "more is ahead than it has"),
+            (state is _S.RUNNING or not (allocation.ahead or allocation.closes_for), "it does not run, and goes on"),
         )
         return [f"allocation {allocation.id} ({state}, {job}): {words}" for is_kept, words in rules if not is_kept]

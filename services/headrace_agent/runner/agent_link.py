@@ -20,7 +20,7 @@ from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.obs.logging import Logger
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
-from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, ToAgent, ToRunner
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, RunAhead, ToAgent, ToRunner
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
@@ -161,8 +161,9 @@ class AgentLink:
         try:
             frame = self._connections[fd].reader.next()
             message = unpack(frame, self._decoder) if frame is not None else None
-            if isinstance(message, Run):
-                operation_id(message.job.operation)
+            if isinstance(message, Run | RunAhead):
+                run = message if isinstance(message, Run) else message.run
+                operation_id(run.job.operation)
             if fd != self._agent and message is not None and not isinstance(message, Hello):
                 raise BadFrame(f"{type(message).__name__} before Hello")
         except (BadFrame, BadInput) as error:

@@ -1,13 +1,15 @@
 """The runner's decisions: which jobs it has, where each stands, and what must be done about it when.
 
 Invariants (`check`): a job is either live or ended, and an ended one stays until it is acknowledged. A kill that is due at one
-moment never becomes due later. Nothing starts before a lease was told, nor once everything is to end.
+moment never becomes due later. Nothing starts before a lease was told, nor once everything is to end. What is ahead in an
+allocation starts only behind a job of it that ended by itself, and goes with any other.
 """
 
 from __future__ import annotations
 
 import heapq
 import signal
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
@@ -28,7 +30,19 @@ from headrace_agent.runner.effects import (
 )
 from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, KeptJob, NodeLease, Picture, Run, Started
+from headrace_agent.runner.protocol import (
+    EndAll,
+    Ended,
+    Interrupt,
+    KeptJob,
+    NodeLease,
+    Picture,
+    Recall,
+    Recalled,
+    Run,
+    RunAhead,
+    Started,
+)
 
 #: Between the request to end and the kill where nobody named a time: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
@@ -47,6 +61,8 @@ class _Job(msgspec.Struct):
     killed_after_ms: int | None = None
     #: CLOCK_BOOTTIME of the (next) kill.
     deadline_ns: int | None = None
+    #: Jobs of its allocation that follow.
+    ahead: deque[Run] = msgspec.field(default_factory=deque)
 
     def kept(self, started: Started, moment: Moment) -> KeptJob:
         """Its line in the picture, as a job that runs."""
@@ -62,6 +78,8 @@ class RunnerEngine:
     def __init__(self, most_jobs: int = 100_000) -> None:
         self._most_jobs = most_jobs
         self._live: dict[JobKey, _Job] = {}
+        #: By allocation, the one that was started last of those that live.
+        self._newest: dict[str, _Job] = {}
         self._ended: dict[JobKey, JobEnd] = {}
         #: Deadlines by time; an entry counts only while its job still has that deadline.
         self._deadlines: list[tuple[int, JobKey]] = []
@@ -77,7 +95,9 @@ class RunnerEngine:
         return Outcome(None, [Tell(Ended(end)) for end in ends])
 
     def on_hello(self, about: About, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """An agent is there: it gets the whole picture."""
+        """An agent is there: it gets the whole picture. What the one before had told ahead is dropped."""
+        for job in self._live.values():
+            job.ahead.clear()
         running = [job.kept(job.started, moment) for job in self._live.values() if job.started is not None]
         picture = Picture(
             running=running,
@@ -86,6 +106,7 @@ class RunnerEngine:
             isolation_detail=about.isolation_detail,
             pid=about.pid,
             trouble=about.trouble,
+            runs_ahead=True,
         )
         return Outcome(None, [Tell(picture)])
 
@@ -104,11 +125,25 @@ class RunnerEngine:
             reason = f"not started: {len(self._live)} jobs run, more do not fit the limit of open files of this host's runner"
             fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, moment, fault))
-        self._live[run.job] = _Job(run)
+        self._add(run, deque())
         if run.not_started_for:
             exit_code = None if run.is_host_fault else NOT_RUNNABLE
             return self.on_not_started(run.job, f"not started: {run.not_started_for}", exit_code, moment)
         return Outcome(None, [Launch(run)])
+
+    def on_run_ahead(self, order: RunAhead, moment: Moment) -> Outcome[None, RunnerEffect]:
+        """Keeps a job for when those before it in its allocation have ended, if one of them lives."""
+        before = self._newest.get(order.run.allocation)
+        if before is not None:
+            before.ahead.append(order.run)
+        return Outcome(None)
+
+    def on_recall(self, order: Recall, moment: Moment) -> Outcome[None, RunnerEffect]:
+        """Drops what is ahead in an allocation."""
+        job = self._newest.get(order.allocation)
+        if job is not None:
+            job.ahead.clear()
+        return Outcome(None, [Tell(Recalled(order.allocation))])
 
     def on_started(self, key: JobKey, pid: int, moment: Moment) -> Outcome[None, RunnerEffect]:
         """The job has a process since `moment`. One that was to be stopped meanwhile is stopped now."""
@@ -122,18 +157,18 @@ class RunnerEngine:
         self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
     ) -> Outcome[None, RunnerEffect]:
         """The job could not be started. It failed with what a shell would return, or counts against nobody where the host is at fault."""
-        job, exit = self._live.pop(key), JobExit(exit_code=exit_code)
+        job, exit = self._remove(key), JobExit(exit_code=exit_code)
         fault = None if exit_code is not None else Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
         result = JobResult.FAILED if fault is None else JobResult.ABORTED
         effects = self._end(job.run, None, exit, result, reason, moment, fault)
         return Outcome(None, effects + self._leave())
 
     def on_exited(self, key: JobKey, exit: JobExit, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """The job's main process ended and nothing of the job is left.
+        """The job's main process ended and nothing of the job is left. If it ended by itself, what is ahead of it starts.
 
         An end that came before our signal counts by itself, even where the rest of the job lived on until after it.
         """
-        job = self._live.pop(key)
+        job = self._remove(key)
         is_after_signal = job.stopped_ns < (exit.main_ended_ns or moment.steady_ns)
         stop = job.stop if is_after_signal else None
         result, reason = result_of(
@@ -142,7 +177,9 @@ class RunnerEngine:
             interruptible=job.run.interruptible,
             killed_after_ms=job.killed_after_ms,
         )
-        return Outcome(None, self._end(job.run, job.started, exit, result, reason, moment, stop) + self._leave())
+        following = self._go_on(job, moment)
+        effects = self._end(job.run, job.started, exit, result, reason, moment, stop, following)
+        return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Ends a job that cannot go on. It has failed with this reason."""
@@ -245,9 +282,33 @@ class RunnerEngine:
                 (dying == (job.deadline_ns is not None), "it is dying without a deadline, or has one and is not"),
                 (not dying or (job.deadline_ns, key) in awaited, "its deadline is not awaited"),
                 (self._end_all is None or job.stop is not None, "it goes on though everything ends"),
+                (
+                    not job.ahead or self._newest.get(job.run.allocation) is job,
+                    "jobs are ahead of one that is not the newest",
+                ),
             )
             broken += [f"{key} ({job.state}): {words}" for is_kept, words in rules if not is_kept]
         return broken
+
+    def _add(self, run: Run, ahead: deque[Run]) -> None:
+        self._live[run.job] = self._newest[run.allocation] = _Job(run, ahead=ahead)
+
+    def _remove(self, key: JobKey) -> _Job:
+        job = self._live.pop(key)
+        if self._newest.get(job.run.allocation) is job:
+            del self._newest[job.run.allocation]
+        return job
+
+    def _go_on(self, job: _Job, moment: Moment) -> Run | None:
+        """The next job of an allocation whose job has ended, if one is ahead and may start. It lives from now on."""
+        if not job.ahead or job.stop is not None or self._refusal(moment) or len(self._live) >= self._most_jobs:
+            return None
+        run = job.ahead.popleft()
+        is_known = run.job == job.run.job or run.job in self._live or run.job in self._ended
+        if is_known or run.not_started_for:
+            return None
+        self._add(run, job.ahead)
+        return run
 
     def _refusal(self, moment: Moment) -> str | None:
         if self._end_all is not None:
@@ -319,10 +380,12 @@ class RunnerEngine:
         reason: str,
         moment: Moment,
         stop: Stop | None = None,
+        following: Run | None = None,
     ) -> list[RunnerEffect]:
         end = job_end(run, started, exit, result, reason, moment, stop)
         self._ended[run.job] = end
-        return [Keep(end), Tell(Ended(end, stop is not None and stop.is_host_fault))]
+        is_host_fault = stop is not None and stop.is_host_fault
+        return [Keep(end), Tell(Ended(end, is_host_fault, following.job if following is not None else None))]
 
     def _leave(self) -> list[RunnerEffect]:
         return [EndRunner()] if self._end_all is not None and not self._live else []

@@ -58,6 +58,22 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     is_host_fault: bool = False
 
 
+class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):
+    """Start this job of an allocation once those before it have ended by themselves, without being asked.
+
+    It is dropped where no job of its allocation lives, where the one before it is stopped or cannot start, and at the next `Hello`.
+    `Ended` says which job followed.
+    """
+
+    run: Run
+
+
+class Recall(msgspec.Struct, frozen=True, tag="recall"):
+    """Drop all that is ahead in an allocation. `Recalled` answers."""
+
+    allocation: str
+
+
 class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
     """The job's signal to its process group, SIGKILL after `timeout_ms`. An earlier deadline is never moved later."""
 
@@ -98,7 +114,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     incarnation: str
 
 
-ToRunner = Hello | Run | Interrupt | EndAll | NodeLease | Acknowledge
+ToRunner = Hello | Run | RunAhead | Recall | Interrupt | EndAll | NodeLease | Acknowledge
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -119,6 +135,14 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     end: JobEnd
     #: The host could not start the job; others will fare no better for a while.
     is_host_fault: bool = False
+    #: The job of its allocation that was ahead and starts now; None: nothing is ahead in the allocation.
+    followed_by: JobKey | None = None
+
+
+class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
+    """Nothing is ahead in the allocation any more."""
+
+    allocation: str
 
 
 class KeptJob(msgspec.Struct, frozen=True):
@@ -141,6 +165,8 @@ class Picture(msgspec.Struct, frozen=True, tag="picture"):
     pid: int
     #: What is wrong at the moment (ends that cannot be written, files that could not be read); empty: nothing.
     trouble: str = ""
+    #: It understands `RunAhead` and `Recall`. A runner may be older than its agent.
+    runs_ahead: bool = False
 
 
-ToAgent = Started | Ended | Picture
+ToAgent = Started | Ended | Recalled | Picture

@@ -31,7 +31,17 @@ from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
 from headrace_agent.runner.jobs.processes import ProcessTable
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Hello, Interrupt, NodeLease, Run, ToRunner
+from headrace_agent.runner.protocol import (
+    Acknowledge,
+    EndAll,
+    Hello,
+    Interrupt,
+    NodeLease,
+    Recall,
+    Run,
+    RunAhead,
+    ToRunner,
+)
 from headrace_agent.runner.settings import Settings
 
 #: So many messages are obeyed before the jobs' output is looked at again.
@@ -210,6 +220,10 @@ class Runner:
                 self._take(self._engine.on_hello(about, now))
             case Run():
                 self._take(self._engine.on_run(message, now))
+            case RunAhead():
+                self._take(self._engine.on_run_ahead(message, now))
+            case Recall():
+                self._take(self._engine.on_recall(message, now))
             case Interrupt():
                 self._log.info(
                     "interrupt", **job_fields(message.job), timeout_ms=message.timeout_ms, reason=message.reason

@@ -23,7 +23,18 @@ from headrace_agent.runner.effects import (
 )
 from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
 from headrace_agent.runner.job_states import JobState
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
+from headrace_agent.runner.protocol import (
+    EndAll,
+    Ended,
+    Interrupt,
+    NodeLease,
+    Picture,
+    Recall,
+    Recalled,
+    Run,
+    RunAhead,
+    Started,
+)
 from tests.unit.runner.builders import a_job, a_run, at
 
 
@@ -493,3 +504,104 @@ def test_a_job_that_has_no_time_is_not_told_of_a_deadline() -> None:
     effects = engine.on_interrupt(Interrupt(run.job, 0, "aborted"), at(5)).effects
 
     assert [type(effect) for effect in effects] == [Signal, Signal]
+
+
+def with_ahead(*indexes: int, engine: RunnerEngine | None = None) -> RunnerEngine:
+    """Job 0 runs, and these are ahead in its allocation."""
+    engine = running(0, engine=engine)
+    for index in indexes:
+        assert not engine.on_run_ahead(RunAhead(a_run(index)), at(0)).effects
+    return engine
+
+
+def launched(effects: Sequence[RunnerEffect]) -> list[Run]:
+    return [effect.run for effect in effects if isinstance(effect, Launch)]
+
+
+def followers(effects: Sequence[RunnerEffect]) -> list[object]:
+    return [e.message.followed_by for e in effects if isinstance(e, Tell) and isinstance(e.message, Ended)]
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_what_is_ahead_starts_when_the_job_before_it_has_ended_by_itself(exit_code: int) -> None:
+    engine = with_ahead(1, 2)
+
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=exit_code), at(5)).effects
+    engine.on_started(a_job(1), 101, at(5))
+    later = engine.on_exited(a_job(1), JobExit(exit_code=0), at(6)).effects
+
+    assert ([a_run(1)], [a_job(1)]) == (launched(effects), followers(effects))
+    assert ([a_run(2)], [a_job(2)]) == (launched(later), followers(later))
+    assert not engine.check()
+
+
+def test_nothing_follows_a_job_that_was_stopped() -> None:
+    engine = with_ahead(1)
+    engine.on_interrupt(Interrupt(a_job(0), 1_000, "why"), at(1))
+
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
+
+    assert (launched(effects), followers(effects)) == ([], [None])
+
+
+def test_what_is_recalled_does_not_start_and_that_is_said() -> None:
+    engine = with_ahead(1, 2)
+
+    told = engine.on_recall(Recall("alloc-1"), at(1)).effects
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
+
+    assert [Tell(Recalled("alloc-1"))] == told
+    assert (launched(effects), followers(effects)) == ([], [None])
+
+
+def test_of_an_allocation_without_a_job_nothing_is_kept_ahead_and_a_recall_is_answered() -> None:
+    engine = leased()
+
+    engine.on_run_ahead(RunAhead(a_run(1)), at(0))
+    told = engine.on_recall(Recall("alloc-1"), at(0)).effects
+    running(0, engine=engine)
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
+
+    assert [Tell(Recalled("alloc-1"))] == told
+    assert launched(effects) == []
+
+
+def test_what_one_agent_told_ahead_does_not_start_once_another_has_come() -> None:
+    engine = with_ahead(1)
+
+    [told] = engine.on_hello(About("none", "", 1), at(1)).effects
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
+
+    assert isinstance(told, Tell)
+    assert isinstance(told.message, Picture)
+    assert told.message.runs_ahead
+    assert launched(effects) == []
+
+
+def test_what_is_ahead_does_not_start_when_the_lease_has_passed_or_all_is_to_end() -> None:
+    late = with_ahead(1, engine=leased(until_ms=10))
+    ending = with_ahead(1)
+    ending.on_end_all(EndAll(1_000, "all"), at(1))
+
+    for engine in (late, ending):
+        assert launched(engine.on_exited(a_job(0), JobExit(exit_code=0), at(50)).effects) == []
+
+
+def test_what_is_ahead_goes_with_a_job_that_cannot_be_started() -> None:
+    engine = with_ahead(1, 2)
+    engine.on_exited(a_job(0), JobExit(exit_code=0), at(5))
+
+    effects = engine.on_not_started(a_job(1), "no such command", 127, at(5)).effects
+
+    assert (launched(effects), followers(effects)) == ([], [None])
+    assert not engine.check()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_job_that_is_known_already_does_not_follow(index: int) -> None:
+    engine = with_ahead(index)
+    engine.on_run(a_run(1, allocation="alloc-2"), at(1))
+
+    effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
+
+    assert (launched(effects), followers(effects)) == ([], [None])

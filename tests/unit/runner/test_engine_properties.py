@@ -9,7 +9,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.effects import About, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease, Picture
+from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease, Picture, Recall, RunAhead
 from tests.unit.runner.builders import a_job, a_run, at
 
 JOBS = st.integers(0, 4)
@@ -57,6 +57,14 @@ class RunnerMachine(RuleBasedStateMachine):
     @rule(index=JOBS)
     def run(self, index: int) -> None:
         self.perform(self.engine.on_run(a_run(index), self.now))
+
+    @rule(index=JOBS)
+    def run_ahead(self, index: int) -> None:
+        self.perform(self.engine.on_run_ahead(RunAhead(a_run(index)), self.now))
+
+    @rule()
+    def recall(self) -> None:
+        self.perform(self.engine.on_recall(Recall("alloc-1"), self.now))
 
     @rule(index=JOBS, works=st.booleans())
     def start(self, index: int, works: bool) -> None:
