@@ -91,6 +91,10 @@ sim: setup ## Worlds that break in every way, SEEDS=n of them (200), from FIRST=
 bench: setup ## Measure; ONLY=name for one, BENCH_JSON=file for figures
 	$(BIN)/python -m tests.bench
 
+.PHONY: bench-peers
+bench-peers: setup ## HyperQueue, Dask and Ray beside Headrace, the same jobs in the same minutes, ROUNDS=n times each (3)
+	@$(BIN)/python -m tests.bench.peers --rounds $(or $(ROUNDS),3)
+
 .PHONY: bench-fleet
 bench-fleet: setup ## All services under a fleet of nodes, NODES=n of them (10000), OPERATIONS=n (10000), SECONDS=s (60); BENCH_JSON=file
 	@$(BIN)/python -m tests.bench.fleet --nodes $(or $(NODES),10000) --operations $(or $(OPERATIONS),10000) --seconds $(or $(SECONDS),60)
