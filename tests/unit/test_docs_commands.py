@@ -11,6 +11,8 @@ from cyclopts import CycloptsError, MissingArgumentError
 
 from docs.pictures.build import kept_pages
 from headrace_cli.command_line import app
+from headrace_cli.completion.spoken import canonical
+from headrace_cli.completion.table import read_table
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -54,7 +56,7 @@ def in_sentences(text: str) -> list[str]:
 def parse(command: str) -> None:
     """Reads the words as `headrace` does, to the end of its own command. Raises what is wrong with them."""
     words = re.split(r" [|>] | && ", command, maxsplit=1)[0]
-    app.parse_args(shlex.split(words, comments=True), exit_on_error=False, print_error=False)
+    app.parse_args(canonical(read_table(), shlex.split(words, comments=True)), exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("page", PAGES)
