@@ -245,15 +245,17 @@ async def test_the_log_is_bounded_by_bytes_and_nothing_is_forgotten_that_no_chec
     assert sorted(view.operation for view in listed.operations) == names
 
 
-async def test_the_same_id_gets_the_first_answer_and_another_user_is_refused(server: NatsServer) -> None:
+async def test_the_same_id_gets_the_first_answer_and_another_user_or_operation_is_refused(server: NatsServer) -> None:
     async with running(server, SETTINGS, serve):
         first = await request(server, "op.start", a_start(), StartAnswer)
-        again = await request(server, "op.start", a_start(jobs=99), StartAnswer)
+        again = await request(server, "op.start", a_start(), StartAnswer)
+        larger = await request(server, "op.start", a_start(jobs=99), StartAnswer)
         other = await request(server, "op.start", a_start(), StartAnswer, user="boris")
         listed = await request(server, "op.list", ListOperations(), OperationList)
 
     assert again == msgspec.structs.replace(first, repeated=True)
     assert isinstance(other, Exists)
+    assert larger == Exists("operation", "operation-1", where="with another number of jobs")
     assert [view.spec.job_count for view in listed.operations] == [3]
 
 
