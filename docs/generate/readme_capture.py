@@ -27,8 +27,15 @@ _TREE: Final = (
 )
 _WIDTH: Final = 80
 _HEIGHT: Final = 19
-#: A row of an operation, once its usage is what the tree owes it.
-_AT_WORK: Final = {operation: re.compile(rf"{operation} +running +\S+ +(\S+%) +\1 ") for _, _, operation in _TREE}
+#: Rows of the screen once each part of it has come, and tells that every core is at work.
+_AT_WORK: Final = (
+    re.compile(r".*cpu 6 of 6"),
+    re.compile(r".*nodes 3 of 3 online +jobs 6 +operations 3 running of 3"),
+    re.compile(r"<Root> +100% +100% +1000%"),
+    *(re.compile(rf".*{pool} +(\S+%) +\1 .* 1/1") for pool, _, _ in _TREE),
+    *(re.compile(rf"{operation} +running +\S+ +(\S+%) +\1 ") for _, _, operation in _TREE),
+    *(re.compile(rf"{name} +(\d) +\1 of \1 ") for name in ("large", "medium", "small")),
+)
 
 
 def shown() -> str:
@@ -55,7 +62,7 @@ def captured() -> str:
             up.run("run", "--id", operation, "--pool", pool, "--jobs", "20", "--memory", "64M", "--", "sleep", "600")
         up.run("resume", "starts")
         with LiveTerminal([*HEADRACE, "top"], up.environment, _WIDTH, _HEIGHT) as terminal:
-            lines = terminal.until(lambda lines: all(any(map(row.match, lines)) for row in _AT_WORK.values()))
+            lines = terminal.until(lambda lines: all(any(map(row.match, lines)) for row in _AT_WORK))
             return "".join(f"{line}\n" for line in lines)
 
 
