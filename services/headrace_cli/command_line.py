@@ -61,7 +61,7 @@ COMMANDS: Final = {
     "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
     "plan": (
         "headrace_cli.commands.plan:plan",
-        "Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.",
+        "Compute the shares of a tree in a file, or with `--live` those that what runs would have after some changes. Changes nothing.",
     ),
     "demo": (
         "headrace_cli.demo.command:demo",

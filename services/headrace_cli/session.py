@@ -18,6 +18,7 @@ from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import Busy, NotReady, NotRecorded
+from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
@@ -126,16 +127,21 @@ def say_if_full(common: Common | None, screen: Screen) -> None:
 
 def change(
     common: Common | None,
-    ask: Callable[[Client], Awaitable[PoolPlan]],
+    ask: Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]],
     done: str,
     *,
     whole: bool = False,
     tree: str = "",
 ) -> int:
-    """Asks for a change of configuration, shows what becomes of it, and returns the exit status. Raises what `talk` raises."""
+    """Asks for a change of configuration, or what if, shows what becomes of it, and returns the exit status. Raises what `talk` raises."""
 
     async def work(client: Client, screen: Screen) -> int:
-        return Exit.DONE if show_plan(screen, await ask(client), done, whole=whole) else Exit.REFUSED
+        answer = await ask(client)
+        if isinstance(answer, PoolPlan):
+            return Exit.DONE if show_plan(screen, answer, done, whole=whole) else Exit.REFUSED
+        from headrace_cli.show.what_if import show_what_if
+
+        return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 
     return talk(common, work, tree=tree)
 

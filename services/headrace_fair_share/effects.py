@@ -20,7 +20,7 @@ class UpdateSooner(msgspec.Struct, frozen=True):
 
 
 class SendAdvance(msgspec.Struct, frozen=True):
-    """Send the advance to integral, then call `on_advance_answer`, or `on_advance_unanswered` after the timeout."""
+    """Send the advance to integral, then call `on_advance_answer`, with None after the timeout."""
 
     advance: Advance
     timeout_s: float

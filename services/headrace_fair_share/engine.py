@@ -11,10 +11,11 @@ It is made of a frozen cut, computed beside the loop, and takes effect as a whol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.ids import PoolName, TreeName
 from headrace.pools import Person, Pool, PoolTree
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.integral import Advance
@@ -24,6 +25,7 @@ from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.refusals import NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
+from headrace.wire.what_if import WhatIf
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration, takes_away
 from headrace_fair_share.effects import (
@@ -37,7 +39,7 @@ from headrace_fair_share.effects import (
     UpdateSooner,
     WriteTree,
 )
-from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
+from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of, misplaced
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
@@ -51,6 +53,7 @@ from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
+from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.state import YarnState
 
 #: An update waits so much longer for the volumes of each thousand pools.
@@ -173,6 +176,13 @@ class FairShareEngine:
             plan = msgspec.structs.replace(plan, warnings=[*plan.warnings, *self.configuration.alerts()])
         return Outcome(plan, self._changed(True).effects)
 
+    def on_what_if(self, request: WhatIf, person: Person, moment: Moment) -> Outcome[Supposed | Refusal, Effect]:
+        """Cuts all that is known as it is, and as it would be after some changes. Nothing changes, whatever comes of it."""
+        if not self.operations.are_known or not self.configuration.is_known:
+            return Outcome(NotReady("the operations and pools are not known yet"))
+        held_back = partial(self.configuration.holds_back, ephemeral=self._ephemeral_by_parent())
+        return Outcome(supposed(request, person, self._cut(moment), self.configuration, held_back))
+
     # --- an update --------------------------------------------------------------------------------------------------
 
     def seconds_until_update(self, moment: Moment) -> float:
@@ -202,16 +212,14 @@ class FairShareEngine:
         self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us + longer_us
         return self._advanced(advance, moment)
 
-    def on_advance_answer(self, answer: AdvanceAnswer, moment: Moment) -> Outcome[None, Effect]:
-        """Integral answered the oldest advance that it has not confirmed."""
+    def on_advance_answer(self, answer: AdvanceAnswer | None, moment: Moment) -> Outcome[None, Effect]:
+        """Integral answered the oldest advance that it has not confirmed. None: not in time, and the volumes of before are used."""
+        if answer is None:
+            return self._advanced(None, moment)
         if isinstance(answer, StaleTerm):
             # Unless that is true and ends us, the update goes on as if nobody had answered.
             return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, moment).effects])
         return self._advanced(self.volumes.on_answer(answer), moment)
-
-    def on_advance_unanswered(self, moment: Moment) -> Outcome[None, Effect]:
-        """Integral did not answer in time. The update goes on with the volumes of before."""
-        return self._advanced(None, moment)
 
     def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
         """The results of a cut are there: they take effect as a whole."""
@@ -269,7 +277,7 @@ class FairShareEngine:
             # YARN's shares are rounded up, and minimums are given whether or not there is enough.
             yield lambda: check_shares(self.items, self.pool_results)
         yield self._check_clocks
-        yield self._check_ephemeral_pools
+        yield lambda: misplaced(self.ephemeral_pools(), self.configuration.in_force)
 
     def check(self) -> list[str]:
         """Broken invariants in words, empty if all hold."""
@@ -325,10 +333,13 @@ class FairShareEngine:
 
     def _put_in_force(self) -> bool:
         """Brings the stored configuration into force unless ephemeral pools are in its way. True if something is different."""
+        return self.configuration.put_in_force(self._ephemeral_by_parent())
+
+    def _ephemeral_by_parent(self) -> dict[PoolName, list[PoolName]]:
         ephemeral: dict[PoolName, list[PoolName]] = {}
         for pool in self.ephemeral_pools():
             ephemeral.setdefault(pool.parent, []).append(pool.name)
-        return self.configuration.put_in_force(ephemeral)
+        return ephemeral
 
     def _try_held_back(self) -> bool:
         return bool(self.configuration.held_back) and self._put_in_force()
@@ -387,14 +398,3 @@ class FairShareEngine:
         running = {self.clocks.keys[place] for place in self.clocks.running.tolist()}
         strangers = running - self.items.keys() if self.updates else set()
         return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
-
-    def _check_ephemeral_pools(self) -> list[str]:
-        """Every ephemeral pool stands behind its parent."""
-        configured = self.configuration.in_force.pools
-        seen: set[str] = {ROOT_POOL}
-        broken: list[str] = []
-        for pool in self.ephemeral_pools():
-            if pool.parent not in seen and pool.parent not in configured:
-                broken.append(f"ephemeral pool {pool.name} stands in {pool.parent}, which is not there")
-            seen.add(pool.name)
-        return broken

@@ -61,6 +61,7 @@ from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_cloc
 from headrace_fair_share.update.broken_trees import keep_broken_tree
 from headrace_fair_share.update.run import Update, Updater
 from headrace_fair_share.view import pool_list
+from headrace_fair_share.what_if.requests import WhatIfRequests
 
 _Next = Outcome[None, Effect]
 #: Operations that are learnt between two turns of the loop; some 3 ms.
@@ -114,6 +115,9 @@ class FairShareService:
         self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, judge)
         others = OtherTrees(pools, tree, options.bounds, runtime.clock, judge)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
+        self._what_if = WhatIfRequests(
+            tree, self.engine, self._shell, runtime.settings.person, self._requests.unknown_tree
+        )
         self._update_times = LengthsOfTime("share_updates", "Times that updates took, beside the loop or on it.")
         #: Used by one worker thread at a time.
         self._updater = Updater()
@@ -286,7 +290,7 @@ class FairShareService:
                 answer = await answer_to(advance, self._bus, effect.timeout_s)
         except (BusError, BadMessage, TimeoutError) as error:
             self._log.debug("advance not answered", version=str(advance.version), error=str(error))
-            return engine.on_advance_unanswered(self._shell.moment())
+            return engine.on_advance_answer(None, self._shell.moment())
         if not isinstance(answer, Advanced | StaleTerm):
             self._log.warning("advance refused", version=str(advance.version), why=answer.text())
         return engine.on_advance_answer(answer, self._shell.moment())
@@ -343,6 +347,7 @@ class FairShareService:
     async def _serve_people(self) -> None:
         border = self._runtime.border
         await self._requests.serve(border)
+        await self._what_if.serve(border)
         await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list)
         await border.serve(subjects.user("*", "pool.explain"), ExplainPool, CallerKind.USER, self._on_explain)
         await self._history.serve(border, self._requests.unknown_tree)

@@ -45,6 +45,7 @@ from headrace.wire.rights import GetRights, RightsOnPool
 from headrace.wire.services import ListServices
 from headrace.wire.trace import TraceHeartbeat
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
+from headrace.wire.what_if import WhatIf
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
 from headrace_allocator.service import serve as serve_allocator
@@ -260,6 +261,7 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "service.figures": FiguresRequest(),
     "tree.list": ListTrees(),
     "pool.history": GetHistory(PoolName("p"), 0, 1),
+    "pool.what_if": WhatIf(changes=[Remove(PoolName("p"), in_use=True)]),
 }
 #: What ben may not, by verb.
 FORBIDDEN: Final[dict[str, msgspec.Struct]] = {

@@ -170,7 +170,7 @@ class Course(RuleBasedStateMachine):
             return
         self.now_ms += 200
         self.engine.on_update_due(self.now)
-        (compute,) = self.engine.on_advance_unanswered(self.now).effects
+        (compute,) = self.engine.on_advance_answer(None, self.now).effects
         assert isinstance(compute, Compute)
         assert not compute.afresh
         update = self.updater.update(compute.cut)

@@ -76,7 +76,7 @@ class Split(SimulatedTree):
 
     def tree_input(self) -> TreeInput:
         """What the algorithm is to work on now, but for the savings."""
-        (compute,) = self.fair_share.on_advance_unanswered(self.now).effects
+        (compute,) = self.fair_share.on_advance_answer(None, self.now).effects
         assert isinstance(compute, Compute)
         return InputMaker().take(compute.cut).tree
 

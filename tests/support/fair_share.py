@@ -23,7 +23,7 @@ def stored(tree: Tree, revision: int) -> StoredTree:
 
 def computed(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
     """The rest of an update, with the volumes that are known. Raises what the algorithm raises."""
-    (compute,) = engine.on_advance_unanswered(moment).effects
+    (compute,) = engine.on_advance_answer(None, moment).effects
     assert isinstance(compute, Compute)
     return _worked_out(engine, updater, compute, moment)
 

@@ -1,4 +1,4 @@
-"""`headrace plan`: what a tree that stands in a file comes to, without any server.
+"""`headrace plan`: what a tree comes to that stands in a file, without any server, or that runs, after some changes.
 
 The algorithm belongs to the fair-share service, and services never import each other: its own process computes, this one shows.
 """
@@ -7,32 +7,45 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
 import msgspec
 from cyclopts import Parameter
 
+from headrace.client import Client
+from headrace.errors import BadInput
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.key_values import parse_figures
-from headrace_cli.session import Json
+from headrace_cli.pools.suppositions import nodes_in_words, supposed_changes, supposed_jobs, supposed_nodes
+from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen
+from headrace_cli.show.what_if import show_what_if
+
+Several = Annotated[list[str] | None, Parameter(negative=())]
 
 #: The answer of the process that computes.
 _ANSWERED = (0, 2)
 
 
 def plan(
-    file: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    file: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
-    *,
+    *changes: str,
+    live: Switch = False,
+    create: Several = None,
+    remove: Several = None,
+    jobs: Several = None,
+    node_changes: Annotated[list[str] | None, Parameter(name="--nodes", negative=(), allow_leading_hyphen=True)] = None,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] | None = None,
     total: str | None = None,
-    json: Json = False,
+    common: Common | None = None,
 ) -> int:
-    """Compute the shares of a tree of pools and operations that stands in a file. Asks no server, changes nothing.
+    """Compute the shares of a tree in a file, or with `--live` those that what runs would have after some changes. Changes nothing.
 
+    A file is a plan as below, or what `headrace pool export` writes; that one needs `--total`, which it does not have. No server is asked.
     Figures are those of each element's dominant resource, unless `--resource` names one: what it wants, what it is guaranteed, what it
     is owed (the fair share, as an amount and as a share of the cluster), and which parts of that come from its strong guarantee, from
     its integral guarantee and by weight.
@@ -41,6 +54,9 @@ def plan(
     before it, `gang` it gets all or nothing, the name of a resource that is handed out, `no` and a resource that the cluster lacks.
 
     Pools marked with `!` are told of below the table: errors of the algorithm, and guarantees that are not in force as configured.
+
+    With `--live` the running tree is asked what its shares would be, by the same computation as its own: before and after, whatever
+    differs, and who would starve when. Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
     Examples:
 
@@ -54,6 +70,12 @@ def plan(
 
         headrace pool export --options | headrace plan - --total cpu=100,memory=400G
 
+        headrace plan --live research.weight=3 adhoc.resource_limits.cpu=8
+
+        headrace plan --live --create research/vision vision.strong_guarantee_resources.cpu=4 --jobs vision:200,cpu=1,memory=4G
+
+        headrace plan --live --nodes -2
+
     A file:
 
         total: {cpu: 100, memory: 400G}
@@ -65,16 +87,66 @@ def plan(
     Parameters
     ----------
     file
-        YAML or JSON; `-` reads standard input. docs/examples/plan.yaml is one with everything in it.
+        YAML or JSON; `-` reads standard input. docs/examples/plan.yaml is one with everything in it. With `--live` the first change.
+    changes
+        With `--live`: what is supposed of pools, such as research.weight=3.
+    live
+        Ask the running tree. Nothing is changed.
+    create
+        A pool that is supposed to be made, such as research/vision. May be repeated, as all that follow.
+    remove
+        A pool that is supposed to be gone, with all below it.
+    jobs
+        Jobs that are supposed to come, such as research:200,cpu=1,memory=4G. Each needs a core unless it is said.
+    node_changes
+        Nodes that are supposed to come or go: -2 or +2 of the kind that there are most of, -2,cpu=16,memory=64G, or -NODE.
     resource
-        Show figures of this resource.
+        Show figures of this resource. Not with `--live`.
     total
         Share this, such as `cpu=100,memory=400G`, in place of the `total` of the file.
-    json
-        Print everything as JSON (cores in `cpu`, bytes in `memory`; shares are fractions of the cluster).
     """
-    screen = Screen(json=json)
+    words = [file, *changes] if file else []
+    if live:
+        if resource or total:
+            raise BadInput(
+                "plan --live", "--resource" if resource else "--total", "no such option: it shows all, of what runs"
+            )
+        return _ask_live(common, words, create or [], remove or [], jobs or [], node_changes or [])
+    given = {"--create": create, "--remove": remove, "--jobs": jobs, "--nodes": node_changes}
+    stray = next((option for option, values in given.items() if values), "")
+    if stray or len(words) != 1 or _is_change(words[0]):
+        raise BadInput("plan", stray or " ".join(words), "one FILE, or --live and what is supposed of the running tree")
+    screen = Screen(json=(common or Common()).json)
     return _show(screen, _ask(file, parse_figures("--total", total) if total is not None else None), resource)
+
+
+def _is_change(word: str) -> bool:
+    return "=" in word and not Path(word).exists()
+
+
+def _ask_live(
+    common: Common | None,
+    words: list[str],
+    create: list[str],
+    remove: list[str],
+    jobs: list[str],
+    node_changes: list[str],
+) -> int:
+    changes, operations = supposed_changes(words, create, remove), supposed_jobs(jobs)
+    if not (changes or operations or node_changes):
+        raise BadInput(
+            "plan --live", "", "something to suppose, such as research.weight=3, --jobs research:200 or --nodes -2"
+        )
+
+    async def work(client: Client, screen: Screen) -> int:
+        listed = (await client.nodes()).nodes if node_changes else []
+        nodes = supposed_nodes(node_changes, listed)
+        answer = await client.pools.what_if(changes, operations=operations, nodes=nodes)
+        for each in nodes:
+            screen.say(f"supposed: {nodes_in_words(each)}")
+        return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
+
+    return talk(common, work)
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,9 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
-from headrace.wire.pool_changes import Create, Move, PoolPlan, Remove, Set, Transfer
+from headrace.wire.pool_changes import Create, Move, PoolChange, PoolPlan, Remove, Set, Transfer
 from headrace.wire.trees import MovePoolToTree
+from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
@@ -57,7 +59,7 @@ def create(
     parent
         The pool above; the root unless given.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     changes = _changes(assigned, options)
     if "/" in name:
@@ -65,7 +67,7 @@ def create(
             raise BadInput("--parent", parent, f"none, as the path {name} says below which pool it is")
         parent, _, name = name.rstrip("/").rpartition("/")
     made = Create(pool_name(name), pool_or_path(parent or ROOT_POOL), msgspec.json.encode(changes))
-    return change(common, lambda client: client.pools.change([made], dry_run=dry_run), f"pool {name} made")
+    return change(common, _asking([made], dry_run=dry_run), f"pool {name} made")
 
 
 def set_(
@@ -101,13 +103,13 @@ def set_(
     unset
         An attribute to take back to its default. May be repeated.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     changes = _changes(assigned, options, unset or [])
     if not changes:
         raise BadInput("pool set", name, "something to change, such as weight=3; `headrace pool attributes` lists what")
     asked = Set(pool_or_path(name), msgspec.json.encode(changes))
-    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} changed")
+    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} changed")
 
 
 def remove(
@@ -136,10 +138,10 @@ def remove(
     in_use
         Though it has operations: they go on in an ephemeral pool of its name.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     asked = Remove(pool_or_path(name), recursive, in_use)
-    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} removed")
+    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} removed")
 
 
 def move(
@@ -176,7 +178,7 @@ def move(
     in_use
         With a tree: though it has operations, which go on here in an ephemeral pool of its name.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     if tree:
         request = MovePoolToTree(
@@ -191,7 +193,7 @@ def move(
     if not parent and not new_name:
         raise BadInput("pool move", name, "--parent, --new-name or --tree")
     asked = Move(pool_or_path(name), pool_or_path(parent) if parent else PoolName(""), _name(new_name))
-    return change(common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} moved")
+    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} moved")
 
 
 def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Common | None = None) -> int:
@@ -208,12 +210,10 @@ def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Comm
     new_name
         Its name from now on.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     asked = Move(pool_or_path(name), new_name=pool_name(new_name))
-    return change(
-        common, lambda client: client.pools.change([asked], dry_run=dry_run), f"pool {name} is {new_name} now"
-    )
+    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} is {new_name} now")
 
 
 def transfer(
@@ -240,13 +240,11 @@ def transfer(
         How much of strong_guarantee_resources, resource_flow, burst_guarantee_resources, max_operation_count or
         max_running_operation_count.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     delta = msgspec.json.encode(assignments(given, POOL_ATTRIBUTES))
     asked = Transfer(pool_or_path(source), pool_or_path(destination), delta)
-    return change(
-        common, lambda client: client.pools.change([asked], dry_run=dry_run), f"given from {source} to {destination}"
-    )
+    return change(common, _asking([asked], dry_run=dry_run), f"given from {source} to {destination}")
 
 
 def import_(
@@ -286,20 +284,22 @@ def import_(
     keep
         Leave pools that the file does not name.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only say what would become of it and of all shares, and every rule that it breaks.
     """
     from headrace_cli.pools.files import configured
     from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
 
     importing = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
 
-    async def ask(client: Client) -> PoolPlan:
+    async def ask(client: Client) -> PoolPlan | WhatIfAnswer:
         if importing.tree and importing.tree != client.trees.own:
             raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree that is asked")
         listed = await client.pools.list()
         changes, warnings = importing.changes(configured(listed), listed.frame.total, keep=keep)
-        plan = await client.pools.change(changes, dry_run=dry_run, expected_revision=listed.revision)
-        return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
+        if dry_run:
+            answer = await client.pools.what_if(changes)
+            return msgspec.structs.replace(answer, plan=_warned(answer.plan, warnings))
+        return _warned(await client.pools.change(changes, expected_revision=listed.revision), warnings)
 
     return change(common, ask, f"{file} is in force", whole=True, tree=tree)
 
@@ -352,6 +352,15 @@ def attributes(name: str = "", /, *, json: Json = False) -> int:
     rows, table = attribute_table(POOL_ATTRIBUTES, name)
     screen.show({"attributes": rows}, table)
     return Exit.DONE
+
+
+def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]]:
+    """A question for the changes, or for what would become of the tree and its shares."""
+    return lambda client: client.pools.what_if(changes) if dry_run else client.pools.change(changes)
+
+
+def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
+    return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
 
 
 def _changes(

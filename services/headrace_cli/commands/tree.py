@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 from rich.table import Table
 
@@ -11,7 +12,9 @@ from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
+from headrace.wire.pool_changes import PoolPlan, SetOptions
 from headrace.wire.trees import TreeList, TreeView
+from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
@@ -146,7 +149,13 @@ def set_(
     if not options:
         raise BadInput("tree set", name, "something to change; `headrace tree options` lists what")
     checked(options, TREE_ATTRIBUTES)
-    return change(common, lambda client: client.trees.set(name, options, dry_run=dry_run), f"tree {name} changed")
+
+    async def ask(client: Client) -> PoolPlan | WhatIfAnswer:
+        if dry_run and name == client.trees.own:
+            return await client.pools.what_if([SetOptions(msgspec.json.encode(options))])
+        return await client.trees.set(name, options, dry_run=dry_run)
+
+    return change(common, ask, f"tree {name} changed")
 
 
 @app.command

@@ -26,6 +26,11 @@ def show_plan(screen: Screen, plan: PoolPlan, done: str, *, whole: bool = False)
         screen.print(*plan_lines(plan))
     else:
         screen.print(*(plan_lines(plan) if whole else []), Text(done))
+    return say_plan(screen, plan)
+
+
+def say_plan(screen: Screen, plan: PoolPlan) -> bool:
+    """Says what is to be known of a plan beside its lines, and returns True unless rules are broken."""
     for warning in plan.warnings:
         screen.say(f"warning: {warning}", style="yellow")
     if plan.broken:

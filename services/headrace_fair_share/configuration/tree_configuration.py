@@ -111,15 +111,19 @@ class TreeConfiguration:
         It waits while ephemeral pools, told here by their parent, live below a pool that would become fifo.
         """
         before = self.in_force, self.held_back
-        stored, in_force = self.pools, self.in_force
-        self.held_back = fifo_above_ephemeral(
+        self.held_back = self.holds_back(self.pools, ephemeral)
+        if not self.held_back:
+            self.in_force = self.pools
+        return before != (self.in_force, self.held_back)
+
+    def holds_back(self, pools: PoolTree, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> str:
+        """Says why a configuration could not be in force yet, empty if it could."""
+        in_force = self.in_force
+        return fifo_above_ephemeral(
             ephemeral,
             is_fifo=lambda pool: pool in in_force.pools and in_force.mode(pool) is PoolMode.FIFO,
-            becomes_fifo=lambda pool: pool in stored.pools and stored.mode(pool) is PoolMode.FIFO,
+            becomes_fifo=lambda pool: pool in pools.pools and pools.mode(pool) is PoolMode.FIFO,
         )
-        if not self.held_back:
-            self.in_force = stored
-        return before != (self.in_force, self.held_back)
 
     def alerts(self) -> list[str]:
         """Says in words what of the configuration is not in force."""

@@ -102,3 +102,14 @@ def _pool(name: PoolName, told: EphemeralPool | None, pools: Mapping[PoolName, P
     else:
         fits = parent in configured.pools and configured.mode(parent) is not PoolMode.FIFO
     return Pool(name=name, parent=parent if fits else ROOT_POOL, settings=config_of_ephemeral_pool(told))
+
+
+def misplaced(ephemeral: Iterable[Pool], configured: PoolTree) -> list[str]:
+    """Says which ephemeral pools do not stand behind their parent."""
+    seen: set[PoolName] = {ROOT_POOL}
+    broken: list[str] = []
+    for pool in ephemeral:
+        if pool.parent not in seen and pool.parent not in configured.pools:
+            broken.append(f"ephemeral pool {pool.name} stands in {pool.parent}, which is not there")
+        seen.add(pool.name)
+    return broken

@@ -38,7 +38,7 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     short = below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     short &= ~elements.is_operation & np.isfinite(elements.min_share_timeout_ms)
     below[0] = short[0] = False
-    after = step(before, cut.clock_ms, below, short, _timeouts(cut, given))
+    after = step(before, cut.clock_ms, below, short, timeouts_of(cut, given))
     if cut.pools.options.enable_pool_starvation:
         return after
     # Pools are not looked at, and keep what they had.
@@ -64,7 +64,7 @@ def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
     return below
 
 
-def _timeouts(cut: Cut, given: UpdateInput) -> Timeouts:
+def timeouts_of(cut: Cut, given: UpdateInput) -> Timeouts:
     """Returns the timeouts in force. Those of operations with few jobs pending are shortened."""
     elements, options = given.elements, cut.pools.options
     part = np.ones(len(elements.names))

@@ -112,7 +112,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             "rights",
         ),
     ),
-    *_of_person(_FAIR_SHARE, "pool.list", "pool.explain", "pool.change", "pool.move_to_tree", "pool.history"),
+    *_of_person(
+        _FAIR_SHARE, *("pool.list", "pool.explain", "pool.change", "pool.move_to_tree", "pool.history", "pool.what_if")
+    ),
     *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
     *_of_person(
         _ALLOCATOR,

@@ -18,6 +18,7 @@ from headrace.wire.preemption import ListObserved, ObservedPreemptions
 from headrace.wire.refusals import NotFound, Refused
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
+from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf, WhatIfAnswer
 
 #: Fields of changes that name pools that there are.
 _POOLS_OF_CHANGES: Final = ("name", "parent", "source", "destination")
@@ -173,6 +174,18 @@ class Pools:
         """The change with names of pools in place of their paths."""
         pools = {key: await self.at(text) for key in _POOLS_OF_CHANGES if "/" in (text := getattr(change, key, ""))}
         return msgspec.structs.replace(change, **pools) if pools else change
+
+    async def what_if(
+        self,
+        changes: Sequence[PoolChange] = (),
+        *,
+        operations: Sequence[SupposedOperation] = (),
+        nodes: Sequence[SupposedNodes] = (),
+    ) -> WhatIfAnswer:
+        """The shares as they are, and as they would be after all of this. Nothing changes. Raises `Refused`, `Unanswered`."""
+        named = [await self._named(change) for change in changes]
+        request = WhatIf(self._tree, named, [*operations], [*nodes])
+        return await self._asker.ask("pool.what_if", request, WhatIfAnswer)
 
     async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
         """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""

@@ -79,7 +79,7 @@ def shares() -> Iterator[msgspec.Struct]:
     options = TreeOptions(user_to_default_pool=unused)
     engine = an_engine(Tree(TREE, [Pool(a_name(number), ROOT_POOL, guaranteed) for number in range(900)], options))
     engine.on_update_due(NOW)
-    (compute,) = engine.on_advance_unanswered(NOW).effects
+    (compute,) = engine.on_advance_answer(None, NOW).effects
     frame = Updater().update(compute.cut, afresh=True).frame  # type: ignore[union-attr]
     assert frame.complaints
     assert len(frame.errors) >= 20

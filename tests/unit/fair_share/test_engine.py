@@ -527,7 +527,7 @@ def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_bef
     engine.on_update_due(desk.now)
     # Waiting for volumes costs nothing.
     desk.now_ms += 20
-    engine.on_advance_unanswered(desk.now)
+    engine.on_advance_answer(None, desk.now)
     desk.now_ms += 30
     engine.on_published(desk.now)
     idle = engine.seconds_until_update(desk.now)

@@ -146,7 +146,7 @@ def test_what_was_granted_is_charged_and_known_to_the_next_update() -> None:
     newest = desk.engine.volumes.chain._waiting[-1]
 
     assert newest.pools[0].grant_ratio == 0.2
-    (compute,) = desk.engine.on_advance_unanswered(desk.now).effects
+    (compute,) = desk.engine.on_advance_answer(None, desk.now).effects
     assert isinstance(compute, Compute)
     assert compute.cut.grants == {"saver": 0.2}
 

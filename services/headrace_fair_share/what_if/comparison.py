@@ -1,0 +1,228 @@
+"""Two worlds side by side: an update of each, and the elements that differ in them. Pure, and too long for the loop.
+
+Both are worked out anew, with nothing that updates keep, so that neither has a part in what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from headrace.ids import PoolName
+from headrace.pools import PreemptionPolicy
+from headrace.resources import EPS, Resources
+from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
+from headrace_fair_share.configuration.differences import fitting
+from headrace_fair_share.hdrf.arrays import Floats, Ints, column
+from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.input import InputMaker, UpdateInput
+from headrace_fair_share.update.results import ElementResults
+from headrace_fair_share.update.run import results_of
+from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.statuses import timeouts_of
+from headrace_fair_share.what_if.supposing import Supposed
+
+#: Of the answer: its plan, and its elements.
+_PLAN_BYTES: Final = 200 * 1024
+_ELEMENTS_BYTES: Final = 240 * 1024
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class World(NamedTuple):
+    """One world after its update."""
+
+    cut: Cut
+    elements: Elements
+    results: ElementResults
+    #: Milliseconds until each element starves, infinite where it does not.
+    starves_in_ms: Floats
+
+    def shares(self, place: int) -> ElementShares:
+        """The shares of one element."""
+        results, total = self.results, self.cut.total
+        fair = tuple(results.fair_share[:, place].tolist())
+        in_ms = float(self.starves_in_ms[place])
+        return ElementShares(
+            weight=float(results.weight[place]),
+            fair_share=fair,
+            fair_resources=total.part(fair).within_wire(),
+            guarantee=total.part(tuple(results.strong_guarantee_share[:, place].tolist())).within_wire(),
+            usage=Resources(*results.usage[:, place].tolist()).within_wire(),
+            demand=Resources(*results.demand[:, place].tolist()).within_wire(),
+            starves_in_ms=None if np.isinf(in_ms) else int(in_ms),
+        )
+
+
+def world_of(cut: Cut) -> World:
+    """Works out all of a world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
+    given = InputMaker().take(cut)
+    shares = share_updater(given.tree.options.sharing).update(given.tree)
+    results, judged = results_of(cut, given, shares)
+    results.check(given.elements)
+    return World(cut, given.elements, results, _starves_in_ms(cut, given, judged.clocks))
+
+
+def compared(supposed: Supposed) -> WhatIfAnswer:
+    """Works out both worlds, and answers with the elements of both. Of those that differ there is room for the ones that differ most.
+
+    Raises `BrokenInvariant` and the other `FAULTS` of an update.
+    """
+    plan, cut, after_cut = fitting(supposed.plan, _PLAN_BYTES), supposed.before, supposed.after
+    if after_cut is None:
+        return WhatIfAnswer(plan, cut.total, cut.total)
+    pairs = _Pairs(world_of(cut), world_of(after_cut))
+    differs = pairs.differences > 0.0
+    told = pairs.told(_ELEMENTS_BYTES)
+    return WhatIfAnswer(
+        plan=plan,
+        total_before=cut.total,
+        total_after=after_cut.total,
+        elements=told,
+        left_out=int(differs.sum()) - sum(each.differs for each in told),
+        unchanged_pools=int((pairs.is_pool & ~differs).sum()),
+        unchanged_operations=int((~pairs.is_pool & ~differs).sum()),
+        notes=[*supposed.notes, *_notes(after_cut)],
+    )
+
+
+class _Pairs:
+    """All elements of both worlds: pools before operations, parents before children."""
+
+    def __init__(self, before: World, after: World) -> None:
+        self._before, self._after = before, after
+        places = before.elements.places | after.elements.places
+        pools = [key for key in places if key.startswith("/")]
+        #: Those that are in both or new first, in the order of the world after.
+        self._keys = [
+            *after.elements.keys[: after.elements.pools],
+            *(key for key in pools if key not in after.elements.places),
+            *after.elements.keys[after.elements.pools :],
+            *(key for key in before.elements.keys[before.elements.pools :] if key not in after.elements.places),
+        ]
+        self._there = [_places(world, self._keys) for world in (before, after)]
+        self.is_pool = np.arange(len(self._keys)) < len(pools)
+        #: 0 for elements that do not differ, and the larger the more they do.
+        self.differences = self._differences()
+
+    def told(self, most_bytes: int) -> list[ComparedElement]:
+        """As many elements as there is room for: those that differ most with all above them, then pools that do not."""
+        order = np.lexsort((np.arange(len(self._keys)), -self.differences))
+        place_of = {key: place for place, key in enumerate(self._keys)}
+        found: dict[int, ComparedElement] = {}
+        for place in order.tolist():
+            if not (self.differences[place] or self.is_pool[place]):
+                continue
+            way = [each for each in self._upwards(place, place_of) if each not in found]
+            made = {each: self._element(each) for each in way}
+            most_bytes -= sum(len(_encode(each)) for each in made.values())
+            if most_bytes < 0:
+                break
+            found |= made
+        return [found[place] for place in sorted(found)]
+
+    def _upwards(self, place: int, place_of: dict[str, int]) -> Iterator[int]:
+        while True:
+            yield place
+            parent = self._parent(place)
+            if not parent:
+                return
+            place = place_of[f"/{parent}"]
+
+    def _parent(self, place: int) -> PoolName:
+        world, there = self._world_of(place)
+        return world.elements.parents[there]
+
+    def _world_of(self, place: int) -> tuple[World, int]:
+        """The world that an element is in, the one after if it is in both, and its place there."""
+        before, after = (int(there[place]) for there in self._there)
+        return (self._after, after) if after >= 0 else (self._before, before)
+
+    def _element(self, place: int) -> ComparedElement:
+        world, there = self._world_of(place)
+        before, after = (int(each[place]) for each in self._there)
+        return ComparedElement(
+            kind=world.elements.kind(there),
+            name=world.elements.names[there],
+            parent=world.elements.parents[there],
+            before=self._before.shares(before) if before >= 0 else None,
+            after=self._after.shares(after) if after >= 0 else None,
+            differs=bool(self.differences[place]),
+        )
+
+    def _differences(self) -> Floats:
+        """How much each element differs: by the part of the cluster that it is owed more or less, and above 1 where it starves or not."""
+        before, after = (
+            _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
+        )
+        scale = np.maximum(np.maximum(column(self._before.cut.total), column(self._after.cut.total)), 1)
+        fair, *others = (
+            (np.abs(one - other) / scale).max(axis=0) for one, other in zip(before.amounts, after.amounts, strict=True)
+        )
+        fair = np.where(fair > EPS, fair, 0.0)
+        is_other = (np.max(others, axis=0) > EPS) | (before.weight != after.weight)
+        starves = before.starves_in_ms != after.starves_in_ms
+        comes_or_goes = (self._there[0] < 0) != (self._there[1] < 0)
+        return np.asarray(fair + EPS * is_other + 1.0 * starves + 2.0 * comes_or_goes)
+
+
+class _Figures(NamedTuple):
+    """Figures of elements of one world, zeros where they are not there."""
+
+    #: Fair share, guarantee and demand. Usage is the same in both.
+    amounts: tuple[Floats, Floats, Floats]
+    weight: Floats
+    starves_in_ms: Floats
+
+
+def _figures(world: World, there: Ints) -> _Figures:
+    results, total = world.results, column(world.cut.total)
+    shares = (results.fair_share * total, results.strong_guarantee_share * total, results.demand.astype(np.float64))
+    is_there = there >= 0
+    fair, guarantee, demand = (np.where(is_there, each[:, there], 0.0) for each in shares)
+    return _Figures(
+        (fair, guarantee, demand),
+        np.where(is_there, results.weight[there], 0.0),
+        np.where(is_there, world.starves_in_ms[there], np.inf),
+    )
+
+
+def _places(world: World, keys: list[str]) -> Ints:
+    places = world.elements.places
+    return np.fromiter((places.get(key, -1) for key in keys), np.int64, len(keys))
+
+
+def _starves_in_ms(cut: Cut, given: UpdateInput, clocks: Clocks) -> Floats:
+    """Milliseconds until each element starves if nothing else changes. Under a YARN policy only whether it starves already."""
+    starves = (clocks.starving > 0) | (clocks.short_starving_since != NEVER)
+    if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+        return np.where(starves, 0.0, np.inf)
+    timeouts = timeouts_of(cut, given)
+    left_ms = np.minimum(
+        _left_ms(clocks.below_since, timeouts.starving_ms, cut.clock_ms),
+        _left_ms(clocks.short_since, timeouts.short_ms, cut.clock_ms),
+    )
+    if not cut.pools.options.enable_pool_starvation:
+        left_ms = np.where(given.elements.is_operation, left_ms, np.inf)
+    return np.where(starves, 0.0, left_ms)
+
+
+def _left_ms(since: Ints, timeout_ms: Floats, now_ms: int) -> Floats:
+    passed = now_ms - np.where(since == NEVER, now_ms, since)
+    return np.where(since == NEVER, np.inf, np.maximum(timeout_ms - passed, 0.0))
+
+
+def _notes(cut: Cut) -> list[str]:
+    """Says what keeps starvation from being foretold."""
+    if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+        return ["under a YARN policy it is told who starves, and not who will"]
+    if cut.pools.options.pause_starts:
+        return ["starts are paused, so that nobody begins to starve"]
+    if not cut.usage_counts:
+        return ["usage is not known as a whole yet, so that nobody begins to starve"]
+    return []

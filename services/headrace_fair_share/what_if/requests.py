@@ -1,0 +1,90 @@
+"""Questions of what if, over the bus: one at a time, beside the loop, with rests between them.
+
+However many are asked of a large tree, updates of fair share have the processor for most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.ids import TreeName
+from headrace.obs.logging import logger
+from headrace.pools import Person
+from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.shell import Shell
+from headrace.wire import subjects
+from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
+from headrace.wire.what_if import WhatIf, WhatIfAnswer
+from headrace_fair_share.effects import Effect
+from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.update.run import FAULTS
+from headrace_fair_share.what_if.comparison import compared
+from headrace_fair_share.what_if.supposing import Supposed
+
+#: Further ones are refused.
+_MOST_WAITING: Final = 4
+#: After an answer, in lengths of its computation.
+_REST: Final = 3.0
+
+
+class WhatIfRequests:
+    """Answers what would become of one tree. Nothing that is asked here changes anything."""
+
+    def __init__(
+        self,
+        tree: TreeName,
+        engine: FairShareEngine,
+        shell: Shell[Effect],
+        person: Callable[[str], Person],
+        unknown_tree: Callable[[str], NotFound | None],
+    ) -> None:
+        self._tree = tree
+        self._engine = engine
+        self._shell = shell
+        self._person = person
+        self._unknown_tree = unknown_tree
+        self._turn = anyio.Lock()
+        #: Moments at which those that wait were asked, the oldest first.
+        self._waiting: list[int] = []
+        self._rested_us = 0
+
+    async def serve(self, border: Border) -> None:
+        """Answers people from now on."""
+        await border.serve(subjects.user("*", "pool.what_if"), WhatIf, CallerKind.USER, self._on_what_if)
+
+    async def _on_what_if(self, request: WhatIf, caller: Caller) -> msgspec.Struct | None:
+        if request.tree != self._tree:
+            return self._unknown_tree(request.tree)
+        asked_us = self._shell.moment().steady_us
+        if len(self._waiting) >= _MOST_WAITING:
+            return Busy(len(self._waiting), (asked_us - self._waiting[0]) // 1000)
+        self._waiting.append(asked_us)
+        try:
+            async with self._turn:
+                await anyio.sleep(max(0, self._rested_us - self._shell.moment().steady_us) / 1e6)
+                return await self._answer(request, self._person(caller.name))
+        finally:
+            self._waiting.remove(asked_us)
+
+    async def _answer(self, request: WhatIf, person: Person) -> WhatIfAnswer | Refusal:
+        began = self._shell.moment()
+        supposed = self._engine.on_what_if(request, person, began).answer
+        if not isinstance(supposed, Supposed):
+            return supposed
+        try:
+            answer = await anyio.to_thread.run_sync(partial(compared, supposed))
+        except FAULTS as fault:
+            logger().error("what if failed", tree=self._tree, exception=fault)
+            broken = f"one whose update fails with these changes: {fault}"
+            return WrongState("tree", self._tree, broken, "other changes, and that you report this one as a fault")
+        now_us = self._shell.moment().steady_us
+        took_us = now_us - began.steady_us
+        self._rested_us = now_us + int(_REST * took_us)
+        logger().info("what if", tree=self._tree, user=person.name, ms=took_us // 1000, told=len(answer.elements))
+        return answer

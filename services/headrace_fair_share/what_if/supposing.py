@@ -1,0 +1,167 @@
+"""Suppositions: the cut of an update as it would be, had somebody made the changes of a question. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.near import near
+from headrace.pools import Person, PoolTree
+from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.wire.operations import OperationState
+from headrace.wire.placements import EphemeralPool
+from headrace.wire.pool_changes import ChangePools, PoolPlan
+from headrace.wire.refusals import BadRequest, NotFound, Refusal
+from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf
+from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
+from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.update.cut import Cut
+
+
+class Supposed(NamedTuple):
+    """Two worlds of one moment, each ready for an update."""
+
+    plan: PoolPlan
+    before: Cut
+    #: None where the changes cannot be made by anybody.
+    after: Cut | None
+    notes: list[str]
+
+
+def supposed(
+    request: WhatIf,
+    person: Person,
+    cut: Cut,
+    configuration: TreeConfiguration,
+    held_back: Callable[[PoolTree], str],
+) -> Supposed | Refusal:
+    """Makes the second world of a question from the first.
+
+    Rights count for the plan alone: whoever may read the tree may ask what others could make of it. `held_back` says why a
+    configuration could not come into force yet.
+    """
+    in_use = Counter(operation.pool for operation in cut.operations.values())
+    decided = _decided(request, person, cut, configuration, in_use)
+    if isinstance(decided, Refusal):
+        return decided
+    plan, pools = decided
+    if pools is None:
+        return Supposed(plan, cut, None, [])
+    notes = [f"the changes would be held back: {why}"] if (why := held_back(pools)) else []
+    # What is held back is not in force, neither before nor after.
+    after = msgspec.structs.replace(cut, pools=cut.pools if why else pools)
+    for nodes in request.nodes:
+        with_nodes = _with_nodes(after, nodes)
+        if not isinstance(with_nodes, Cut):
+            return with_nodes
+        after = with_nodes
+    for operation in request.operations:
+        started = _with_operation(after, operation, notes)
+        if not isinstance(started, Cut):
+            return started
+        after = started
+    return Supposed(plan, cut, after, notes)
+
+
+def _decided(
+    request: WhatIf, person: Person, cut: Cut, configuration: TreeConfiguration, in_use: Mapping[PoolName, int]
+) -> tuple[PoolPlan, PoolTree | None] | Refusal:
+    """The plan of the changes, and the tree that would come of them if any can."""
+    if not request.changes:
+        return PoolPlan(request.tree, dry_run=True), configuration.pools
+    change = ChangePools(request.changes, request.tree, dry_run=True)
+    decision = configuration.decide(change, in_use, person, cut.total)
+    if isinstance(decision, Change):
+        return decision.plan, PoolTree(decision.tree)
+    if not isinstance(decision, PoolPlan):
+        return decision
+    everything = msgspec.structs.replace(person, administrator=True)
+    by_anybody = configuration.decide(change, in_use, everything, cut.total)
+    return decision, PoolTree(by_anybody.tree) if isinstance(by_anybody, Change) else None
+
+
+def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
+    """The cut with nodes more, or less where there are so many."""
+    moved = nodes.resources * abs(nodes.count)
+    total = cut.total + moved if nodes.count > 0 else cut.total - moved
+    rooms = None
+    if cut.rooms is not None:
+        rooms = dict(cut.rooms)
+        tags = tuple(sorted(nodes.tags))
+        room = rooms.get(tags, Resources())
+        rooms[tags] = room + moved if nodes.count > 0 else room - moved
+    for left in (total, *(rooms or {}).values()):
+        if min(left.as_tuple()) < 0:
+            there = cut.total if rooms is None else (cut.rooms or {}).get(tuple(sorted(nodes.tags)), Resources())
+            tagged = f" with the tags {', '.join(nodes.tags)}" if nodes.tags else ""
+            return BadRequest(
+                "nodes",
+                f"{nodes.count} of {_words(nodes.resources)} each",
+                f"no more than the nodes{tagged} have together, {_words(there)}",
+            )
+    return msgspec.structs.replace(cut, total=total, rooms=rooms)
+
+
+def _with_operation(cut: Cut, asked: SupposedOperation, notes: list[str]) -> Cut | Refusal:
+    """The cut with one more operation, none of whose jobs runs yet."""
+    spec = asked.spec
+    told: dict[PoolName, EphemeralPool] = {
+        **{pool.name: pool for pool in asked.ephemeral_pools if pool.name not in cut.pools.pools},
+        **cut.ephemeral_pools,
+    }
+    used = {operation.pool for operation in cut.operations.values()}
+    known = {*cut.pools.pools, *used, *(pool.name for pool in asked.ephemeral_pools)}
+    if spec.pool not in known:
+        return NotFound(what="pool", name=spec.pool, near=near(spec.pool, known))
+    name = next(each for each in _free_names() if each not in cut.operations)
+    limit = _full(cut, spec.pool, told)
+    if limit:
+        notes.append(f"{name} would wait and be owed nothing yet: {limit}")
+    known_operation = KnownOperation.of(
+        spec.in_tree(cut.pools.name, spec.pool),
+        spec.job_count,
+        operation=name,
+        state=OperationState.PENDING if limit else OperationState.RUNNING,
+        suspended=False,
+        started_at_ms=cut.now_ms,
+    )
+    operations = {**cut.operations, name: known_operation}
+    return msgspec.structs.replace(cut, operations=operations, ephemeral_pools=told)
+
+
+def _free_names() -> Iterator[OperationId]:
+    number = 0
+    while True:
+        number += 1
+        yield OperationId(f"supposed-{number}")
+
+
+def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
+    """Says which pool above an operation runs as many as it may; empty if none does."""
+    pools, running = cut.pools, Counter[PoolName]()
+    for used, count in Counter(each.pool for each in cut.operations.values() if not each.waits).items():
+        running.update(dict.fromkeys(_upwards(pools, used, told), count))
+    for each in _upwards(pools, pool, told):
+        own = told[each].max_running_operation_count if each in told and each not in pools.pools else None
+        most = own if own is not None else pools.max_running_operation_count(each)
+        if running[each] >= most:
+            where = "the tree" if each == ROOT_POOL else f"pool {each}"
+            return f"{running[each]} of {most} operations run in {where}"
+    return ""
+
+
+def _upwards(pools: PoolTree, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> Iterator[PoolName]:
+    """The pool and all above it, the root last."""
+    while pool not in pools.pools and pool in told:
+        yield pool
+        pool = told[pool].parent
+    yield from pools.upwards(pool)
+
+
+def _words(resources: Resources) -> str:
+    pairs = zip(RESOURCE_NAMES, resources.as_tuple(), strict=True)
+    return ", ".join(f"{name} {format_amount(name, amount)}" for name, amount in pairs if amount) or "nothing"
