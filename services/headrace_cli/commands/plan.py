@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -30,15 +31,32 @@ Several = Annotated[list[str] | None, Parameter(negative=())]
 _ANSWERED = (0, 2)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Suppositions:
+    """Things that are supposed of the running tree beside changes of its pools. Each may be repeated."""
+
+    create: Several = None
+    """With `--live`: a pool that is supposed to be made, such as research/vision."""
+    remove: Several = None
+    """With `--live`: a pool that is supposed to be gone, with all below it."""
+    jobs: Several = None
+    """With `--live`: jobs that are supposed to come, such as research:200,cpu=1,memory=4G. Each needs a core unless it is said."""
+    node_changes: Annotated[list[str] | None, Parameter(name="--nodes", negative=(), allow_leading_hyphen=True)] = None
+    """With `--live`: nodes that are supposed to come or go: -2 or +2 of the kind that there are most of, -2,cpu=16,memory=64G, or -NODE."""
+
+    def given(self) -> str:
+        """An option that was given, empty if none was."""
+        values = {"--create": self.create, "--remove": self.remove, "--jobs": self.jobs, "--nodes": self.node_changes}
+        return next((option for option, value in values.items() if value), "")
+
+
 def plan(
     file: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
     *changes: str,
     live: Switch = False,
-    create: Several = None,
-    remove: Several = None,
-    jobs: Several = None,
-    node_changes: Annotated[list[str] | None, Parameter(name="--nodes", negative=(), allow_leading_hyphen=True)] = None,
+    supposed: Suppositions | None = None,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] | None = None,
     total: str | None = None,
     common: Common | None = None,
@@ -92,14 +110,6 @@ def plan(
         With `--live`: what is supposed of pools, such as research.weight=3.
     live
         Ask the running tree. Nothing is changed.
-    create
-        A pool that is supposed to be made, such as research/vision. May be repeated, as all that follow.
-    remove
-        A pool that is supposed to be gone, with all below it.
-    jobs
-        Jobs that are supposed to come, such as research:200,cpu=1,memory=4G. Each needs a core unless it is said.
-    node_changes
-        Nodes that are supposed to come or go: -2 or +2 of the kind that there are most of, -2,cpu=16,memory=64G, or -NODE.
     resource
         Show figures of this resource. Not with `--live`.
     total
@@ -109,11 +119,10 @@ def plan(
     if live:
         if resource or total:
             raise BadInput(
-                "plan --live", "--resource" if resource else "--total", "no such option: it shows all, of what runs"
+                "plan --live", "--resource" if resource else "--total", "neither of them: it shows what runs"
             )
-        return _ask_live(common, words, create or [], remove or [], jobs or [], node_changes or [])
-    given = {"--create": create, "--remove": remove, "--jobs": jobs, "--nodes": node_changes}
-    stray = next((option for option, values in given.items() if values), "")
+        return _ask_live(common, words, supposed or Suppositions())
+    stray = (supposed or Suppositions()).given()
     if stray or len(words) != 1 or _is_change(words[0]):
         raise BadInput("plan", stray or " ".join(words), "one FILE, or --live and what is supposed of the running tree")
     screen = Screen(json=(common or Common()).json)
@@ -124,15 +133,9 @@ def _is_change(word: str) -> bool:
     return "=" in word and not Path(word).exists()
 
 
-def _ask_live(
-    common: Common | None,
-    words: list[str],
-    create: list[str],
-    remove: list[str],
-    jobs: list[str],
-    node_changes: list[str],
-) -> int:
-    changes, operations = supposed_changes(words, create, remove), supposed_jobs(jobs)
+def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -> int:
+    changes = supposed_changes(words, supposed.create or [], supposed.remove or [])
+    operations, node_changes = supposed_jobs(supposed.jobs or []), supposed.node_changes or []
     if not (changes or operations or node_changes):
         raise BadInput(
             "plan --live", "", "something to suppose, such as research.weight=3, --jobs research:200 or --nodes -2"

@@ -1,1 +1,1 @@
-"""What if: two updates of one moment, of which the second has changes that nobody made."""
+"""Questions of what if: two updates of one moment, of which the second has changes that nobody made."""
