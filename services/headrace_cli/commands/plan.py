@@ -71,18 +71,12 @@ def plan(
     The last column says what binds an element: `met` it is owed all that it wants, `limit` its own or one above it, `fifo` those
     before it, `gang` it gets all or nothing, the name of a resource that is handed out, `no` and a resource that the cluster lacks.
 
-    Pools marked with `!` are told of below the table: errors of the algorithm, and guarantees that are not in force as configured.
-
     With `--live` the running tree is asked what its shares would be, by the same computation as its own: before and after, whatever
     differs, and who would starve when. Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
     Examples:
 
         headrace plan tree.yaml
-
-        headrace plan tree.yaml --resource memory
-
-        headrace plan tree.yaml --json | jq '.elements[] | {path, fair_resources}'
 
         ./make-tree | headrace plan - --resource cpu
 
@@ -125,8 +119,8 @@ def plan(
     stray = (supposed or Suppositions()).given()
     if stray or len(words) != 1 or _is_change(words[0]):
         raise BadInput("plan", stray or " ".join(words), "one FILE, or --live and what is supposed of the running tree")
-    screen = Screen(json=(common or Common()).json)
-    return _show(screen, _ask(file, parse_figures("--total", total) if total is not None else None), resource)
+    figures = parse_figures("--total", total) if total is not None else None
+    return _show(Screen(json=(common or Common()).json), _ask(file, figures), resource)
 
 
 def _is_change(word: str) -> bool:

@@ -156,7 +156,7 @@ class _Pairs:
         )
 
     def _differences(self) -> Floats:
-        """Measures by how much each element differs: by the part of the cluster that it is owed more or less, and above 1 where it starves or not."""
+        """Measures how each element differs: by the part of the cluster that it is owed, and above 1 where it starves or not."""
         before, after = (
             _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
         )
