@@ -76,9 +76,11 @@ def retry_at_ms(operation: Operation, end: JobEnd, now_ms: int) -> int:
     """When a job that failed may run again: after its back-off times 2^(earlier failures of it), up to the longest. 0: at once.
 
     Example: with 500 ms, up to 10 s, its failures are followed by 0.5, 1, 2, 4, 8, 10, 10, … s.
+    A command that could not even be started took nobody's time, and another host may have it: it is tried again at once.
     """
     spec, ledger = operation.spec, operation.ledger
-    if end.result is not JobResult.FAILED or not spec.retry_backoff_ms or len(ledger.pausing) >= MOST_PAUSING:
+    has_run = end.result is JobResult.FAILED and not end.not_started
+    if not has_run or not spec.retry_backoff_ms or len(ledger.pausing) >= MOST_PAUSING:
         return 0
     grown_ms = spec.retry_backoff_ms << min(ledger.failed_runs[end.index], _MOST_DOUBLINGS)
     return now_ms + min(grown_ms, max(spec.retry_backoff_ms, spec.longest_retry_backoff_ms))

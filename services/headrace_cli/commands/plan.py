@@ -1,4 +1,4 @@
-"""`headrace plan`: what a tree comes to that stands in a file, without any server, or that runs, after some changes.
+"""`headrace plan`: the shares of a tree in a file, or of the running one after some changes.
 
 The algorithm belongs to the fair-share service, and services never import each other: its own process computes, this one shows.
 """
@@ -21,9 +21,9 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.key_values import parse_figures
 from headrace_cli.pools.suppositions import nodes_in_words, supposed_changes, supposed_jobs, supposed_nodes
 from headrace_cli.session import Common, Switch, talk
+from headrace_cli.show.elements.what_if import show_what_if
 from headrace_cli.show.plans import plan_notes, plan_table, plan_title
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.what_if import show_what_if
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -61,9 +61,9 @@ def plan(
     total: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Compute the shares of a tree in a file, or with `--live` those that what runs would have after some changes. Changes nothing.
+    """Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.
 
-    A file is a plan as below, or what `headrace pool export` writes; that one needs `--total`, which it does not have. No server is asked.
+    A file is a plan, or what `headrace pool export` writes, with `--total` beside it. No server is asked.
     Figures are those of each element's dominant resource, unless `--resource` names one: what it wants, what it is guaranteed, what it
     is owed (the fair share, as an amount and as a share of the cluster), and which parts of that come from its strong guarantee, from
     its integral guarantee and by weight.
@@ -71,14 +71,12 @@ def plan(
     The last column says what binds an element: `met` it is owed all that it wants, `limit` its own or one above it, `fifo` those
     before it, `gang` it gets all or nothing, the name of a resource that is handed out, `no` and a resource that the cluster lacks.
 
-    With `--live` the running tree is asked what its shares would be, by the same computation as its own: before and after, whatever
-    differs, and who would starve when. Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
+    With `--live` the running tree computes its shares before and after, and who would starve when. Nothing is changed.
+    Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
     Examples:
 
         headrace plan tree.yaml
-
-        ./make-tree | headrace plan - --resource cpu
 
         headrace pool export --options | headrace plan - --total cpu=100,memory=400G
 
@@ -87,14 +85,6 @@ def plan(
         headrace plan --live --create research/vision vision.strong_guarantee_resources.cpu=4 --jobs vision:200,cpu=1,memory=4G
 
         headrace plan --live --nodes -2
-
-    A file:
-
-        total: {cpu: 100, memory: 400G}
-
-        pools: {research: {weight: 2, strong_guarantee_resources: {cpu: 40}}, adhoc: {}}
-
-        operations: {train: {pool: research, job_count: 80, resources: {cpu: 1, memory: 2G}}}
 
     Parameters
     ----------
@@ -111,16 +101,18 @@ def plan(
     """
     words = [file, *changes] if file else []
     if live:
-        if resource or total:
-            raise BadInput(
-                "plan --live", "--resource" if resource else "--total", "neither of them: it shows what runs"
-            )
+        _refuse_of_a_file(resource, total)
         return _ask_live(common, words, supposed or Suppositions())
     stray = (supposed or Suppositions()).given()
     if stray or len(words) != 1 or _is_change(words[0]):
         raise BadInput("plan", stray or " ".join(words), "one FILE, or --live and what is supposed of the running tree")
     figures = parse_figures("--total", total) if total is not None else None
     return _show(Screen(json=(common or Common()).json), _ask(file, figures), resource)
+
+
+def _refuse_of_a_file(resource: str | None, total: str | None) -> None:
+    if resource or total:
+        raise BadInput("plan --live", "--resource" if resource else "--total", "neither of them: it shows what runs")
 
 
 def _is_change(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Questions of what if: the shares of a running tree as they are, and as they would be after changes that nobody makes."""
+"""Questions of what if: the shares of a running tree, and what they would be after changes that nobody makes."""
 
 from __future__ import annotations
 

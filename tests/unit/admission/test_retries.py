@@ -97,6 +97,17 @@ def test_without_a_backoff_a_job_runs_again_at_once() -> None:
     assert desk.state.operations[oid("one")].ledger.attempt_slots(0, 1) == [JobSlot(0, 2)]
 
 
+def test_a_command_that_could_not_be_started_is_tried_elsewhere_at_once() -> None:
+    desk = a_desk()
+    end = JobEnd(oid("one"), 0, 1, AllocationId("1-1"), JobResult.FAILED, exit_code=127, not_started=True)
+
+    desk.record(
+        desk.engine.on_report(ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)]), at(0, 0)).effects
+    )
+
+    assert seen(desk.engine).next_retry_at_ms == 0
+
+
 def test_the_last_failure_is_followed_by_no_pause() -> None:
     desk = a_desk(most_failures=2)
     ended(desk, 1, 0)
