@@ -61,7 +61,7 @@ COMMANDS: Final = {
     "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
     "plan": (
         "headrace_cli.commands.plan:plan",
-        "Compute the shares of a tree in a file, or with `--live` those that what runs would have after some changes. Changes nothing.",
+        "Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.",
     ),
     "demo": (
         "headrace_cli.demo.command:demo",
