@@ -138,8 +138,8 @@ class Asking:
         return f"{why}: {part} are as they were {format_duration(self._clock.wall_ms() - told_ms)} ago"
 
     async def _ask_shares(self) -> float:
-        root = self._shares.pools[0] if self._shares is not None and self._shares.pools else None
-        many = root is None or root.operation_count > _FEW_OPERATIONS
+        known = self._shares or await self._client.pools.list()
+        many = not known.pools or known.pools[0].operation_count > _FEW_OPERATIONS
         self._shares = await self._client.pools.list(operations=True, only_starving=many)
         return _intervals(len(self._shares.pools) + len(self._shares.operations))
 

@@ -35,6 +35,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
@@ -777,4 +778,5 @@ def test_figures_count_what_there_is() -> None:
         "gangs_started": 0,
         "gangs_given_up": 0,
         "gangs_taken_back": 0,
+        **{f"pool_preempted_{reason.value}_<Root>": 0 for reason in PreemptionReason},
     }

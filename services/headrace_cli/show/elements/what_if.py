@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -52,7 +53,9 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
     for each in reversed(answer.elements):
         if each.name in above and each.kind is not ElementKind.OPERATION:
             above.add(each.parent)
-    rows = [each for each in answer.elements if each.differs or (each.kind is not _OPERATION and each.name in above)]
+    rows = _as_a_tree(
+        [each for each in answer.elements if each.differs or (each.kind is not _OPERATION and each.name in above)]
+    )
     if answer.total_before != answer.total_after:
         yield Text(f"{amounts(answer.total_before)} → {amounts(answer.total_after)}")
     yield _table(answer, rows, width)
@@ -84,6 +87,18 @@ def _table(answer: WhatIfAnswer, rows: list[ComparedElement], width: int) -> Tab
     for lead, each in zip(leads, rows, strict=True):
         made.add_row(*_row(each, lead, resources, wide=wide))
     return made
+
+
+def _as_a_tree(rows: list[ComparedElement]) -> list[ComparedElement]:
+    """The same rows, each pool followed by all that stands in it."""
+    known, children = {_key(each) for each in rows}, defaultdict[str, list[ComparedElement]](list)
+    for each in rows:
+        children[f"/{each.parent}" if f"/{each.parent}" in known else ""].append(each)
+    waiting, ordered = children[""][::-1], list[ComparedElement]()
+    while waiting:
+        ordered.append(waiting.pop())
+        waiting += children[_key(ordered[-1])][::-1]
+    return ordered
 
 
 def _key(element: ComparedElement) -> str:
