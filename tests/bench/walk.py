@@ -19,7 +19,9 @@ import psutil
 
 import headrace
 from headrace.client import Client
+from headrace.client.place import traces_folder
 from tests.bench import floors
+from tests.bench.hops import HOPS, hops_of
 from tests.bench.registry import REGISTRY, Figure
 from tests.bench.whole_stack import IN_FLIGHT, each
 from tests.support.headrace_up import Up
@@ -77,11 +79,17 @@ async def register(client: Client, count: int) -> None:
     await each(count, lambda number: client.run(["true"], pool=f"{_POOL}-{number % 20}", cpu=_NEVER_CPU))
 
 
-@cache
-def starts_ms(world: World) -> list[float]:
-    """From before each request to the time that the started program itself read."""
+class Starts(NamedTuple):
+    """What came of single jobs, started one after the other."""
 
-    async def measure(up: Up) -> list[float]:
+    #: From before each request to the time that the started program itself read.
+    whole_ms: list[float]
+    hops_ms: Mapping[str, list[float]]
+
+
+@cache
+def starts(world: World) -> Starts:
+    async def measure(up: Up) -> Starts:
         began_ns: dict[str, int] = {}
         pause = random.Random(1)
         async with _client(up, world) as client:
@@ -92,7 +100,8 @@ def starts_ms(world: World) -> list[float]:
                 await operation.wait()
                 await anyio.sleep(pause.uniform(*_PAUSES_S))
         told_ns = {path.parent.name: int(path.read_text()) for path in up.state.rglob("*.stdout") if path.is_file()}
-        return [(told_ns[name] - before_ns) / 1e6 for name, before_ns in began_ns.items()]
+        whole_ms = [(told_ns[name] - before_ns) / 1e6 for name, before_ns in began_ns.items()]
+        return Starts(whole_ms, hops_of(traces_folder(up.state), began_ns))
 
     with Up(nodes=world.nodes) as up:
         return anyio.run(measure, up)
@@ -171,11 +180,15 @@ def cpu_s(up: Up) -> Counter[str]:
 
 
 def _start_figure(world: World) -> Figure:
-    return Figure.of(starts_ms(world), "ms", floors.submit_ms())
+    return Figure.of(starts(world).whole_ms, "ms", floors.submit_ms())
 
 
 def _start_p99_figure(world: World) -> Figure:
-    return Figure.of([statistics.quantiles(starts_ms(world), n=100)[98]], "ms", floors.submit_ms())
+    return Figure.of([statistics.quantiles(starts(world).whole_ms, n=100)[98]], "ms", floors.submit_ms())
+
+
+def _hop_figure(name: str) -> Figure:
+    return Figure.of(starts(_WORLDS[0]).hops_ms[name], "ms")
 
 
 def _jobs_figure(world: World) -> Figure:
@@ -204,6 +217,9 @@ for _role in _ROLES:
     _what = "of a processor, the jobs themselves" if _role == "jobs" else f"of a processor, {_role} alone"
     _goal = 1.0 if _role == "jobs" else 0.3
     REGISTRY.add(f"cpu_ms_per_job_{_role}".replace("-", "_"), _what, _goal)(partial(_cpu_figure, _role))
+
+for _name, (_begin, _end, _what) in HOPS.items():
+    REGISTRY.add(_name, f"of a single start, {_what}", 2.0)(partial(_hop_figure, _name))
 
 for _world in _WORLDS:
     REGISTRY.add(
