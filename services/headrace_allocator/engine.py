@@ -310,6 +310,7 @@ class AllocatorEngine:
             *self.alarms.figures(),
             *self.yarn.figures(),
             *self.gangs.figures(),
+            *self._lost.figures(),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------

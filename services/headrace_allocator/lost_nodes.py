@@ -5,10 +5,11 @@ Very many may be cut off at the same moment. So a tick looks who is silent, and 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
-from headrace.runtime.engine import Moment
+from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.runtime.engine import Figure, Moment, by_label, counter
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, LowerLease, report_of
@@ -19,6 +20,8 @@ from headrace_allocator.words import ends_of_lost
 
 #: Nodes that are dealt with at once: the jobs of one, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
+#: Pools that live by their operations come and go: the one that lost something first is forgotten first.
+_MOST_POOLS: Final = 10_000
 
 
 class LostNodes:
@@ -29,6 +32,8 @@ class LostNodes:
         self._ranking = ranking
         #: Nodes that were silent at a tick and have not been dealt with since, the longest silence first.
         self._due: deque[Node] = deque()
+        #: Jobs that were lost, by the pool of their operation. The root is told from the beginning, so that there always is a figure.
+        self._lost: Counter[PoolName] = Counter({ROOT_POOL: 0})
 
     @property
     def some_due(self) -> bool:
@@ -71,8 +76,26 @@ class LostNodes:
         lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s), for_good=for_good)
         if for_good:
             self._facts.recovery.give_up(node.record.node)
+        for one in lost:
+            self._count(one.operation)
         self._ranking.refresh_all(holding)
         return report_of(ends_of_lost(lost, moment))
+
+    def figures(self) -> list[Figure]:
+        """Jobs that were lost with their nodes, by pool."""
+        words = "Jobs of operations of this pool that were lost with their node. Pools below it have their own."
+        family = counter("jobs_lost_with_nodes", "jobs", 0, words)
+        by_pool: dict[str, float] = {str(pool): count for pool, count in self._lost.items()}
+        return by_label(family, "jobs_lost_with_nodes_of", "pool", by_pool)
+
+    def _count(self, operation: OperationId) -> None:
+        known = self._facts.operations.get(operation)
+        if known is None:
+            return
+        pool = known.spec.pool
+        if pool not in self._lost and len(self._lost) >= _MOST_POOLS:
+            del self._lost[next(name for name in self._lost if name != ROOT_POOL)]
+        self._lost[pool] += 1
 
     def kept_from(self, node: Node, machine: str, moment: Moment) -> WrongState | None:
         """Refuses the name of a node to another machine while anything may run on the one that has it."""

@@ -524,6 +524,8 @@ def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_th
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     assert [(one.node, one.end.result) for one in report.ends] == [("n1", JobResult.LOST)]
+    lost = {one.labels["pool"]: one.value for one in desk.engine.figures() if one.family == "jobs_lost_with_nodes"}
+    assert lost == {"<Root>": 0, desk.operation("operation-1").spec.pool: 1}
     assert list(desk.tick(702.0)) == []
 
 
@@ -778,5 +780,6 @@ def test_figures_count_what_there_is() -> None:
         "gangs_started": 0,
         "gangs_given_up": 0,
         "gangs_taken_back": 0,
+        "jobs_lost_with_nodes_of_<Root>": 0,
         **{f"pool_preempted_{reason.value}_<Root>": 0 for reason in PreemptionReason},
     }
