@@ -52,6 +52,7 @@ from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
+from headrace.wire.what_if import WhatIf, WhatIfAnswer
 from headrace_admission.files.archive_book import ArchiveRecord
 from headrace_admission.files.kept_archives import HASH_BYTES
 from headrace_admission.nodes.keys import Token
@@ -88,6 +89,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     fair_share.histories: {HistorySample, PoolHistory},
     fair_share.pools: {PoolList},
     fair_share.shares: {SharePart},
+    fair_share.what_ifs: {WhatIfAnswer},
 }
 #: A person makes them. Nothing is sent of one that is too large, and the person is told.
 OF_PEOPLE: Final[set[type]] = {
@@ -100,6 +102,7 @@ OF_PEOPLE: Final[set[type]] = {
     GetPools,
     ListObserved,
     ListTrees,
+    WhatIf,
     WhereRequest,
 }
 #: Names of what there is, a few words, or as many figures as the code has.

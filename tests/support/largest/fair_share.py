@@ -36,15 +36,18 @@ from headrace.wire.snapshots import (
     ShareItem,
     SharePart,
     StarvationStatus,
+    UsageFrame,
     WholeRequest,
 )
 from headrace.wire.trees import TreeList
 from headrace.wire.version import NEVER, Version
+from headrace.wire.what_if import SupposedNodes, WhatIf
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.history.downsampling import Downsampler
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
 from headrace_fair_share.starvation.clocks import Age, Ages
@@ -52,13 +55,17 @@ from headrace_fair_share.starvation.saved_clocks import ClockStore
 from headrace_fair_share.update.results import PoolResults
 from headrace_fair_share.update.run import FailedUpdate, Updater
 from headrace_fair_share.view import pool_list
+from headrace_fair_share.what_if.comparison import compared
+from headrace_fair_share.what_if.supposing import Supposed
 from headrace_integral.engine import IntegralEngine
 from headrace_integral.store import VolumeStore
 from tests.support.clocks import HandClock
+from tests.support.fair_share import updated
 from tests.support.largest.names import TREE, a_pool, an_operation
 from tests.support.moody_bucket import MoodyBucket
+from tests.support.tree_services import live
 
-__all__ = ["advances", "clocks", "configurations", "histories", "pools", "shares"]
+__all__ = ["advances", "clocks", "configurations", "histories", "pools", "shares", "what_ifs"]
 
 POOLS = 20_000
 ANYBODY = Person("anna", administrator=True)
@@ -141,6 +148,22 @@ def pools() -> Iterator[msgspec.Struct]:
 def change(engine: FairShareEngine, *changes: Any) -> Any:
     """The refusal, plan or change that a request of an administrator comes to."""
     return engine.configuration.decide(ChangePools(list(changes), TREE), {}, ANYBODY, TOTAL)
+
+
+def what_ifs() -> Iterator[msgspec.Struct]:
+    """What half the nodes would come to for 2,500 pools with an operation in each, with a plan of 1,500 more pools."""
+    engine, updater = an_engine(Tree(TREE, [Pool(a_name(number), ROOT_POOL) for number in range(2_500)])), Updater()
+    engine.on_operations([live(an_operation(number), a_name(number), 10**6) for number in range(2_500)], NOW)
+    total = Resources(user_slots=10_000, cpu=10**6, memory=2**50)
+    engine.on_usage(UsageChange(Version(1, 1), UsageFrame(total, complete=True), [], whole=True), NOW)
+    updated(engine, updater, NOW)
+    new = [Create(a_name(5_000 + number), ROOT_POOL, b'{"weight": 2}') for number in range(1_500)]
+    asked = WhatIf(TREE, list(new), [], [SupposedNodes(-1, Resources(user_slots=5_000, cpu=10**6 // 2, memory=2**49))])
+    supposed = engine.on_what_if(asked, ANYBODY, NOW).answer
+    assert isinstance(supposed, Supposed), supposed
+    answer = compared(supposed)
+    assert answer.left_out
+    yield answer
 
 
 def configurations() -> Iterator[msgspec.Struct]:
