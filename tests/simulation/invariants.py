@@ -107,7 +107,7 @@ class Invariants:
                 continue
             held: dict[OperationId, list[Resources]] = defaultdict(list)
             for node in facts.nodes.values():
-                for allocation in node.allocations.values():
+                for allocation in (*node.allocations.values(), *node.holds.values()):
                     held[allocation.operation].append(allocation.usage)
             for name in facts.operations:
                 told = telling._publisher.items.get(name)
@@ -134,7 +134,11 @@ class Invariants:
         for process, shell in self._shells():
             if process.startswith("allocator"):
                 facts = shell._perform.__self__.engine.facts  # type: ignore[union-attr]
-                held = [one.id for node in facts.nodes.values() for one in node.allocations.values()]
+                held = [
+                    one.id
+                    for node in facts.nodes.values()
+                    for one in (*node.allocations.values(), *node.holds.values())
+                ]
                 if held:
                     defects.append(f"{process} still books {held[:3]}")
         return [*defects, *self._deaf_readers()]

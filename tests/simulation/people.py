@@ -75,6 +75,9 @@ def _wanted(world: World, number: int) -> tuple[OperationSpec, Sequence[Wish]]:
     elif argv[0] == "work" and chance_from(world.loop, 0.2):
         argv = ["saver" if chance_from(world.loop, 0.5) else "hasty", seconds]
         options |= {"interruptible": True, "interrupt_signal": InterruptSignal.SIGUSR1}
+    elif argv[0] == "work" and pool == "production" and len(world.trees) == 1 and chance_from(world.loop, 0.3):
+        # Of the other pool it may be more than the limit.
+        jobs, options = draw.randint(2, 3), {"is_gang": True}
     if chance_from(world.loop, 0.1):
         options["on_lost_node"] = OnLostNode.WAIT
     if len(world.trees) > 1:

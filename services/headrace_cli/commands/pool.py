@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import pool_or_path
+from headrace.pools import TreeOptions
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.version import NEVER
@@ -54,7 +55,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
 
 async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
-    """Says what the figures lack. Of what the configuration alone warns of, which stays as it is, only that there is some."""
+    """Says what the figures lack, and what is paused. Of what else the configuration warns of, which stays, only that there is some."""
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:
@@ -62,10 +63,11 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
     if not answer.frame.errors:
         return
     (tree,) = (await client.trees.list(answer.tree)).trees
+    lasting = set(tree.warnings) - {*TreeOptions(pause_starts=True, pause_preemption=True).pauses()}
     for error in answer.frame.errors:
-        if error not in tree.warnings:
+        if error not in lasting:
             screen.say(error, style="yellow")
-    if known := len(set(answer.frame.errors) & set(tree.warnings)):
+    if known := len(set(answer.frame.errors) & lasting):
         words = "1 warning" if known == 1 else f"{known} warnings"
         screen.say(f"{words} about its settings: headrace tree get {answer.tree}", style="yellow", whole=True)
 
