@@ -75,8 +75,7 @@ def _wanted(world: World, number: int) -> tuple[OperationSpec, Sequence[Wish]]:
     elif argv[0] == "work" and chance_from(world.loop, 0.2):
         argv = ["saver" if chance_from(world.loop, 0.5) else "hasty", seconds]
         options |= {"interruptible": True, "interrupt_signal": InterruptSignal.SIGUSR1}
-    elif argv[0] == "work" and pool == "production" and len(world.trees) == 1 and chance_from(world.loop, 0.3):
-        # Of the other pool it may be more than the limit.
+    elif argv[0] == "work" and pool == "production" and _has_room_for_gangs(world) and chance_from(world.loop, 0.3):
         jobs, options = draw.randint(2, 3), {"is_gang": True}
     if chance_from(world.loop, 0.1):
         options["on_lost_node"] = OnLostNode.WAIT
@@ -85,6 +84,12 @@ def _wanted(world: World, number: int) -> tuple[OperationSpec, Sequence[Wish]]:
             ([*world.trees], [*world.trees], [*world.trees[::-1]], [draw.choice(world.trees)])
         )
     return a_spec(pool, jobs, argv, **options), _then(world)
+
+
+def _has_room_for_gangs(world: World) -> bool:
+    """True if three jobs of the pool that has no limit can run at once, whatever its tags are."""
+    hosts = world.hosts.values()
+    return len(world.trees) == 1 and not any(host.tags for host in hosts) and sum(host.cores for host in hosts) >= 3
 
 
 def _then(world: World) -> list[Wish]:
