@@ -6,13 +6,15 @@ import select
 import signal
 from pathlib import Path
 
+from headrace.runtime.engine import Moment
 from headrace_agent.job_logs.reader import read_log
+from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.processes import LinuxProcesses, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launcher
 from headrace_agent.runner.jobs.processes import ProcessTable
@@ -21,8 +23,8 @@ from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import gone
 
 
-def a_table(folder: Path) -> ProcessTable:
-    host, poll = Host(LinuxFiles(), LinuxProcesses()), select.epoll()
+def a_table(folder: Path, processes: LinuxProcesses | None = None) -> ProcessTable:
+    host, poll = Host(LinuxFiles(), processes or LinuxProcesses()), select.epoll()
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
@@ -58,3 +60,48 @@ def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path)
     table.signal(a_job(), signal.SIGTERM)
     assert table.ended_unseen([a_job(), a_job(7)]) == []
     assert len(table.look(LinuxProcesses().now())) == 1
+
+
+class WithOrphan(LinuxProcesses):
+    """One process more, that a job left to us and that becomes another program at the first look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.markers: list[str | None] = [None, job_name(a_job())]
+        self.killed: list[int] = []
+        self.orphan = 2**22 + 1
+
+    def children(self) -> list[int]:
+        return [self.orphan]
+
+    def reap(self, pid: int) -> Reaped | None:
+        return None if pid == self.orphan else super().reap(pid)
+
+    def stat(self, pid: int) -> tuple[int, int] | None:
+        return (self.orphan, 1) if pid == self.orphan else super().stat(pid)
+
+    def marker(self, pid: int) -> str | None:
+        return self.markers.pop(0) if self.markers else job_name(a_job())
+
+    def signal(self, pid: int, number: int) -> bool:
+        self.killed.append(pid)
+        return True
+
+
+def test_a_job_is_not_over_while_a_process_becomes_a_program_of_which_nobody_knows_yet_whose_it_is(
+    tmp_path: Path,
+) -> None:
+    processes = WithOrphan()
+    table = a_table(tmp_path, processes)
+    table.launch(a_run(1, "sleep", "1000"))
+    assert gone(table.launch(a_run(0, "true")).pid)
+    [pidfd] = table.ended_unseen([a_job()])
+    now = LinuxProcesses().now()
+    table.on_main_ended(pidfd, now)
+
+    first, killed_first = table.look(now), [*processes.killed]
+    second = table.look(Moment(now.steady_ns + 10**8, now.wall_ms))
+    table.signal(a_job(1), signal.SIGKILL)
+
+    assert (first, killed_first) == ([], [])
+    assert (second, processes.killed) == ([], [processes.orphan])

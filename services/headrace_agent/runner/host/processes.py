@@ -202,15 +202,19 @@ class LinuxProcesses:
         fields = _stat_fields(pid)
         return (int(fields[3]), int(fields[19])) if fields is not None and fields[0] not in _DEAD else None
 
-    def marker(self, pid: int) -> str:
-        """Value of `MARKER` in the environment with which the process was started.
+    def marker(self, pid: int) -> str | None:
+        """Value of `MARKER` in the environment with which the process was started. None: it is becoming another program just now.
 
         It is empty if there is none, if it is not ours to read, or if the process belongs to another runner.
         """
         try:
-            variables = _read_all(f"/proc/{pid}/environ").split(b"\0")
+            environment = _read_all(f"/proc/{pid}/environ")
+            # For a moment within exec it has neither. A program that was started without variables still has its words.
+            if not environment and not _read_all(f"/proc/{pid}/cmdline"):
+                return None
         except OSError:
             return ""
+        variables = environment.split(b"\0")
         # A job of an older version names no runner. One and the same folder may be spelled in two ways.
         runner = _value(variables, RUNNER_MARKER)
         if runner not in ("", self._runner) and os.path.realpath(runner) != os.path.realpath(self._runner):

@@ -216,6 +216,10 @@ class ProcessTable:
             if session in self._pids:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
+            if name is None:
+                # Whose it is shows in a moment, and none of them is over before.
+                found.update(closing)
+                continue
             owner = sessions.get(session) or closing.get(name)
             if owner is not None:
                 found.add(owner.name)
