@@ -4,12 +4,13 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from headrace.obs import tracing
 from tests.support.dealing import dealt
 from tests.support.effort import LONG
 
@@ -24,6 +25,14 @@ settings.register_profile("few", max_examples=25, deadline=None, derandomize=Tru
 # The gate judges a change and not the luck of a draw: there the same cases come each time, everywhere else new ones.
 settings.register_profile("many", max_examples=200, deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("many" if LONG else "few")
+
+
+@pytest.fixture(autouse=True)
+def tracing_ends() -> Iterator[None]:
+    """A client that starts an operation turns tracing on for its process, which is that of the next test, too."""
+    yield
+    tracing.end()
+
 
 _skipped: list[str] = []
 _TESTS = Path(__file__).parent
