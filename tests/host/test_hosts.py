@@ -131,9 +131,11 @@ def test_the_selftest_of_a_node_that_systemd_runs_has_a_cgroup_as_its_unit_says(
     assert "ok      isolation: full" in said
     assert "FAILED" not in said
     drop_in = f"/etc/systemd/system/{RUNNER}.d/none.conf"
-    host.run(f"mkdir {drop_in.rpartition('/')[0]}; printf '[Service]\\nProtectControlGroups=yes\\n' > {drop_in}")
+    host.run(
+        f"mkdir {drop_in.rpartition('/')[0]}; printf '[Service]\\nProtectControlGroups=yes\\n' > {drop_in}; systemctl daemon-reload"
+    )
     assert "FAILED  limits: rlimit: " in host.run(of_page("agent selftest --config"), status=1)
-    host.run(f"rm --recursive {drop_in.rpartition('/')[0]}")
+    host.run(f"rm --recursive {drop_in.rpartition('/')[0]}; systemctl daemon-reload")
 
 
 def test_a_job_that_takes_too_much_memory_is_ended_for_that_and_alone(host: Guest, fleet: FleetOfTheHost) -> None:
