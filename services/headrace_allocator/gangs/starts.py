@@ -160,7 +160,7 @@ class GangStarts:
         return moment.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
 
     def _take_back(self, operation: Operation) -> None:
-        """What runs of it goes with the next answers of its nodes."""
+        """Has the nodes take back the jobs that run, with their next answers. The gang waits once none is left."""
         let_go(self._facts, operation)
         if not members(operation):
             self._counts["taken_back"] += 1

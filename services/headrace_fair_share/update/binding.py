@@ -61,7 +61,7 @@ class Bindings:
         return BoundKind.GANG in kinds and kinds <= {BoundKind.GANG, *_OF_ITS_OWN}
 
     def _by_itself(self, item: ShareItem) -> Bound | None:
-        """What binds an element without regard to others, or None if that is nothing."""
+        """Returns what of its own binds an element: no rule about its siblings. None if nothing of its own does."""
         if item.key not in self._of_its_own:
             self._of_its_own[item.key] = self._own(item)
         return self._of_its_own[item.key]

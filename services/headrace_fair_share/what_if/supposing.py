@@ -141,7 +141,7 @@ def _free_names() -> Iterator[OperationId]:
 
 
 def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
-    """Says which pool above an operation runs as many as it may; empty if none does."""
+    """Says which pool above an operation has reached its count of running operations. Empty if none has."""
     pools, running = cut.pools, Counter[PoolName]()
     for used, count in Counter(each.pool for each in cut.operations.values() if not each.waits).items():
         running.update(dict.fromkeys(_upwards(pools, used, told), count))
