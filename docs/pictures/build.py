@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER /
 
 from docs.generate.links import broken_links  # noqa: E402
 from docs.generate.messages_page import messages_page  # noqa: E402
-from docs.pictures import fair_share, integral_guarantees, policies, preemption  # noqa: E402
+from docs.pictures import fair_share, integral_guarantees, policies, preemption, replay  # noqa: E402
 
 __all__ = ["BUILD", "COMMITTED", "DOCS", "built", "committed_pictures", "main", "pictures_of"]
 
@@ -89,7 +89,7 @@ def main() -> None:
         return
     shutil.rmtree(BUILD, ignore_errors=True)
     _write_pages(BUILD)
-    for pictures in (fair_share, integral_guarantees, policies, preemption):
+    for pictures in (fair_share, integral_guarantees, policies, preemption, replay):
         folder = BUILD / pictures.FOLDER.relative_to(DOCS)
         folder.mkdir(parents=True)
         for name in pictures.PICTURES:

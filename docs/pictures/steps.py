@@ -78,7 +78,7 @@ class Steps:
 
     def __init__(self, tree: TreeInput) -> None:
         self.tree = tree
-        updater = TreeUpdater()
+        updater = TreeUpdater(builds_always=True)
         shares = updater.update(tree)
         assert updater.functions is not None
         self._layout, self._builder = shares.layout, updater.functions.builder
@@ -170,7 +170,7 @@ def with_options(tree: TreeInput, **options: bool) -> TreeInput:
 
 
 def over_time(tree: TreeInput, seconds: Iterable[float]) -> list[UpdateResult]:
-    """One update after another, each so many seconds after the one before, with the savings that it left; first the plan's own."""
+    """Makes the plan's own update, then one after each of these times. Each goes on with the savings that the last one left."""
     engine = TreeUpdater()
     results = [result_of(engine.update(tree))]
     for each in seconds:

@@ -31,6 +31,7 @@ from headrace_admission.decisions import (
 )
 from headrace_admission.decisions.ends_and_retries import AllocatorGone, RetriesDue
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation, OperationRecord
@@ -64,11 +65,12 @@ class AdmissionEngine:
         pools: Iterable[TreePools],
         allocator_terms: Mapping[TreeName, int],
         sequence: int,
+        lost_work: Iterable[LostWorkRow],
         moment: Moment,
     ) -> Outcome[None, Never]:
         """Takes a checkpoint that covers the log up to `sequence`, in place of what was known."""
         self.state = self.state.emptied()
-        self.state.restore(records, pools, allocator_terms, sequence=sequence)
+        self.state.restore(records, pools, allocator_terms, sequence=sequence, lost_work=lost_work)
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:

@@ -10,13 +10,16 @@ import msgspec
 
 from headrace.bus import BusError, Entry, Mirror
 from headrace.errors import BadInput
-from headrace.ids import TreeName
+from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
+from headrace.wire.operations import StartOperation
+from headrace.wire.refusals import BadRequest, NotReady
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import TreeRules, rules_of
+from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
 
@@ -56,6 +59,30 @@ class PoolsWatch:
         """Waits until the mirror has a revision. False if it does not come in time."""
         assert self._mirror is not None
         return revision <= self._mirror.revision or await self._mirror.wait_for(revision, timeout_s=timeout_s)
+
+    async def wait_for_pool(
+        self, books: Mapping[TreeName, TreeBook], revision: int, tree: TreeName, pool: PoolName
+    ) -> NotReady | None:
+        """Lets `pool create && run` find the pool, whatever the watch has brought so far."""
+        wait_s = self._runtime.settings.revision_wait_ms / 1000
+        if not await self.wait_for_revision(revision, wait_s):
+            return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
+        book = books.get(tree)
+        if book is None or not book.exists(pool):
+            await self.catch_up(wait_s)
+        return None
+
+    async def wait_for_start(
+        self, books: Mapping[TreeName, TreeBook], request: StartOperation, user: str
+    ) -> BadRequest | NotReady | None:
+        """The same for the pool of a start. Refuses one by a user whose name is none."""
+        spec = request.spec
+        tree = spec.pool_trees[0] if spec.pool_trees else spec.tree
+        try:
+            user = user_name(user)
+        except BadInput as error:
+            return BadRequest("user", user, error.expected)
+        return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
         """Waits until the mirror has what the bucket has now. False if that is not known in time."""

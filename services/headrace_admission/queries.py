@@ -18,6 +18,7 @@ from headrace.wire import operations as wire
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
+from headrace.wire.lost_work import GetLostWork, LostWorkTold
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
@@ -169,6 +170,17 @@ def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | Not
         more=len(names) > len(page),
         held_back=held.reason if held is not None else "",
     )
+
+
+def lost_work(state: State, request: GetLostWork) -> LostWorkTold | NotFound:
+    """The work that a pool with all below it lost to preemption."""
+    tree, configured = request.tree, state.configuration.trees
+    if tree not in configured:
+        return NotFound("tree", tree, near=near(tree, configured))
+    # Of the whole tree that of pools too which are gone.
+    pools = None if request.pool == ROOT_POOL else set(state.books[tree].with_all_below(request.pool))
+    lost = state.lost_work.told(tree, pools, request.since_ms, request.until_ms)
+    return LostWorkTold(request.pool, tree, lost, state.lost_work.kept_since_ms)
 
 
 def whole_operations(state: State, request: WholeOperationsRequest, admission_term: int) -> WholeOperations:

@@ -9,9 +9,8 @@ import anyio
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import AppenderFenced, BusError, Log
-from headrace.errors import BadInput
-from headrace.ids import PoolName, TreeName, user_name
+from headrace.bus import AppenderFenced, Log
+from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
@@ -22,22 +21,26 @@ from headrace.runtime.shell import Shell
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import Event, concerned
 from headrace.wire.logs import AskLogReader
-from headrace.wire.refusals import BadRequest, Busy, NotReady, NotRecorded
+from headrace.wire.lost_work import GetLostWork
+from headrace.wire.refusals import Busy, NotReady, NotRecorded
+from headrace.wire.replay import ReadEvents
 from headrace.wire.rights import GetRights
+from headrace.wire.start_plans import PlanStart
 from headrace_admission import disclosure, queries
+from headrace_admission.decisions import starts
 from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
 from headrace_admission.gone_allocators import Silence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
-from headrace_admission.log.history import history_page
+from headrace_admission.log.history import history_answer
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogReader, highest_recorded_term
+from headrace_admission.log.telling import log_page
 from headrace_admission.news import News
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
@@ -137,7 +140,7 @@ class AdmissionService:
         tasks.start_soon(retry_jobs, self.engine, self._shell, self._recorder, self._checkpointing)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
-        tasks.start_soon(self._shell.watch, self._runtime, self._role)
+        tasks.start_soon(self._shell.watch, self._runtime, self._role, self.engine.state.lost_work_picture)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
     async def write_checkpoint(self) -> None:
@@ -146,11 +149,7 @@ class AdmissionService:
 
     def figures(self) -> list[Figure]:
         """The figures of the log and of the checkpoints."""
-        return [
-            *self._recorder.figures(),
-            *self._checkpointing.figures(),
-            *self._files.figures(),
-        ]
+        return [*self._recorder.figures(), *self._checkpointing.figures(), *self._files.figures()]
 
     async def _serve(self) -> None:
         border, engine = self._runtime.border, self.engine
@@ -161,13 +160,16 @@ class AdmissionService:
             ("op.explain", wire.ExplainOperation, self._asking_as_user(disclosure.explain_operation)),
             ("rights", GetRights, self._asking_as_user(disclosure.rights_of)),
             ("op.history", GetOperationHistory, self._on_history),
+            ("op.log", ReadEvents, lambda request, _caller: log_page(self._event_log, request)),
             ("pool.counts", wire.CountPools, self._asking(queries.count_pools)),
+            ("pool.lost_work", GetLostWork, self._asking(queries.lost_work)),
             ("op.abort", wire.AbortOperation, self._deciding_for_user(engine.on_abort)),
             ("op.complete", wire.CompleteOperation, self._deciding_for_user(engine.on_complete)),
             ("op.suspend", wire.SuspendOperation, self._deciding_for_user(engine.on_suspend)),
             ("op.resume", wire.ResumeOperation, self._deciding_for_user(engine.on_resume)),
             ("op.scan", wire.ScanQueues, self._deciding_for_user(engine.on_scan_asked)),
             ("op.update", wire.UpdateOperation, self._on_update),
+            ("op.plan_start", PlanStart, self._on_plan_start),
         ]
         of_services: list[tuple[str, Any, Handler]] = [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
@@ -236,19 +238,19 @@ class AdmissionService:
         return handle
 
     async def _on_start(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
-        try:
-            user = user_name(caller.name)
-        except BadInput as error:
-            return BadRequest("user", caller.name, error.expected)
-        spec = request.spec
-        tree = spec.pool_trees[0] if spec.pool_trees else spec.tree
-        not_ready = await self._await_pool(request.min_revision, tree, spec.pool or PoolName(user))
-        if not_ready is not None:
-            return not_ready
-        answer = await self._decide(lambda moment: self._start(request, user, moment))
-        kind = type(answer).__name__
-        self._log.debug("start answered", operation=request.operation, user=user, pool=spec.pool, answer=kind)
+        refusal = await self._pools.wait_for_start(self.engine.state.books, request, caller.name)
+        if refusal is not None:
+            return refusal
+        answer = await self._decide(lambda moment: self._start(request, caller.name, moment))
+        pool, kind = request.spec.pool, type(answer).__name__
+        self._log.debug("start answered", operation=request.operation, user=caller.name, pool=pool, answer=kind)
         return answer
+
+    async def _on_plan_start(self, request: PlanStart, caller: Caller) -> msgspec.Struct:
+        not_ready = await self._pools.wait_for_start(self.engine.state.books, request, caller.name)
+        self._take_rules()
+        refusal = not_ready or self._files.refusal_of_sending(request.spec.files, caller.name)
+        return refusal or await self._if_not_missed(starts.plan(self.engine.state, request, caller.name))
 
     def _start(self, request: wire.StartOperation, user: str, moment: Moment) -> Decision:
         refusal = self._files.refusal_of(request, user)
@@ -260,20 +262,11 @@ class AdmissionService:
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)
         for tree, pool in pools.items():
-            not_ready = await self._await_pool(request.min_revision, tree, pool) if pool else None
+            wait = self._pools.wait_for_pool(self.engine.state.books, request.min_revision, tree, pool)
+            not_ready = await wait if pool else None
             if not_ready is not None:
                 return not_ready
         return await self._decide(lambda moment: self.engine.on_update(request, caller.name, moment))
-
-    async def _await_pool(self, revision: int, tree: TreeName, pool: PoolName) -> NotReady | None:
-        """Lets `pool create && run` find the pool, whatever the watch has brought so far."""
-        wait_s = self._settings.revision_wait_ms / 1000
-        if not await self._pools.wait_for_revision(revision, wait_s):
-            return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
-        book = self.engine.state.books.get(tree)
-        if book is None or not book.exists(pool):
-            await self._pools.catch_up(wait_s)
-        return None
 
     async def _on_report(self, request: ledger_wire.ReportEnds, caller: Caller) -> msgspec.Struct:
         for one in request.ends:
@@ -295,10 +288,7 @@ class AdmissionService:
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
-        try:
-            return await self._if_not_missed(await history_page(self._event_log, self.engine.state, request))
-        except (BusError, BadMessage) as error:
-            return NotReady(f"the log cannot be read: {error}")
+        return await self._if_not_missed(await history_answer(self._event_log, self.engine.state, request))
 
     # --- from a decision to an answer -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from headrace.wire.heartbeat import HeartbeatReason
 #: Between two heartbeats at least, so that jobs which end one right after the other are told together. A nudge ends it.
 _GAP_NS: Final = 10 * NS_PER_MS
 #: Between two heartbeats where all that calls for one may wait.
-_TOGETHER_NS: Final = 50 * NS_PER_MS
+_TOGETHER_NS: Final = 100 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
 #: Of the time that the allocator gave itself until the next one, the first pause is an eighth at least, and the longest all of it:
 #: an allocator that has no time for more would have none for any, were each that it misses told again at once.
@@ -65,7 +65,7 @@ class Pulse:
     def want(self, reason: HeartbeatReason, *, may_wait: bool = False) -> None:
         """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds.
 
-        What may wait goes with what follows within a twentieth of a second.
+        What may wait goes with what follows within a tenth of a second.
         """
         self._may_wait = may_wait and (self._wanted is None or self._may_wait)
         if self._wanted is None or reason is HeartbeatReason.STOPPING:

@@ -128,6 +128,8 @@ class Agent:
         self._beat = anyio.Event()
         self._enrol = anyio.Event()
         self._changed = anyio.Event()
+        #: CLOCK_BOOTTIME at which the engine is told the time next; None: not before something changes.
+        self._awaited_ns: int | None = None
         self._leave = anyio.Event()
         self._look = anyio.Event()
         self._with_runner = False
@@ -167,7 +169,9 @@ class Agent:
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
         self._shell.take(outcome)
-        self._changed.set()
+        due_ns = self.engine.due_ns()
+        if due_ns is not None and (self._awaited_ns is None or due_ns < self._awaited_ns):
+            self._changed.set()
 
     def _perform(self, effect: AgentEffect) -> None:
         match effect:
@@ -250,7 +254,7 @@ class Agent:
     async def _keep_time(self) -> None:
         while True:
             self._changed = anyio.Event()
-            due_ns = self.engine.due_ns()
+            self._awaited_ns = due_ns = self.engine.due_ns()
             wait_s = (due_ns - self._shell.moment().steady_ns) / 1e9 if due_ns is not None else float("inf")
             with anyio.move_on_after(max(0.0, wait_s)) as scope:
                 await self._changed.wait()

@@ -23,15 +23,7 @@ from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.decision.nudging import nudge_for
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import (
-    Effect,
-    HeldTwice,
-    NudgeNode,
-    Release,
-    StepDown,
-    Superseded,
-    report_of,
-)
+from headrace_allocator.effects import Effect, HeldTwice, NudgeNode, Release, StepDown, Superseded, report_of
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
@@ -46,6 +38,7 @@ from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
+from headrace_allocator.watchdog import Watchdog
 from headrace_allocator.words import ends_of_lost
 
 #: Operations in one message to the ledger; their ids are up to 64 letters.
@@ -70,7 +63,8 @@ class AllocatorEngine:
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
         self.alarms = PreemptionAlarms()
-        self._lost = LostNodes(self.facts, self.ranking)
+        self.watchdog = Watchdog()
+        self.lost_nodes = LostNodes(self.facts, self.ranking)
         self._cutting = UsageCutting(self.facts)
 
     # --- the ledger -----------------------------------------------------------------------------------------------
@@ -166,13 +160,14 @@ class AllocatorEngine:
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
         """Settles a few nodes and up to `most` operations, and gives these their place. The answer is True while there are more."""
         effects = self._settle(most, moment)
+        self.gangs.judge_anew()
         if filter_nodes(self.facts):
             self.ranking.mark_all()
-        if self._lost.some_due:
-            effects += self._lost.settle(moment) + self._finish_recovery(moment)
+        if self.lost_nodes.some_due:
+            effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
-        more = self.ranking.some_marked or self.facts.unsettled.some_due or self._lost.some_due
+        more = self.ranking.some_marked or self.facts.unsettled.some_due or self.lost_nodes.some_due
         return Outcome(more or bool(self.facts.unfiltered), effects + self._settle_gangs(moment))
 
     # --- nodes ----------------------------------------------------------------------------------------------------
@@ -193,7 +188,7 @@ class AllocatorEngine:
             elif known is not None:
                 room_changed |= self.facts.let_go(known)
         self.facts.recovery.begin(changed)
-        self._lost.remove_gone()
+        self.lost_nodes.remove_gone()
         if room_changed:
             self.ranking.mark_all()
         effects += self._finish_recovery(moment)
@@ -249,24 +244,25 @@ class AllocatorEngine:
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
         if request.to_machine:
-            return Outcome(self._lost.kept_from(node, request.to_machine, moment) or GivenUpNode(request.node, 0))
+            return Outcome(self.lost_nodes.kept_from(node, request.to_machine, moment) or GivenUpNode(request.node, 0))
         if not node.may_be_removed(self.facts.timing, moment):
             timeout_s = self.facts.timing.node_heartbeat_timeout_s
             expected = f"silent for {timeout_s:g} s, or drained with no job on it"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
-        self._lost.fall_silent(node)
-        effects = self._lost.lose(node, moment, for_good=True)
+        self.lost_nodes.fall_silent(node)
+        effects = self.lost_nodes.lose(node, moment, for_good=True)
         effects += self._finish_recovery(moment)
         return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Looks once a second for silent nodes, blocks to draw and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
-        self._lost.tick(moment)
+        effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
+        self.lost_nodes.tick(moment)
         self.gangs.tick(moment)
-        effects += self._lost.settle(moment) + self._finish_recovery(moment)
-        effects += self._lost.shorten_lease(moment)
+        effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
+        effects += self.lost_nodes.shorten_lease(moment)
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
             # Some wait for a lost node, until it speaks or they are to end.
@@ -284,7 +280,7 @@ class AllocatorEngine:
 
     def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
         """Answers a person."""
-        return Outcome(answer_to(question, self.facts, self.ranking.order, moment))
+        return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, moment))
 
     def checks(self) -> Iterator[Check]:
         """Each node, each operation, the totals, the limits, the order."""
@@ -308,9 +304,9 @@ class AllocatorEngine:
             *self.ranking.figures(),
             *self.answers.figures(),
             *self.alarms.figures(),
+            *self.watchdog.figures(),
             *self.yarn.figures(),
             *self.gangs.figures(),
-            *self._lost.figures(),
         ]
 
     # --- what follows from a change -------------------------------------------------------------------------------

@@ -8,18 +8,30 @@ from headrace.ids import OperationId
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import runs_within
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
-from headrace.wire.nodes import JobPlace, ListNodes, NodeList, NodeView, OperationPlaces, WhereRequest
+from headrace.wire.nodes import (
+    JobPlace,
+    ListNodes,
+    ListProgress,
+    NodeList,
+    NodeView,
+    OperationPlaces,
+    OperationProgress,
+    ProgressList,
+    WhereRequest,
+)
 from headrace.wire.refusals import NotFound
+from headrace.wire.start_plans import FitOperation, OperationFit
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.waiting import waiting_reasons
-from headrace_allocator.explain_waiting import explain_waiting
+from headrace_allocator.explain_waiting import explain_waiting, fit_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.words import words_of, words_of_isolation, words_of_left_out
 
-Question = ListNodes | WhereRequest | ExplainWaiting
-Answer = NodeList | OperationPlaces | WaitingExplained | NotFound
+Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
+Answer = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
 _MOST_PLACES: Final = 1_000
@@ -27,16 +39,23 @@ _MOST_PLACES: Final = 1_000
 _PAGE_BYTES: Final = 256 * 1024
 
 
-def answer_to(question: Question, facts: Facts, order: LeastSatisfied, moment: Moment) -> Answer:
+def answer_to(
+    question: Question, facts: Facts, order: LeastSatisfied, alarms: PreemptionAlarms, moment: Moment
+) -> Answer:
     """Answers what people may ask."""
     if isinstance(question, ListNodes):
         return list_nodes(facts, question.first, question.limit, moment)
+    if isinstance(question, ListProgress):
+        known = (facts.operations.get(name) for name in question.operations)
+        return ProgressList([told for each in known if each is not None and (told := _progress(each)) is not None])
+    if isinstance(question, FitOperation):
+        return fit_of(facts, question.spec, moment)
     operation = facts.operations.get(OperationId(question.operation))
     if operation is None:
         return NotFound("operation", question.operation)
     if isinstance(question, WhereRequest):
         return operation_places(facts, order, operation, moment)
-    return explain_waiting(facts, order, operation, moment)
+    return explain_waiting(facts, order, operation, alarms.of(operation.id, moment), moment)
 
 
 def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> OperationPlaces:
@@ -66,7 +85,13 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
         reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, moment)],
+        progress=_progress(operation),
     )
+
+
+def _progress(operation: Operation) -> OperationProgress | None:
+    jobs, thousandths = operation.progress
+    return OperationProgress(operation.id, jobs, thousandths) if jobs else None
 
 
 def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList:

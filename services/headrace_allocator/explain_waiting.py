@@ -5,25 +5,31 @@ Nothing is kept for it on the heartbeat path but the newest preemptive stage of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from headrace.ids import PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.explanations import Cause, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operations import OperationState
+from headrace.wire.start_plans import OperationFit
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import levels_of, waiting_reasons
+from headrace_allocator.decision.waiting import levels_of, reasons_before_start, waiting_reasons
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.gangs.fitting import jobs_at_once
 from headrace_allocator.words import cure_of, words_of
 
 _MOST_TRIES: Final = 3
@@ -31,8 +37,13 @@ _MOST_TRIES: Final = 3
 _MOST_TRIED: Final = 500
 
 
-def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> WaitingExplained:
-    """Explains an operation. Costs a look at the last preemptive stages, and at those that come before it in its pools."""
+def explain_waiting(
+    facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], moment: Moment
+) -> WaitingExplained:
+    """Explains an operation. Costs a look at the last preemptive stages, and at those that come before it in its pools.
+
+    So often each of its jobs was `preempted` of late.
+    """
     return WaitingExplained(
         tree=facts.tree,
         operation=operation.id,
@@ -45,6 +56,28 @@ def explain_waiting(facts: Facts, order: LeastSatisfied, operation: Operation, m
         limits=list(_limits(facts, operation)),
         levels=list(levels_of(facts, order, operation)),
         tries=_tries(facts, operation, moment),
+        preempted=sum(preempted.values()),
+        preempted_most=max(preempted.values(), default=0),
+        mean_job_ms=round(operation.mean_job_ms) if math.isfinite(operation.mean_job_ms) else None,
+    )
+
+
+def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
+    """Explains an operation that nobody started. One in a pool that no snapshot told of is taken for one right below the root."""
+    if spec.pool not in facts.pools.pools:
+        spec = msgspec.structs.replace(spec, pool=ROOT_POOL)
+    live = LiveOperation(OperationId(""), "", spec, OperationState.RUNNING, False, False, 0, 0, 0, b"")
+    operation = Operation(live, 0, facts.term)
+    at_once = jobs_at_once(facts, spec)
+    if operation.gang is not None:
+        operation.gang.at_once = at_once
+    return OperationFit(
+        tree=facts.tree,
+        needed=spec.resources,
+        causes=[_cause(reason, operation) for reason in reasons_before_start(facts, operation, moment)],
+        nodes=_nodes_fit(facts, operation),
+        limits=list(_limits(facts, operation)),
+        jobs_at_once=None if at_once is None else at_once.most,
     )
 
 

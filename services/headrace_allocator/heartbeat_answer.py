@@ -44,7 +44,7 @@ from headrace_allocator.preemption.counts import PreemptionCounts
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
-from headrace_allocator.preemption.stages import Preemption, StageOutcome
+from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
@@ -95,8 +95,10 @@ class HeartbeatAnswers:
         due = self._due(node, stirring, moment)
         if findings is None:
             # Most nodes of a busy cluster are full, and everything on them goes on.
-            has_room = node.free.dominates(self._facts.pools.min_spare)
-            if not (stirring or node.holds or due.some_change(has_room=has_room)):
+            if not (stirring or node.holds or self._some_change(node, due)):
+                if due.stages:
+                    # Where they would have changed nothing they count as run, too.
+                    node.preemptive_stages_s = moment.steady_s
                 self.decided = HeartbeatDecision()
                 return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
@@ -229,6 +231,12 @@ class HeartbeatAnswers:
                 and moment.steady_s > over_since_s + facts.timing.allowed_overcommit_s
             ),
         )
+
+    def _some_change(self, node: Node, due: Due) -> bool:
+        """True if something may be decided for a node all of whose allocations run on as they are."""
+        has_room = node.free.dominates(self._facts.pools.min_spare)
+        stages_have_work = due.stages and may_have_work(self._facts, node, self._ranking.order)
+        return due.some_change(has_room=has_room, stages_have_work=stages_have_work)
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""

@@ -6,6 +6,7 @@ Very many may be cut off at the same moment. So a tick looks who is silent, and 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
@@ -81,12 +82,12 @@ class LostNodes:
         self._ranking.refresh_all(holding)
         return report_of(ends_of_lost(lost, moment))
 
-    def figures(self) -> list[Figure]:
-        """Jobs that were lost with their nodes, by pool."""
+    def of_pools(self) -> Callable[[], list[Figure]]:
+        """Takes a picture of the jobs that were lost with their nodes, by pool. The call that is returned makes figures of it."""
         words = "Jobs of operations of this pool that were lost with their node. Pools below it have their own."
         family = counter("jobs_lost_with_nodes", "jobs", 0, words)
         by_pool: dict[str, float] = {str(pool): count for pool, count in self._lost.items()}
-        return by_label(family, "jobs_lost_with_nodes_of", "pool", by_pool)
+        return lambda: by_label(family, "jobs_lost_with_nodes_of", "pool", by_pool)
 
     def _count(self, operation: OperationId) -> None:
         known = self._facts.operations.get(operation)

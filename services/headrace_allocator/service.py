@@ -31,11 +31,12 @@ from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import Heartbeat, Nudge
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
-from headrace.wire.nodes import GiveUpNode, ListNodes, NodeRecord, WhereRequest
+from headrace.wire.nodes import GiveUpNode, ListNodes, ListProgress, NodeRecord, WhereRequest
 from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
+from headrace.wire.start_plans import FitOperation
 from headrace.wire.version import Term
 from headrace_allocator.checks.choices import ChoiceCase
 from headrace_allocator.checks.kept_cases import keep_case
@@ -61,9 +62,11 @@ from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.young_objects import YoungObjects
 from headrace_allocator.preemption_passes import PreemptionPasses
 from headrace_allocator.settings import AllocatorSettings
 from headrace_allocator.telling.heartbeat_log import HeartbeatLog
+from headrace_allocator.telling.pool_figures import pool_figures
 from headrace_allocator.telling.usage_telling import UsageTelling
 
 A = TypeVar("A")
@@ -137,6 +140,7 @@ class AllocatorService:
         )
         self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
+        self._young = YoungObjects()
 
     def follow(self) -> None:
         """Learns operations, nodes, pools and shares from now on."""
@@ -179,7 +183,8 @@ class AllocatorService:
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._usage.run)
-        tasks.start_soon(self._shell.watch, runtime, role)
+        runtime.presence.watches(lambda: self.engine.watchdog.trouble)
+        tasks.start_soon(self._shell.watch, runtime, role, lambda: pool_figures(self.engine))
         await self._serve()
         tasks.start_soon(self._tick)
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
@@ -187,14 +192,14 @@ class AllocatorService:
     async def _serve(self) -> None:
         border, tree = self._runtime.border, self._tree
         await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._usage.on_whole)
-        questions: dict[str, Any] = {"node.list": ListNodes, "op.where": WhereRequest, "op.why": ExplainWaiting}
+        questions: dict[str, Any] = {"node.list": ListNodes, "op.where": WhereRequest}
+        questions |= {"op.why": ExplainWaiting, "op.fit": FitOperation, "op.progress": ListProgress}
         for verb, question in questions.items():
             subject = subjects.user("*", subjects.of_tree(verb, tree))
             await border.serve(subject, question, CallerKind.USER, self._on_question)
         observed = subjects.user("*", subjects.of_tree("preemption.observed", tree))
         await border.serve(observed, ListObserved, CallerKind.USER, self._on_observed)
-        give_up = subjects.give_up_node(tree)
-        await border.serve(give_up, GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
+        await border.serve(subjects.give_up_node(tree), GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
         self._heartbeats = await border.serve(
             subjects.heartbeat(tree, "*"),
@@ -218,6 +223,7 @@ class AllocatorService:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         moment = self._shell.moment()
         orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
+        self._young.note()
         self._heartbeat_log.note(heartbeat, orders, (self._shell.moment().steady_ns - moment.steady_ns) / 1e6)
         return orders
 

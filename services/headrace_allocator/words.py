@@ -33,7 +33,7 @@ def words_of(reason: why.Reason) -> str:
             return "as many operations of its fifo pool as may take part stand before it (max_schedulable_element_count_in_fifo_pool)"
         case why.FairShareReached():
             return "it is a graceful operation that has its fair share, and gets no more"
-        case why.GangWaits():
+        case why.GangWaits() | why.GangNeverFits():
             return _words_of_gang(reason)
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
@@ -56,6 +56,7 @@ def words_of(reason: why.Reason) -> str:
             | why.LargerThanEveryNode()
             | why.NoRoomOnAnyNode()
             | why.RoomBeingMade()
+            | why.RoomUnheard()
         ):
             return _words_of_nodes(reason)
         case why.BlockBeingDrawn():
@@ -81,8 +82,10 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
-def _words_of_gang(reason: why.GangWaits) -> str:
+def _words_of_gang(reason: why.GangWaits | why.GangNeverFits) -> str:
     """The reason for which jobs of a gang wait for each other."""
+    if isinstance(reason, why.GangNeverFits):
+        return _words_of_too_large_gang(reason)
     gang, left = f"a gang of {reason.jobs}", f"{max(0.0, reason.left_s):.0f} s"
     match reason.phase:
         case GangPhase.WAITING if reason.other:
@@ -97,12 +100,23 @@ def _words_of_gang(reason: why.GangWaits) -> str:
             return f"{gang}: {there} for {left} more; all start when all have room"
         case GangPhase.PAUSED:
             return f"{gang}: not all had room in time; others may have it, and it is held for this one again in {left}"
+        case GangPhase.YIELDING:
+            return f"{gang}: room was held in vain for one of its pool, and those of other pools go first for {left}"
         case GangPhase.STARTING:
             return f"{gang}: all have room, and their nodes are being told"
         case GangPhase.RUNNING | GangPhase.BREAKING:
             return f"{gang} that lacks a job: the others are taken back, {reason.running} still are on nodes; then all start anew"
         case _:
             assert_never(reason.phase)
+
+
+def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
+    """The reason for which a gang cannot start, whatever ends."""
+    words = f"a gang of {reason.jobs} that cannot start, whatever ends"
+    if reason.limit_of is None:
+        return f"{words}: all nodes that take its jobs have room for {reason.most} of them"
+    whose = f"resource_limits of pool {reason.limit_of}" if reason.limit_of else "its own resource_limits"
+    return f"{words}: {whose} leave room for {reason.most} of its jobs"
 
 
 def _no_share(reason: why.NoShare) -> str:
@@ -117,7 +131,8 @@ def _words_of_nodes(
     | why.MatchingNodesOwed
     | why.LargerThanEveryNode
     | why.NoRoomOnAnyNode
-    | why.RoomBeingMade,
+    | why.RoomBeingMade
+    | why.RoomUnheard,
 ) -> str:
     """A reason that lies with the nodes."""
     match reason:
@@ -150,6 +165,9 @@ def _words_of_nodes(
         case why.RoomBeingMade():
             nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
             return f"{nodes} room for a job, and a start that waits there until another job has gone"
+        case why.RoomUnheard():
+            nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
+            return f"{nodes} room for a job and should have been heard by now: {reason.last}, heard last, {reason.silent_s:.0f} s ago"
         case _:
             assert_never(reason)
 
@@ -177,6 +195,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
     why.FifoCountReached: "an end of an operation before it, or a higher max_schedulable_element_count_in_fifo_pool",
     why.GangWaits: "room for all of its jobs at once: fewer or smaller jobs, more nodes, or a larger fair share",
+    why.GangNeverFits: "more or larger nodes, or a gang of fewer or smaller jobs",
     why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
     why.StartsPaused: "`headrace resume starts`",
     why.StillRecovering: "the word of the other nodes, or the end of their leases",
@@ -184,6 +203,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.PreemptionPaused: "`headrace resume preemption`",
     why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
+    why.RoomUnheard: "a heartbeat; `headrace node list` shows which agents are silent, and one that stays so is offline after its timeout",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
     why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",
     why.OperationLimitReached: "an end of one of its own jobs; its limits stay as it was started with, such as `--max-cpu`",
@@ -207,6 +227,10 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if small:
             higher = f"`headrace pool set {reason.pool} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
+    if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
+        if not reason.limit_of:
+            return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
+        return f"a higher limit, `headrace pool set {reason.limit_of}`, or a gang of fewer or smaller jobs"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         return (
             f"a smaller gang, a guarantee for its pool, or others that want less: `headrace pool explain {spec.pool}`"

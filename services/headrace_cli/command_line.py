@@ -63,6 +63,10 @@ COMMANDS: Final = {
         "headrace_cli.commands.plan:plan",
         "Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.",
     ),
+    "replay": (
+        "headrace_cli.replay.command:replay",
+        "Run a day of the log again under another configuration of pools, in simulated time, beside the recorded one.",
+    ),
     "demo": (
         "headrace_cli.demo.command:demo",
         "See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.",

@@ -72,7 +72,10 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def within_wire(self) -> Resources:
         """Each amount brought into the bounds that decoding checks."""
-        u, c, g, m, n = (min(max(amount, 0), LARGEST_SUM) for amount in self.as_tuple())
+        amounts = self.as_tuple()
+        if min(amounts) >= 0 and max(amounts) <= LARGEST_SUM:
+            return self
+        u, c, g, m, n = (min(max(amount, 0), LARGEST_SUM) for amount in amounts)
         return Resources(u, c, g, m, n)
 
     def or_more(self, least: Resources) -> Resources:
@@ -111,8 +114,15 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def part(self, share: Share) -> Resources:
         """The share of every component, to the nearest whole, within what the wire carries."""
-        u, c, g, m, n = (int(part * whole + 0.5) for part, whole in zip(share, self.as_tuple(), strict=True))
-        return Resources(u, c, g, m, n).within_wire()
+        # Written out, as the sums above: each operation of which the share changed asks it.
+        u, c, g, m, n = share
+        return Resources(
+            int(u * self.user_slots + 0.5),
+            int(c * self.cpu + 0.5),
+            int(g * self.gpu + 0.5),
+            int(m * self.memory + 0.5),
+            int(n * self.network + 0.5),
+        ).within_wire()
 
     def times_that_fit(self, room: Resources) -> int:
         """The number of times that these fit into `room`, 0 for an amount of nothing."""

@@ -23,7 +23,7 @@ PAGE = DOCS / "how-to" / "retry-and-checkpoint.md"
 _LIMIT_S = 45.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
     one = Up()
     # The jobs' Python has Headrace, as the page asks for.
@@ -57,7 +57,9 @@ def test_a_job_that_is_preempted_saves_in_time_and_its_next_run_goes_on_there(up
     options = ("--pool", "research", "--jobs", "2", "--interruptible", "--interruption-timeout", "30s")
     operation = up.start_operation(*options, "--", "python", "resume.py", "80")
     wait_for_progress(up, operation, jobs=2)
-    assert re.search(r"progress +job 0 [\d.]+ %, job 1 [\d.]+ %", up.run("op", "get", operation).stdout)
+    assert re.search(
+        r"progress +[\d.]+% of all jobs; job 0 [\d.]+%, job 1 [\d.]+%", up.run("op", "get", operation).stdout
+    )
     listed = up.run("op", "get", operation, "--jobs").stdout
     assert "running, " in listed
     # What the machine of a test keeps jobs to.
@@ -85,7 +87,7 @@ def test_a_shell_script_tells_how_far_it_is_and_nothing_of_it_stays(up: Up) -> N
     operation = up.start_operation("--", "sh", "-c", script)
     wait_for_progress(up, operation)
 
-    assert re.search(r"progress +25 %", up.run("op", "get", operation).stdout)
+    assert re.search(r"progress +25%", up.run("op", "get", operation).stdout)
     (file,) = up.state.glob("**/*.progress")
     (up.state / "go").touch()
     up.run("op", "wait", operation)
@@ -96,7 +98,7 @@ def test_a_shell_script_tells_how_far_it_is_and_nothing_of_it_stays(up: Up) -> N
 
 
 def test_progress_goes_on_after_the_agent_was_killed(up: Up) -> None:
-    script = 'echo 0.5 > "$HEADRACE_PROGRESS"; until [ -e go ]; do sleep 0.05; done'
+    script = 'echo 0.5 > "$HEADRACE_PROGRESS"; until [ -e over ]; do sleep 0.05; done'
     operation = up.start_operation("--", "sh", "-c", script)
     wait_for_progress(up, operation)
 
@@ -108,7 +110,7 @@ def test_progress_goes_on_after_the_agent_was_killed(up: Up) -> None:
 
     wait_for_progress(up, operation)
     assert progress(up, operation) == [500]
-    (up.state / "go").touch()
+    (up.state / "over").touch()
     up.run("op", "wait", operation)
 
 
@@ -122,7 +124,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
 
     said = typed(up, PAGE, wait)
 
-    assert re.search(r"progress +[\d.]+ %", said["op get counts-up-1"])
+    assert re.search(r"progress +[\d.]+%", said["op get counts-up-1"])
     assert re.fullmatch(r"from 0\nsaved \d+ with [\d.]+ s left\n", said["op logs counts-up-1 --attempt 1"])
     assert re.fullmatch(r"from [1-9]\d*\n", said["op logs counts-up-1"])
     assert said["op logs flaky-job-1"] == "attempt 3\n"

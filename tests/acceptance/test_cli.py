@@ -29,13 +29,11 @@ def answer(up: Up, *words: str) -> Any:
 
 
 def test_fifty_jobs_run_in_the_folder_where_they_were_started(up: Up, tmp_path: Path) -> None:
-    (tmp_path / "work.py").write_text(
-        "import os; print('index', os.environ['HEADRACE_JOB_INDEX'], os.environ['COLOUR'])\n"
-    )
+    (tmp_path / "work.sh").write_text('echo index "$HEADRACE_JOB_INDEX" "$COLOUR"\n')
 
     done = up.run(
         *("run", "--pool", "research", "--jobs", "50", "--cpu", "0.5", "--memory", "64M", "--env", "COLOUR=red"),
-        *("--wait", "--json", "--", "python", "work.py"),
+        *("--wait", "--json", "--", "sh", "work.sh"),
         cwd=tmp_path,
     )
 

@@ -98,8 +98,10 @@ def test_a_list_of_pools_after_a_restart_says_that_usage_is_not_known_yet(up: Up
 def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each_list(up: Up) -> None:
     made = up.run("pool", "set", "lab", "max_share_ratio=0.4")
     listed = up.run("pool", "list").stderr
+    again = up.run("pool", "set", "lab", "max_share_ratio=0.4", "--dry-run")
 
     assert "not in force: max_share_ratio of lab" in made.stderr
+    assert "not in force: max_share_ratio of lab" in again.stderr
     assert listed == "1 warning about its settings: headrace tree get default\n"
     for words in (("tree", "get", "default"), ("tree", "list")):
         assert "not in force: max_share_ratio of lab" in up.run(*words).stderr

@@ -184,3 +184,18 @@ def test_top_tells_who_starves_and_who_made_room_for_that(up: Up) -> None:
         terminal.until(lambda lines: any(line.startswith("of-a-guest") and "guests" in line for line in lines))
         terminal.type("q")
         assert terminal.end() == 0
+
+
+def test_the_progress_that_jobs_tell_is_shown_with_their_operation() -> None:
+    tell = 'echo 0.$((HEADRACE_JOB_INDEX + 4)) > "$HEADRACE_PROGRESS"; echo up; exec sleep 600'
+    with Up() as up:
+        up.run("run", "--pool", "p", "--jobs", "2", "--id", "tells-it-all", "--", "sh", "-c", tell)
+        up.wait_line("tells-it-all", "up", times=2)
+        told: list[dict[str, object]] = []
+        while not told or told[0]["jobs"] != 2:
+            told = json.loads(up.run("top", "--once", "--json").stdout)["progress"]
+        top, got = up.run("top", "--once").stdout, up.run("op", "get", "tells-it-all").stdout
+
+    assert told == [{"operation": "tells-it-all", "jobs": 2, "thousandths": 900}]
+    assert "0/2 45%" in top
+    assert "45% of all jobs; job 0 40%, job 1 50%" in got

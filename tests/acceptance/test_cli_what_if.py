@@ -77,7 +77,7 @@ def test_jobs_and_nodes_are_supposed(up: Up) -> None:
         (("--jobs", "research:2"), "--live"),
         (("--live", "--jobs", "research"), "POOL:COUNT"),
         (("--live", "--nodes", "two"), "+COUNT or -COUNT"),
-        (("--live", "--nodes", "-alpah"), "alpha"),
+        (("--live", "--nodes", "-alpah"), "a node that is online, did you mean alpha?"),
     ],
 )
 def test_mistakes_are_told_with_what_was_expected(up: Up, words: tuple[str, ...], said: str) -> None:

@@ -40,7 +40,14 @@ def made_room(up: Up, operation: str) -> int:
     return sum(bool(json.loads(line).get("preemption")) for line in lines)
 
 
-@pytest.mark.parametrize("policy", PreemptionPolicy)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        PreemptionPolicy.YTSAURUS,
+        pytest.param(PreemptionPolicy.YARN, marks=pytest.mark.long),
+        pytest.param(PreemptionPolicy.YARN_LEGACY, marks=pytest.mark.long),
+    ],
+)
 def test_a_pool_that_must_be_served_fast_gets_its_share_and_returns_nothing(policy: PreemptionPolicy) -> None:
     with Up(nodes=("alpha:cpu=12,memory=12G",)) as up:
 

@@ -59,3 +59,26 @@ def test_a_gang_waits_for_room_for_all_starts_on_three_nodes_at_once_and_starts_
         assert started == [f"{index}.{attempt}" for index in range(5) for attempt in (1, 2)]
         view = msgspec.json.decode(up.run("op", "get", gang, "--json").stdout)["operation"]
         assert (view["completed_jobs"], view["failed_jobs"], view["aborted_jobs"]) == (5, 1, 4)
+
+
+@pytest.mark.parametrize("policy", ["yarn", pytest.param("yarn_legacy", marks=pytest.mark.long)])
+def test_under_a_yarn_policy_too_all_jobs_of_a_gang_start_together_in_places_taken_for_it(
+    up: Up, tmp_path: Path, policy: str
+) -> None:
+    """Another pool has every node. Room is taken from it on three nodes, one after the other."""
+    with up:
+        options = "yarn={enabled: true, wait_before_kill: 1s, legacy_interval: 1s}"
+        up.run("tree", "set", "default", f"preemption_policy={policy}", "fair_share_starvation_timeout=500ms",
+            "fair_share_starvation_tolerance=1", options)  # fmt: skip
+        for pool in ("first", "second"):
+            up.run("pool", "create", pool)
+        stays = up.start_operation("--pool", "first", "--jobs", "6", "--", "sh", "-c", "echo up; exec sleep 1000")
+        up.wait_line(stays, "up", times=6)
+        job = f"""touch {tmp_path}/$HEADRACE_JOB_INDEX
+until [ $(ls {tmp_path} | wc -l) = 3 ]; do sleep 0.05; done"""
+
+        gang = up.start_operation("--pool", "second", "--gang", "--jobs", "3", "--", "sh", "-c", job)
+        up.run("op", "wait", gang)
+
+        view = msgspec.json.decode(up.run("op", "get", gang, "--json").stdout)["operation"]
+        assert (view["completed_jobs"], view["failed_jobs"], view["aborted_jobs"]) == (3, 0, 0)

@@ -180,3 +180,32 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
     assert (figures["preempted_by_preemption"], figures["preempted_of_preemptible"]) == (taken, taken)
     up.run("op", "abort", operation)
     up.run("op", "wait", operation, expect=1)
+
+
+def lost_work(up: Up, pool: str) -> list[Any]:
+    shown: list[Any] = json.loads(up.run("pool", "volume", pool, "--since", "1h", "--json").stdout)["lost_work"]
+    return shown
+
+
+def test_the_work_that_preemption_cost_is_told_and_no_restart_forgets_it() -> None:
+    with Up() as up:
+        for pool in ("research", "production"):
+            up.run("pool", "create", pool)
+        up.run("tree", "set", "default", "fair_share_starvation_timeout=500ms", "preemptive_scheduling_backoff=0")
+        operation = research(up, "echo from 0; sleep 1000")
+        production_returns(up)
+        (taken,) = [each for each in ended_jobs(up, operation) if each.get("preemption")]
+
+        (lost,) = before = lost_work(up, "research")
+        kill(up, "admission")
+
+        ran_s = (taken["at_ms"] - taken["started_at_ms"]) / 1000
+        assert (lost["reason"], lost["runs"], lost["work"]) == ("preemption", 1, pytest.approx(ran_s, abs=0.01))
+        assert lost_work(up, "research") == before
+        assert lost_work(up, "production") == []
+        assert "in 1 run since" in up.run("pool", "volume", "research").stdout
+        assert "lost work" in up.run("pool", "get", "research").stdout
+
+
+def ended_jobs(up: Up, operation: str) -> list[Any]:
+    return list(map(json.loads, up.run("op", "history", operation, "--json").stdout.splitlines()))

@@ -77,9 +77,11 @@ def test_a_collector_that_is_away_costs_its_spans_and_nothing_else() -> None:
 
 
 def test_an_address_that_is_none_is_refused_by_its_name() -> None:
-    with Up() as up:
-        up.stop()
+    up = Up()
+    try:
         said = up.run("up", "--port", "0", "--trace-endpoint", "localhost:4318", expect=2).stderr
+    finally:
+        up.__exit__(None, None, None)
     assert "trace-endpoint" in said
     assert "localhost:4318" in said
     assert "http://" in said

@@ -155,18 +155,19 @@ def test_an_agent_that_is_killed_while_it_fetches_leaves_nothing(up: Up, tmp_pat
         up.run("service", "list")
 
 
-def test_files_that_were_left_by_a_killed_machine_are_removed(project: Path) -> None:
-    with Up() as up:
-        operation = up.start_operation("--upload", str(project), "--", "sleep", "1000")
-        wait_logged(up, "agent-alpha.log", "files fetched", operation)
-        up.stop(signal.SIGKILL)
-        assert folders(up, operation)
+def test_files_that_were_left_by_a_killed_machine_are_removed(up: Up, project: Path) -> None:
+    operation = up.start_operation("--jobs", "2", "--upload", str(project), "--", "sleep", "1000")
+    for node in ("alpha", "beta"):
+        wait_logged(up, f"agent-{node}.log", "files fetched", operation)
+    up.stop(signal.SIGKILL)
+    assert len(folders(up, operation)) == 2
 
-        up.start()
-        up.run("op", "abort", operation)
+    up.start()
+    up.run("op", "abort", operation)
 
-        wait_logged(up, "agent-alpha.log", "files removed", operation)
-        assert folders(up) == []
+    for node in ("alpha", "beta"):
+        wait_logged(up, f"agent-{node}.log", "files removed", operation)
+    assert folders(up, operation) == []
 
 
 def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Path) -> None:
@@ -181,11 +182,10 @@ def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Pa
 
 
 def test_a_node_that_cannot_keep_the_files_says_so_and_the_job_runs_elsewhere(project: Path) -> None:
-    with Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=1,memory=1G")) as up:
-        up.stop()
-        (up.state / "agents" / "alpha" / "files").write_text("in the way")
-        up.start()
-
+    up = Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=1,memory=1G"))
+    (up.state / "agents" / "alpha").mkdir(parents=True, mode=0o700)
+    (up.state / "agents" / "alpha" / "files").write_text("in the way")
+    with up:
         # Alone on beta there is room for one of them.
         operation = up.start_operation("--jobs", "3", "--upload", str(project), "--", "./work.sh")
         wait_logged(up, "agent-alpha.log", "trouble", "files of an operation cannot be kept here")

@@ -13,6 +13,19 @@ from tests.bench.registry import REGISTRY, Figure
 from tests.support.headrace_up import Up
 
 _RUNS = 9
+_FEW_RUNS = 3
+#: Commands that change nothing, of which each loads something that others do not.
+_READING = (
+    *("op list", "op get of-research", "op get of-research --jobs", "op explain of-research", "op history of-research"),
+    *("op logs of-research", "pool list", "pool tree", "pool get research", "pool explain research", "pool starving"),
+    *("pool volume research", "pool export", "tree list", "tree get default", "node list", "node get alpha"),
+    *("service list", "service figures", "top --once", "whoami", "trace of-research"),
+    *(
+        "plan --live --create guests",
+        "tree set default max_operation_count=99 --dry-run",
+        "run --dry-run --pool research -- true",
+    ),
+)
 _PROGRAM = Path(sys.executable).with_name("headrace")
 
 
@@ -29,11 +42,23 @@ def pool_list() -> Figure:
         return Figure.of(_cpu_ms(["pool", "list"], up.environment), "ms")
 
 
-def _cpu_ms(words: list[str], environment: Mapping[str, str]) -> list[float]:
+@REGISTRY.add("cli_read_ms", "of a processor, the slowest command that only reads, against `headrace up`", 250)
+def read() -> Figure:
+    """Each is told on stderr, the slowest first."""
+    with Up() as up:
+        up.run("run", "--pool", "research", "--jobs", "3", "--id", "of-research", "--", "sleep", "600")
+        figures = {words: Figure.of(_cpu_ms(words.split(), up.environment, _FEW_RUNS), "ms") for words in _READING}
+    worst = sorted(figures, key=lambda words: -figures[words].median)
+    for words in worst:
+        print(f"  headrace {words}: {figures[words].median:.0f} ms", file=sys.stderr)
+    return figures[worst[0]]
+
+
+def _cpu_ms(words: list[str], environment: Mapping[str, str], runs: int = _RUNS) -> list[float]:
     # Without it every process would compile all that it imports.
     environment = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
     spent = []
-    for _ in range(_RUNS + 1):
+    for _ in range(runs + 1):
         before = _of_children_ms()
         subprocess.run([_PROGRAM, *words], env=environment, stdout=subprocess.DEVNULL, check=True)
         spent.append(_of_children_ms() - before)

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Literal, Protocol
-from unittest import mock
 
 import msgspec
 import numpy as np
 
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.hdrf.functions.curves import FunctionStore
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
 from headrace_fair_share.starvation.status import below_fair_share
 from tests.conformance.trees import ROOT
@@ -159,19 +158,13 @@ class Production(_Judging):
 
     def functions(self, tree: TreeInput) -> dict[str, KeptFunctions]:
         """What the engine keeps of the functions of all elements; nothing of those that it need not make, such as the root."""
-        stores: list[FunctionStore] = []
-        make = FunctionStore.__init__
-
-        def made(store: FunctionStore, rows: int) -> None:
-            stores.append(store)
-            make(store, rows)
-
-        with mock.patch.object(FunctionStore, "__init__", made):
-            self.update(tree)
+        updater = TreeUpdater(builds_always=True)
+        updater.update(tree)
+        assert updater.functions is not None
+        store = updater.functions.store
         numbers = laid_out(tree.pools, tree.operations)
         names = [(pool.name, number) for pool, number in zip(tree.pools, numbers.of_pool.tolist(), strict=True)]
         names += [(each.name, number) for each, number in zip(tree.operations, numbers.of_operation, strict=True)]
-        (store,) = stores
         kept = {}
         for name, number in names:
             points = slice(store.first[number], store.first[number] + store.count[number])

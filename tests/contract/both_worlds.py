@@ -39,7 +39,7 @@ class _Real:
         self.word = f"t{secrets.token_hex(6)}"
 
     def connect(self, name: str) -> AbstractAsyncContextManager[Bus]:
-        return connect([self._server.url], name=name, inbox_prefix=f"_INBOX.service.{name}", api_timeout_s=2.0)
+        return connect([self._server.url], name=name, inbox_prefix=f"_INBOX.service.{name}")
 
     async def crash(self) -> None:
         self._server.kill()

@@ -24,15 +24,15 @@ def _begins_s(pause_s: float, turns: int) -> list[float]:
     return list(accumulate(repeat(pause_s, turns), lambda now_s, pause: now_s + max(pause, spaced.rest_s(now_s))))
 
 
-def test_turns_that_would_follow_at_once_come_each_two_milliseconds_but_for_the_first() -> None:
+def test_turns_that_would_follow_at_once_come_each_four_milliseconds_but_for_the_first() -> None:
     begins_s = _begins_s(0.0001, 1_000)
 
     assert begins_s[10] < 0.002
-    assert begins_s[-1] - begins_s[100] == pytest.approx(0.002 * 899, rel=0.01)
+    assert begins_s[-1] - begins_s[100] == pytest.approx(0.004 * 899, rel=0.01)
 
 
 def test_where_little_comes_no_turn_rests() -> None:
-    assert _begins_s(0.0021, 1_000)[-1] == pytest.approx(2.1)
+    assert _begins_s(0.0041, 1_000)[-1] == pytest.approx(4.1)
 
 
 async def test_under_load_the_socket_is_left_unread_at_times_and_nobody_stays_without_an_answer(

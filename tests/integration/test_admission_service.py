@@ -24,6 +24,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, Published
 from headrace.wire.logs import AskLogReader
+from headrace.wire.lost_work import GetLostWork
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
@@ -599,6 +600,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.complete"), "user", CompleteOperation),
     (subjects.user("anna", "op.scan"), "user", ScanQueues),
     (subjects.user("anna", "pool.counts"), "user", CountPools),
+    (subjects.user("anna", "pool.lost_work"), "user", GetLostWork),
     (subjects.user("anna", "node.change"), "user", ChangeNode),
     (subjects.user("anna", "rights"), "user", GetRights),
     (subjects.log_reader("n1"), "node", AskLogReader),

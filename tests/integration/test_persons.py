@@ -35,14 +35,17 @@ from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.history import GetHistory
 from headrace.wire.joining import MakeToken
 from headrace.wire.logs import LogStream, ReadLog
-from headrace.wire.nodes import ChangeNode, ListNodes, NodeChange, WhereRequest
+from headrace.wire.lost_work import GetLostWork
+from headrace.wire.nodes import ChangeNode, ListNodes, ListProgress, NodeChange, WhereRequest
 from headrace.wire.operations import OperationSpec
 from headrace.wire.pool_changes import ChangePools, Remove
 from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.preemption import ListObserved
+from headrace.wire.replay import ReadEvents
 from headrace.wire.rights import GetRights, RightsOnPool
 from headrace.wire.services import ListServices
+from headrace.wire.start_plans import FitOperation, PlanStart
 from headrace.wire.trace import TraceHeartbeat
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
 from headrace.wire.what_if import WhatIf
@@ -248,11 +251,15 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "op.jobs": wire.GetJobs(THEIRS),
     "op.explain": wire.ExplainOperation(THEIRS),
     "op.history": GetOperationHistory(THEIRS),
+    "op.log": ReadEvents(),
     "pool.counts": wire.CountPools(),
+    "pool.lost_work": GetLostWork(PoolName("p"), 0, 1),
     "pool.list": GetPools(operations=True),
     "pool.explain": ExplainPool("p"),
     subjects.of_tree("op.where", TREE): WhereRequest(THEIRS),
     subjects.of_tree("op.why", TREE): ExplainWaiting(THEIRS),
+    subjects.of_tree("op.fit", TREE): FitOperation(OperationSpec(PoolName("p"), ["true"])),
+    subjects.of_tree("op.progress", TREE): ListProgress([THEIRS]),
     subjects.of_tree("node.list", TREE): ListNodes(),
     subjects.of_tree("preemption.observed", TREE): ListObserved(),
     f"job.logs.{NODE}": ReadLog(THEIRS, 0, stream=LogStream.STDERR),
@@ -266,6 +273,7 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
 #: What ben may not, by verb.
 FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     "op.start": wire.StartOperation(OperationId("of-ben-0001"), OperationSpec(PoolName("p"), ["true"])),
+    "op.plan_start": PlanStart(OperationId("of-ben-0001"), OperationSpec(PoolName("p"), ["true"])),
     "op.update": wire.UpdateOperation(THEIRS, weight=2.0),
     "op.suspend": wire.SuspendOperation(THEIRS),
     "op.resume": wire.ResumeOperation(THEIRS),

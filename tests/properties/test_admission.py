@@ -17,6 +17,7 @@ from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace.wire.refusals import OverLimit
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log import checkpoint
+from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
 from headrace_admission.state.rules import rules_of
@@ -50,6 +51,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.model.configured[name] = pool
         self.desk = Desk()
         self.started = 0
+        self.preempted = 0
         self.write_checkpoint()
         self.before: dict[str, int] = {}
         self.promotes_only = False
@@ -85,6 +87,14 @@ class AdmissionMachine(RuleBasedStateMachine):
         else:
             self.desk.abort(name)
         self.model.end(name)
+
+    @precondition(lambda self: self.desk.running())
+    @rule(data=st.data())
+    def preempt(self, data: st.DataObject) -> None:
+        """The job runs again, and the work is lost."""
+        self._remember()
+        self.desk.preempt(data.draw(st.sampled_from(self.desk.running())))
+        self.preempted += 1
 
     @precondition(lambda self: self.model.operations)
     @rule(data=st.data())
@@ -238,6 +248,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         if hasattr(self, "model"):
             self._compare()
             self._judge_running()
+            lost = self.desk.state.lost_work.told(TREE, None, 0, 10**13)
+            assert sum(each.runs for each in lost) == self.preempted
 
     def _compare(self) -> None:
         assert self.desk.engine.check() == []
@@ -300,18 +312,21 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _restored(self) -> AdmissionEngine:
         records: list[OperationRecord] = []
         pools: list[TreePools] = []
+        lost: list[LostWorkRow] = []
         self.written += self.to_write
         for page in self.written:
             read = checkpoint.read_page(page)
             records += read.operations
             pools += read.pools
+            lost += read.lost_work
         assert records == self.records_of_the_checkpoint
         engine = AdmissionEngine()
-        engine.on_restored(records, pools, self.checkpoint.allocator_terms, self.checkpoint.sequence, NOW)
+        engine.on_restored(records, pools, self.checkpoint.allocator_terms, self.checkpoint.sequence, lost, NOW)
         self.desk.replay(engine, 1 + self.checkpoint.sequence // 2)
         assert {name: o.to_record() for name, o in engine.state.operations.items()} == {
             name: o.to_record() for name, o in self.desk.state.operations.items()
         }
+        assert engine.state.lost_work.rows() == self.desk.state.lost_work.rows()
         assert all(o.state not in FINAL_STATES for o in engine.state.live.values())
         return engine
 

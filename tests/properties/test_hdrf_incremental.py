@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from random import Random
 from typing import Final
+from unittest import mock
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace_fair_share.hdrf import incremental_input
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.comparing import largest_difference
@@ -41,3 +43,18 @@ def test_always_an_update_upon_others_gives_what_one_by_itself_gives(tree: TreeI
             for name, state in alone.integral.items():
                 assert alive.integral[name].last_share_ratio == pytest.approx(state.last_share_ratio, abs=STANDARD)
         tree = changed(draw, msgspec.structs.replace(tree, integral=alone.integral))
+
+
+@settings(max_examples=few_or_many(25, 300), suppress_health_check=[HealthCheck.too_slow])
+@given(trees(max_operations=30), st.randoms(use_true_random=False))
+def test_always_operations_that_come_and_go_leave_the_others_what_they_are(tree: TreeInput, draw: Random) -> None:
+    """To the bit: the others are the same objects as before, wherever they stand now."""
+    engine = TreeUpdater()
+    with mock.patch.object(incremental_input, "_FEW", 0):
+        for _ in range(4):
+            count = draw.randint(0, len(tree.operations))
+            some = [msgspec.structs.replace(each) if draw.random() < 0.1 else each for each in tree.operations]
+            some = draw.sample(some, count) if draw.random() < 0.5 else some[:count]
+            now = msgspec.structs.replace(tree, operations=some)
+
+            assert result_of(engine.update(now)) == update(now)

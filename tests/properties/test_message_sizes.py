@@ -34,6 +34,7 @@ from headrace.wire.ledger import (
     WholeOperationsRequest,
 )
 from headrace.wire.log import LogBatch, Published
+from headrace.wire.lost_work import LostWorkTold
 from headrace.wire.nodes import NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.parts import Applied
 from headrace.wire.plan import Plan, PlanRefused
@@ -47,9 +48,11 @@ from headrace.wire.preemption import (
     PreemptionRecord,
 )
 from headrace.wire.refusals import BrokenRules, OverLimit, Refusal
+from headrace.wire.replay import LogPage, Replay, ReplayRefused, ReplayTask
 from headrace.wire.rights import Rights
 from headrace.wire.services import ServiceView
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
+from headrace.wire.start_plans import FitOperation, OperationFit, PlanStart, StartPlanned
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
@@ -69,6 +72,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
         Published,
         Recorded,
         wire.StartAnswer,
+        StartPlanned,
         wire.OperationView,
         wire.OperationList,
         wire.OperationExplanation,
@@ -76,10 +80,11 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.counts: {wire.PoolCounts},
     admission.ends: {ReportAnswer, wire.JobPage, WholeOperations},
     admission.ephemeral_pools: {OverLimit, WholeOperations},
-    admission.histories: {OperationHistory},
+    admission.histories: {LogPage, OperationHistory},
+    admission.lost_work: {LostWorkTold},
     admission.rights: {Rights},
     agent.heartbeats: {Heartbeat},
-    allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained},
+    allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained, OperationFit},
     allocator.views_of_nodes: {NodeList},
     allocator.observed_preemptions: {ObservedPreemptions},
     allocator.reports: {ReportEnds, ReportAnswer, Released, ReleasedAnswer},
@@ -99,9 +104,11 @@ OF_PEOPLE: Final[set[type]] = {
     wire.CountPools,
     ChangePools,
     CreateTree,
+    FitOperation,
     GetPools,
     ListObserved,
     ListTrees,
+    PlanStart,
     WhatIf,
     WhereRequest,
 }
@@ -109,7 +116,7 @@ OF_PEOPLE: Final[set[type]] = {
 OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequest, WholeOperationsRequest}
 #: They do not travel by themselves.
 NO_MESSAGES: Final[set[type]] = {
-    *(Applied, Missed, Part, Plan, PlanRefused, StarvationChanged, UsageItem),
+    *(Applied, Missed, Part, Plan, PlanRefused, Replay, ReplayRefused, ReplayTask, StarvationChanged, UsageItem),
 }
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}

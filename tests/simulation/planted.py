@@ -134,8 +134,8 @@ def volatile_attach() -> Patches:
     def forgetful(self: State, events: Any, sequence: int) -> None:
         take_entry(self, [event for event in events if not isinstance(event, AllocatorAttached)], sequence)
 
-    def without_terms(self: State, records: Any, pools: Any, _terms: Any, *, sequence: int) -> None:
-        restore(self, records, pools, {}, sequence=sequence)
+    def without_terms(self: State, records: Any, pools: Any, _terms: Any, **more: Any) -> None:
+        restore(self, records, pools, {}, **more)
 
     return [_replaced(State, "take_entry", forgetful), _replaced(State, "restore", without_terms)]
 

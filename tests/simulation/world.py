@@ -110,6 +110,8 @@ class World:
                 await program(process)
             except BaseExceptionGroup as group:
                 self.note(f"{process} ends: {_leaf(group)!r}")
+                if isinstance(_leaf(group), _DEFECTS):
+                    self.truth.violations.append(f"{process} ends: {_leaf(group)!r}")
             except BusError as error:
                 self.note(f"{process} ends: {error!r}")
 
@@ -289,6 +291,10 @@ class World:
         while True:
             await anyio.sleep(self.length.check_s)
             self.invariants.check()
+
+
+#: No fault of the world around it ends a process with one of these.
+_DEFECTS: Final = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
 def _leaf(error: BaseException) -> BaseException:

@@ -29,7 +29,7 @@ def share_of_a_gang_in_a_pool_that_is_short_by(
             OperationInput(name="x", pool=1, demand=Resources(cpu=1_000)),
         ],
     )
-    updater = TreeUpdater()
+    updater = TreeUpdater(builds_always=True)
     pool = int(updater.update(tree).layout.of_pool[0])
     assert updater.functions is not None
     store = updater.functions.store

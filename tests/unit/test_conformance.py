@@ -59,8 +59,15 @@ CASES: Final = (
 #: Hundreds of updates, one after another.
 SERIES: Final = [case for case in CASES if str(case.id).startswith("integral_series")]
 LONG_SERIES: Final = [case for case in SERIES if updates_of(case.values[1]) > 200]
-#: Those of `allocation` drive the allocator, whatever computes shares, and YARN's shares have no twin.
-COMPUTED: Final = [case for case in CASES if case not in LONG_SERIES and case.values[0] not in ("allocation", "yarn")]
+#: Groups in which nothing is computed that the twin computes too. Those of `allocation` drive the allocator,
+#: YARN's shares have no twin, and who is let in and how pools may be changed is decided without any share.
+WITHOUT_TWIN: Final = {
+    *("allocation", "yarn"),
+    *("admission", "move", "lightweight", "ephemeral", "multi_tree", "config", "transfer"),
+}
+COMPUTED: Final = [
+    case for case in CASES if case not in LONG_SERIES and str(case.id).partition("-")[0] not in WITHOUT_TWIN
+]
 
 
 @pytest.mark.parametrize(("suite", "case"), [case for case in CASES if case not in LONG_SERIES])

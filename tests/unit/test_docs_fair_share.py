@@ -184,7 +184,7 @@ def test_the_curves_that_are_drawn_are_those_that_the_service_computes_with_and_
     name: str, improved: bool
 ) -> None:
     tree = with_options(plans()[name], improved=improved)
-    way, updater = Steps(tree), TreeUpdater()
+    way, updater = Steps(tree), TreeUpdater(builds_always=True)
     layout = updater.update(tree).layout
     assert updater.functions is not None
     store, (twin, _) = updater.functions.store, compute(tree)

@@ -19,7 +19,11 @@ def test_a_new_service_is_put_under_the_contracts() -> None:
     assert sorted(shared["forbidden_modules"]) == SERVICES
 
 
-@pytest.mark.parametrize("service", [name for name in SERVICES if name != "headrace_cli"])
+#: Programs of people, which serve nobody.
+PROGRAMS = ("headrace_cli", "headrace_replay")
+
+
+@pytest.mark.parametrize("service", [name for name in SERVICES if name not in PROGRAMS])
 def test_who_knows_one_service_knows_all(service: str) -> None:
     for name in ("engine.py", "service.py", "settings.py", "__main__.py"):
         assert (ROOT / "services" / service / name).is_file(), f"{service} lacks {name}"

@@ -7,24 +7,27 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
-from headrace.ids import PoolName, operation_id
+from headrace.ids import PoolName, TreeName, operation_id
 from headrace.near import near
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, Exists, Refusal
+from headrace.wire.start_plans import PlannedPlace, StartPlanned
 from headrace.wire.trace import read_trace
 from headrace_admission.decisions.limits import blocking_pool
 from headrace_admission.decisions.start_plan import StartPlan, plan_start
+from headrace_admission.decisions.target_pool import Target
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES, size_bytes
 from headrace_admission.queries import Queues
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import VANILLA
 from headrace_admission.state.state import State
+from headrace_admission.state.tree_book import TreeBook
 
 #: What an operation is for as long as it lives, in words.
 _WHAT_RUNS: Final = {
@@ -40,18 +43,64 @@ _WHAT_RUNS: Final = {
 def start(transaction: Transaction, request: StartOperation, user: str) -> StartAnswer | Refusal:
     """Starts an operation, or repeats the answer for an id that this user started the same by before."""
     state = transaction.state
-    known = state.operations.get(request.operation)
-    if known is not None:
-        if known.user != user:
-            return Exists(what="operation", name=request.operation, where="of another user")
-        if other := _differences(known, request.spec):
-            return Exists(what="operation", name=request.operation, where=f"with another {' and '.join(other)}")
-        return _answer(state, known, repeated=True)
+    repeated = _repeated(state, request, user)
+    if repeated is not None:
+        return repeated
     plan = unusable_request(request) or plan_start(state, request.spec, user)
     if not isinstance(plan, StartPlan):
         return plan
     operation = _start(transaction, request, user, plan)
     return _answer(state, operation, waiting=Queues(state).waiting(operation), erased_trees=plan.erased)
+
+
+def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Refusal:
+    """A dry run: it checks all that `start` does, and tells the place in each tree."""
+    repeated = _repeated(state, request, user)
+    if isinstance(repeated, Refusal):
+        return repeated
+    if repeated is not None:
+        return StartPlanned([], repeated=True)
+    decided = unusable_request(request) or plan_start(state, request.spec, user)
+    if not isinstance(decided, StartPlan):
+        return decided
+    vanilla = request.spec.type == VANILLA
+    places = [_place(tree, state.books[tree], target, vanilla) for tree, target in decided.targets.items()]
+    first = next((each for each in places if each.waiting is None), places[0])
+    book = state.books[first.tree]
+    return StartPlanned(
+        places,
+        decided.erased,
+        near(first.pool, book.rules.pools) if first.made and not first.made[-1].of_hub else [],
+        warnings=_warnings(book, first.pool, request.spec),
+    )
+
+
+def _place(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> PlannedPlace:
+    return PlannedPlace(tree, target.pool, list(target.made), target.rule, _waiting(tree, book, target, vanilla))
+
+
+def _waiting(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> WaitingFor | None:
+    for made in reversed(target.made):
+        own, usual = made.max_running_operation_count, book.rules.max_running_operation_count_per_pool
+        if (usual if own is None else own) == 0:
+            return WaitingFor(tree, made.name, limit=0, running=0, place=1, waiting=1)
+    blocked_by = blocking_pool(book, target.nearest_existing, vanilla=vanilla and not target.made)
+    if blocked_by is None:
+        return None
+    limit, place = book.max_running_operation_count(blocked_by), len(book.queues.get(blocked_by, {})) + 1
+    return WaitingFor(tree, blocked_by, limit, book.counts(blocked_by).running, place, waiting=place)
+
+
+def _repeated(state: State, request: StartOperation, user: str) -> StartAnswer | Exists | None:
+    """The answer to an id that is known already. None if it is not."""
+    known = state.operations.get(request.operation)
+    if known is None:
+        return None
+    if known.user != user:
+        return Exists(what="operation", name=request.operation, where="of another user")
+    if other := _differences(known, request.spec):
+        return Exists(what="operation", name=request.operation, where=f"with another {' and '.join(other)}")
+    return _answer(state, known, repeated=True)
 
 
 def _differences(known: Operation, spec: OperationSpec) -> list[str]:
@@ -128,20 +177,19 @@ def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
         pool=pool,
         ephemeral_pool=operation.ephemeral_pool,
         near=near(pool, book.rules.pools) if made is not None and not made.of_hub else [],
-        warnings=_warnings(state, operation),
+        warnings=_warnings(book, pool, operation.spec),
         parent=made.parent if made is not None else PoolName(""),
         rule=operation.placements[operation.spec.tree].rule,
         **more,
     )
 
 
-def _warnings(state: State, operation: Operation) -> list[str]:
+def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
     """Tells that an operation in a pool for lightweight ones is none, or is larger than they should be."""
-    spec = operation.spec
-    if not state.books[spec.tree].rules_of(spec.pool).for_lightweight_operations:
+    if not book.rules_of(pool).for_lightweight_operations:
         return []
-    meant = f"pool {spec.pool} is for lightweight operations"
-    if not operation.is_vanilla:
+    meant = f"pool {pool} is for lightweight operations"
+    if spec.type != VANILLA:
         return [f"{meant}; one of type {spec.type} is none and counts as any other"]
     if spec.job_count > 1:
         return [f"{meant} of one small job; this one has {spec.job_count} jobs"]

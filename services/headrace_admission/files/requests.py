@@ -21,7 +21,7 @@ from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
-from headrace.wire.files import AskOver, FetchPiece, Over, Piece, Upload, Uploaded
+from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
@@ -85,6 +85,10 @@ class FileRequests:
         if self._book.is_there(ArchiveKey(user, archive.sha256), archive):
             return None
         return BadRequest("spec.files", archive.sha256, "an archive that was sent before, as `--upload` does")
+
+    def refusal_of_sending(self, archive: Archive | None, user: str) -> Refusal | None:
+        """The refusal of files that a person would send, None where there is room for them."""
+        return None if archive is None else self._book.refusal(ArchiveKey(user, archive.sha256), Upload(archive))
 
     async def _on_upload(self, request: Upload, caller: Caller) -> msgspec.Struct:
         key = ArchiveKey(caller.name, request.archive.sha256)

@@ -19,6 +19,7 @@ from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
+from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.state import State
@@ -52,10 +53,11 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some of the operations, or some of the ephemeral pools."""
+    """Some of the operations, of the ephemeral pools, or of the work that was lost."""
 
     operations: list[OperationRecord]
     pools: list[TreePools] = []
+    lost_work: list[LostWorkRow] = []
 
 
 class _RawPage(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ class Restored(msgspec.Struct, frozen=True):
     #: The last entry of the log that it covers.
     sequence: int = 0
     allocator_terms: dict[TreeName, int] = {}
+    lost_work: list[LostWorkRow] = []
 
 
 class Checkpoint:
@@ -87,6 +90,7 @@ class Checkpoint:
         self.sequence = state.sequence
         self.allocator_terms = dict(state.allocator_terms)
         self._pools = state.ephemeral_pools()
+        self._lost_work = state.lost_work.rows()
         #: Operations that are in no page yet, and the records of those that have changed meanwhile.
         self._to_do = dict(state.operations)
         self._records: dict[OperationId, bytes] = {}
@@ -96,6 +100,8 @@ class Checkpoint:
         for tree in self._pools:
             for pools in runs_within(tree.pools, self._page_bytes):
                 yield _encode(Page([], [TreePools(tree.tree, pools)]))
+        for rows in runs_within(self._lost_work, self._page_bytes):
+            yield _encode(Page([], lost_work=rows))
         for records in runs_of_bytes(self._encoded(), self._page_bytes):
             yield _encode(_RawPage([msgspec.Raw(record) for record in records]))
 
@@ -135,13 +141,15 @@ class CheckpointStore:
         head = _head_of(entries[_HEAD].value if _HEAD in entries else None)
         operations: list[OperationRecord] = []
         pools: list[TreePools] = []
+        lost_work: list[LostWorkRow] = []
         for number in range(head.pages):
             prefix = f"{head.prefix}.{number}."
             pieces = sorted((key for key in entries if key.startswith(prefix)), key=_last_number)
             page = read_page(b"".join(entries[key].value for key in pieces))
             operations += page.operations
             pools += page.pools
-        return Restored(operations, pools, head.sequence, head.allocator_terms)
+            lost_work += page.lost_work
+        return Restored(operations, pools, head.sequence, head.allocator_terms, lost_work)
 
     async def is_lost(self, first: int) -> bool:
         """True if the bucket does not hold what a log from the entry `first` on needs.

@@ -10,11 +10,11 @@ from typing import Final
 
 import anyio.lowlevel
 
-from headrace.bus import Log
-from headrace.wire.codec import decode
+from headrace.bus import BusError, Log
+from headrace.wire.codec import BadMessage, decode
 from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
 from headrace.wire.log import LogBatch, concerned
-from headrace.wire.refusals import NotFound
+from headrace.wire.refusals import NotFound, NotReady
 from headrace_admission.log.byte_budget import size_bytes
 from headrace_admission.queries import not_found
 from headrace_admission.state.state import State
@@ -22,6 +22,16 @@ from headrace_admission.state.state import State
 #: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
 _PAGE_BYTES: Final = 128 * 1024
 _MOST_ENTRIES: Final = 5_000
+
+
+async def history_answer(
+    log: Log, state: State, request: GetOperationHistory
+) -> OperationHistory | NotFound | NotReady:
+    """The page of an operation's history, or that the log cannot be read."""
+    try:
+        return await history_page(log, state, request)
+    except (BusError, BadMessage) as error:
+        return NotReady(f"the log cannot be read: {error}")
 
 
 async def history_page(log: Log, state: State, request: GetOperationHistory) -> OperationHistory | NotFound:

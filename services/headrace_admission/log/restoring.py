@@ -102,7 +102,12 @@ class LogReader:
         if not self._has_begun or first > self.sequence + 1:
             restored = await checkpoints.read()
             self.engine.on_restored(
-                restored.operations, restored.pools, restored.allocator_terms, restored.sequence, self._clock.moment()
+                restored.operations,
+                restored.pools,
+                restored.allocator_terms,
+                restored.sequence,
+                restored.lost_work,
+                self._clock.moment(),
             )
             self._has_begun = True
             first, end = await log.bounds()

@@ -86,6 +86,11 @@ class IndexOwners:
         number = self._number(tree)
         return sum(self._owners.count(number, run.first, run.below) for run in runs or [IndexRun(0, self._job_count)])
 
+    def owner(self, index: int) -> TreeName | None:
+        """The tree that has an index."""
+        number = self._owners[index]
+        return self._trees[number - 1] if 0 < number <= len(self._trees) else None
+
     def owning_trees(self) -> list[TreeName]:
         """The trees that have an index."""
         return [tree for tree in self._trees if self.count(tree)]

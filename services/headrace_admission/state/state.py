@@ -9,12 +9,13 @@ books of the trees have the same members as there are live operations in them; a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
+from headrace.runtime.engine import Figure
 from headrace.wire.log import (
     AllocatorAttached,
     BlockDrawn,
@@ -25,7 +26,6 @@ from headrace.wire.log import (
     IndexRun,
     JobsEnded,
     JobsRetried,
-    LoggedEnd,
     OperationEvent,
     OperationLeftTree,
     OperationPlaced,
@@ -37,6 +37,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
+from headrace_admission.lost_work import LostWorkBook, LostWorkRow
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
@@ -65,6 +66,7 @@ class State:
         self.pausing: set[OperationId] = set()
         #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
+        self.lost_work = LostWorkBook()
         #: Told of an operation right before it changes, while a checkpoint is being written.
         self.before_change: Callable[[Operation], None] | None = None
         self.configuration = Configuration(everywhere or GlobalRules())
@@ -119,10 +121,12 @@ class State:
         allocator_terms: Mapping[TreeName, int] | None = None,
         *,
         sequence: int = 0,
+        lost_work: Iterable[LostWorkRow] = (),
     ) -> None:
         """Takes a checkpoint, which covers the log up to `sequence`. Operations come in the order of their starts."""
         self.sequence = sequence
         self.allocator_terms.update(allocator_terms or {})
+        self.lost_work.restore(lost_work)
         for tree in pools:
             for pool in tree.pools:
                 self._book(tree.tree).set_ephemeral(pool)
@@ -167,6 +171,10 @@ class State:
             return []
         owners = [each.ledger.owners for each in self.live.values() if each.ledger.owners is not None]
         return sorted({tree for each in owners for tree in each.owning_trees()})
+
+    def lost_work_picture(self) -> Callable[[], Iterator[Figure]]:
+        """Takes a picture of the work that preemption cost. The call that is returned makes figures of it, in any thread."""
+        return self.lost_work.picture(self.books)
 
     def ephemeral_pools(self) -> list[TreePools]:
         """The ephemeral pools of all trees, for a checkpoint."""
@@ -226,7 +234,7 @@ class State:
                 if operation.ledger.owners is not None:
                     operation.ledger.owners.give_back(event.tree, event.runs)
             case JobsEnded():
-                _record_ends(operation, event.ends)
+                self._record_ends(operation, event)
                 self._note_pause(operation)
             case JobsRetried():
                 for slot in event.slots:
@@ -239,6 +247,16 @@ class State:
             case _:
                 assert_never(event)
         return operation
+
+    def _record_ends(self, operation: Operation, event: JobsEnded) -> None:
+        owners, spec = operation.ledger.owners, operation.spec
+        for one in event.ends:
+            if operation.ledger.judge(one.end) is Verdict.NEW:
+                tree = (owners.owner(one.end.index) if owners is not None else None) or spec.tree
+                placement = operation.placements.get(tree)
+                pool = spec.pool if placement is None else placement.pool
+                self.lost_work.note(tree, pool, one.end, spec.resources, event.at_ms)
+                operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms)
 
     def _note_pause(self, operation: Operation) -> None:
         if operation.ledger.pausing and operation.id in self.live:
@@ -342,12 +360,6 @@ class State:
         if book is None:
             book = self.books[tree] = TreeBook()
         return book
-
-
-def _record_ends(operation: Operation, ends: list[LoggedEnd]) -> None:
-    for one in ends:
-        if operation.ledger.judge(one.end) is Verdict.NEW:
-            operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms)
 
 
 def _change_parameters(operation: Operation, event: ParametersChanged) -> None:

@@ -186,10 +186,15 @@ class TreeBook:
 
     def slots_below(self, pool: PoolName) -> Iterator[Member]:
         """Members that hold a slot in this pool or below it, in no order."""
+        for name in self.with_all_below(pool):
+            yield from (self.members[each] for each in self.in_pool.get(name, ()) if self.members[each].holds_slot)
+
+    def with_all_below(self, pool: PoolName) -> Iterator[PoolName]:
+        """The pool and all pools below it, in no order."""
         pools = [pool]
         while pools:
             name = pools.pop()
-            yield from (self.members[each] for each in self.in_pool.get(name, ()) if self.members[each].holds_slot)
+            yield name
             pools += self.below(name)
 
     # --- within ----------------------------------------------------------------------------------------------------

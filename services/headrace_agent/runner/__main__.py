@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     os.umask(0o077)
+    _keep_descriptors()
     _hear_all_signals()
     try:
         lock = claim(settings.state, "runner")
@@ -47,6 +48,14 @@ def main(arguments: list[str]) -> int:
     runner.run()
     os.close(lock)
     return 0
+
+
+def _keep_descriptors() -> None:
+    """Has no job inherit what whoever started us left open. What Python opens is inherited by nobody."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the listing is closed by now
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
 
 
 def _hear_all_signals() -> None:

@@ -19,8 +19,18 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.obs.logging import Logger
+from headrace.runtime.engine import NS_PER_MS
 from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pack, unpack
-from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Hello, Run, RunAhead, ToAgent, ToRunner
+from headrace_agent.runner.protocol import (
+    LARGEST_REQUEST_BYTES,
+    Ended,
+    Hello,
+    Run,
+    RunAhead,
+    Started,
+    ToAgent,
+    ToRunner,
+)
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
@@ -29,6 +39,8 @@ _MOST_FRAMES_AT_ONCE = 256
 #: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
+#: Ends of jobs that another one followed go together with what comes within this. Nobody has to do anything about them.
+_TOGETHER_NS = 5 * NS_PER_MS
 
 
 class _Connection:
@@ -52,6 +64,9 @@ class AgentLink:
         self._path = f"{state}/{SOCKET_NAME}"
         self._connections: dict[int, _Connection] = {}
         self._agent = -1
+        self._is_urgent = False
+        #: CLOCK_BOOTTIME at which what was told goes at the latest; None: nothing waits.
+        self.due_ns: int | None = None
         #: Connections that may hold whole frames which were not read out yet.
         self._unread: dict[int, None] = {}
         self._decoder = msgspec.msgpack.Decoder(ToRunner)
@@ -106,13 +121,23 @@ class AgentLink:
         if connection.waiting_bytes - len(front) > _MOST_WAITING_BYTES:
             self._close(self._agent, "it does not read")
             return
+        may_wait = isinstance(message, Ended) and message.followed_by is not None
+        # The start of the job that followed comes right behind.
+        self._is_urgent = self._is_urgent or not (may_wait or (isinstance(message, Started) and connection.outbox))
         frame = pack(message)
         connection.outbox.append(memoryview(frame))
         connection.waiting_bytes += len(frame)
 
-    def flush(self) -> None:
-        """Sends all that was told. The agent is woken once for it, not for each message."""
-        if self._agent >= 0 and self._connections[self._agent].mask == select.EPOLLIN:
+    def flush(self, now_ns: int) -> None:
+        """Sends all that was told, unless all of it may wait. The agent is woken once for it, not for each message."""
+        connection = self._connections.get(self._agent)
+        if connection is None or not connection.outbox or connection.mask != select.EPOLLIN:
+            self._is_urgent, self.due_ns = False, None
+            return
+        if self.due_ns is None:
+            self.due_ns = now_ns + _TOGETHER_NS
+        if self._is_urgent or now_ns >= self.due_ns:
+            self._is_urgent, self.due_ns = False, None
             self._flush(self._agent)
 
     def close(self) -> None:

@@ -7,13 +7,11 @@ from typing import Final, NamedTuple
 
 from headrace.ids import AllocationId
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult
 from headrace.wire.preemption import read_record
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
-#: EX_TEMPFAIL: an interruptible job saved its state, and is to be run again.
-EXIT_SAVED: Final = 75
 #: A shell returns it for a command that cannot be run.
 NOT_RUNNABLE: Final = 126
 

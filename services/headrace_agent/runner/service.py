@@ -112,7 +112,7 @@ class Runner:
             self._jobs.tidy()
             self._kept.retry()
             self._watch(now)
-        self._link.flush()
+        self._link.flush(now.steady_ns)
         return self._may_leave(now)
 
     def close(self) -> None:
@@ -185,6 +185,7 @@ class Runner:
             return 0
         now_ns = self._host.processes.now().steady_ns
         due = [now_ns + most_ms * NS_PER_MS, self._engine.next_wake_ns(), self._jobs.next_look_ns(), self._leave_ns]
+        due.append(self._link.due_ns)
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
         # A lease runs on while the host sleeps, and the poll's time does not: with jobs there is a turn every second.

@@ -17,6 +17,7 @@ from headrace_allocator.decision.reasons import (
     Exceeded,
     FairShareReached,
     FifoCountReached,
+    GangNeverFits,
     GangWaits,
     NoJobReady,
     NoShareYet,
@@ -26,7 +27,7 @@ from headrace_allocator.decision.reasons import (
     PoolLimitReached,
     Reason,
 )
-from headrace_allocator.facts.operations import Operation, members
+from headrace_allocator.facts.operations import Operation, members, never_fits, together
 from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
@@ -48,8 +49,8 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
-    if operation.gang is not None and (together := gang_waits(operation)) is not None:
-        return together
+    if operation.gang is not None and (waits := gang_waits(operation)) is not None:
+        return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
     # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
@@ -80,12 +81,22 @@ def no_share_yet(operation: Operation) -> NoShareYet | None:
     return NoShareYet() if share is None or share.parent != operation.spec.pool else None
 
 
-def gang_waits(operation: Operation) -> GangWaits | None:
-    """A gang for which no room may be held: jobs of it are on nodes, or it pauses."""
+def gang_waits(operation: Operation) -> GangWaits | GangNeverFits | None:
+    """A gang for which no room may be held. Jobs of it are on nodes, it pauses, or there can never be enough."""
     gang = operation.gang
+    if (never := gang_never_fits(operation)) is not None:
+        return never
     if gang is None or (gang.phase in _MAY_GATHER and is_whole(operation.slots) and not members(operation)):
         return None
     return GangWaits(gang.phase, operation.spec.job_count, members(operation))
+
+
+def gang_never_fits(operation: Operation) -> GangNeverFits | None:
+    """A gang of which no job is on a node, and of more jobs than can run at once."""
+    gang = operation.gang
+    if gang is None or gang.at_once is None or members(operation) or not never_fits(operation):
+        return None
+    return GangNeverFits(together(operation), gang.at_once.most, gang.at_once.limit_of)
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:

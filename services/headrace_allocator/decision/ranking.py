@@ -22,8 +22,9 @@ from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, e
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.facts import Facts, judge_size
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
 #: The reasons that an operation may have of its own, and their names.
 _HELD_BACK: Final = {
@@ -33,6 +34,7 @@ _HELD_BACK: Final = {
         reasons.OperationSuspended,
         reasons.NoJobReady,
         reasons.GangWaits,
+        reasons.GangNeverFits,
         reasons.NoShareYet,
         reasons.FairShareReached,
         reasons.DemandCovered,
@@ -114,8 +116,12 @@ class Ranking:
         """These are the newest shares: places are to be found anew, by `refresh_marked`, first of operations without a share."""
         self._shares = shares
         self._marked = dict.fromkeys(sorted(self._shareless.intersection(changed))) | self._marked
-        self._marked.update(dict.fromkeys(map(OperationId, changed)))
+        self.mark(map(OperationId, changed))
         self.batches.renew()
+
+    def mark(self, operations: Iterable[OperationId]) -> None:
+        """These get their place anew, and it is judged anew whether they ever fit."""
+        self._marked.update(dict.fromkeys(operations))
 
     def mark_all(self) -> None:
         """All operations get their place anew: the cluster of the shares, the policy or the nodes changed."""
@@ -142,13 +148,13 @@ class Ranking:
             operation = self._facts.operations.get(name)
             if operation is not None:
                 was_out = name in self._shareless or name not in self.order
+                judge_size(self._facts, operation)
                 self.refresh(operation)
                 if operation.allocations:
                     # Else the next heartbeat that looks for victims among them would.
                     operation.cut_groups(self._facts.pools)
                 if was_out and name in self.order:
                     came_in.append(operation)
-                judge_size(self._facts, operation)
         if not self._marked and not self._marked_pools:
             self.batches.advance(most)
         return came_in
@@ -208,7 +214,13 @@ class Ranking:
             return []
         fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
         told = "is told to fit on some node" if operation.fits_somewhere else "is told to fit on no node"
-        return [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is not so"]
+        broken = [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is not so"]
+        if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):
+            at_once = jobs_at_once(facts, operation.spec)
+            broken += (
+                [] if at_once == operation.gang.at_once else [f"{name}: another number of its jobs can run at once"]
+            )
+        return broken
 
     def _check_place(self, name: OperationId) -> list[str]:
         operation, entry = self._facts.operations.get(name), self.order.entry(name)

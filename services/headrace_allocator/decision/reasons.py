@@ -58,6 +58,15 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     other: OperationId = OperationId("")
 
 
+class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
+    """It is a gang of more jobs than can run at once, were nothing else there."""
+
+    jobs: int
+    most: int
+    #: The pool whose limit bounds them. Empty: its own limit does. None: the room of all nodes does.
+    limit_of: PoolName | None
+
+
 class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
     """No job of it can be given out at this moment."""
 
@@ -142,6 +151,15 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     free: Resources
 
 
+class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
+    """Nodes have room for a job of it, and each of them should have been heard long ago."""
+
+    nodes: int
+    #: The one that was heard last, and how long ago that was.
+    last: NodeName
+    silent_s: float
+
+
 class BlockBeingDrawn(msgspec.Struct, frozen=True, tag="block_being_drawn"):
     """The ledger has not confirmed yet that more of its jobs may be given out."""
 
@@ -200,6 +218,7 @@ Reason = (
     | FifoCountReached
     | FairShareReached
     | GangWaits
+    | GangNeverFits
     | NoJobReady
     | StartsPaused
     | StillRecovering
@@ -216,6 +235,7 @@ Reason = (
     | PreemptionPaused
     | PlacesKept
     | RoomBeingMade
+    | RoomUnheard
     | NoShareYet
     | NoShare
     | OverFairShare

@@ -8,7 +8,7 @@ from heapq import nsmallest
 from itertools import compress, islice, pairwise
 from typing import Final
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import NodeName, OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
@@ -20,6 +20,7 @@ from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,
     fifo_count_reached,
+    gang_never_fits,
     no_share_yet,
     not_schedulable,
     own_limit_reached,
@@ -29,11 +30,13 @@ from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, e
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition
-from headrace_allocator.facts.operations import Operation, members
+from headrace_allocator.facts.operations import Operation, members, never_fits
 from headrace_allocator.gangs.gang import GangPhase
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
+#: A node that was not heard for this part of the time until it is offline is late: even under load the pace is shorter.
+_HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Of the words of a node in trouble.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
@@ -42,41 +45,61 @@ _MOST_AHEAD: Final = 3
 
 def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons, the heaviest first. There is none if no job of it waits."""
+    return [reason for reason in reasons_in_turn(facts, order, operation, moment) if reason is not None]
+
+
+def reasons_in_turn(
+    facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment
+) -> Iterator[why.Reason | None]:
+    """Each reason that holds, and None for one that does not. Whoever needs but one pays for no other."""
     not_running = not_schedulable(operation)
     if not_running is not None:
-        return [not_running]
+        yield not_running
+        return
     has_holds = operation.gang is not None and operation.gang.holds
     if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
-        return []
+        return
     may_preempt = operation.preemption_priority is not PreemptionPriority.NONE
+    fits = operation.fits_somewhere and not never_fits(operation)
+    yield why.StartsPaused() if facts.starts_paused else None
+    yield _recovering(facts, operation)
+    yield None if facts.pools.limits_known else why.LimitsUnknown()
+    yield no_share_yet(operation)
+    yield _gang_waits(facts, operation, moment)
+    yield _shares_old(facts, moment)
+    yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
+    yield _places_kept(facts) if may_preempt else None
+    yield pool_limit_reached(operation, facts.pools)
+    yield own_limit_reached(operation, operation.held)
+    yield _no_room(facts, operation, moment)
+    # What nobody can run is no demand, so no snapshot will tell more of it.
+    yield demand_covered(operation, operation.held) if fits else None
+    yield fifo_count_reached(operation)
+    yield fair_share_reached(operation)
+    yield matching_nodes_owed(facts, operation)
+    yield why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None
+    # What nobody can run is no demand, so it is owed no share either.
+    yield _behind_others(facts, order, operation) if fits else None
+
+
+def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
+    """The reasons that need no share, of an operation that nobody started yet."""
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
-        no_share_yet(operation),
-        _gang_waits(facts, operation, moment),
-        _shares_old(facts, moment),
-        why.PreemptionPaused() if facts.preemption_paused and may_preempt else None,
-        _places_kept(facts) if may_preempt else None,
+        gang_never_fits(operation),
         pool_limit_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
-        _no_room(facts, operation),
-        # What nobody can run is no demand, so no snapshot will tell more of it.
-        demand_covered(operation, operation.held) if operation.fits_somewhere else None,
-        fifo_count_reached(operation),
-        fair_share_reached(operation),
-        matching_nodes_owed(facts, operation),
-        why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None,
-        # What nobody can run is no demand, so it is owed no share either.
-        _behind_others(facts, order, operation) if operation.fits_somewhere else None,
+        _no_room(facts, operation, moment),
     ]
     return [reason for reason in reasons if reason is not None]
 
 
-def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangWaits | None:
+def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangWaits | why.GangNeverFits | None:
     gang, gathering = operation.gang, facts.gangs.gathering
-    if gang is None:
-        return None
+    if gang is None or (never := gang_never_fits(operation)) is not None:
+        return None if gang is None else never
     until_s, other = gang.until_s, OperationId("")
     if gang.phase is GangPhase.WAITING and gathering is not None:
         other_gang, other = facts.gangs.of[gathering].gang, gathering
@@ -121,9 +144,15 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 
 
 def _no_room(
-    facts: Facts, operation: Operation
+    facts: Facts, operation: Operation, moment: Moment
 ) -> (
-    why.NoNodeAcceptsJobs | why.NoNodeMatches | why.LargerThanEveryNode | why.NoRoomOnAnyNode | why.RoomBeingMade | None
+    why.NoNodeAcceptsJobs
+    | why.NoNodeMatches
+    | why.LargerThanEveryNode
+    | why.NoRoomOnAnyNode
+    | why.RoomBeingMade
+    | why.RoomUnheard
+    | None
 ):
     """The reason for which no node has room for a job of an operation, or None if one has."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
@@ -144,12 +173,21 @@ def _no_room(
     if not facts.shapes.count(filters, size):
         return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
     making_room = 0
+    late_s = facts.timing.node_heartbeat_timeout_s / _HEARTBEATS_IN_TIMEOUT
+    unheard: list[tuple[float, NodeName]] = []
     for node in facts.rooms.fitting(size.or_more(spare), filters):
-        if not waits_for_room(node.allocations.values()):
+        silent_s = moment.steady_s - node.heard_s
+        if waits_for_room(node.allocations.values()):
+            making_room += 1
+        elif silent_s > late_s:
+            unheard.append((silent_s, node.record.node))
+        else:
             return None
-        making_room += 1
     if making_room:
         return why.RoomBeingMade(making_room)
+    if unheard:
+        silent_s, last = min(unheard)
+        return why.RoomUnheard(len(unheard), last, silent_s)
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
 
 

@@ -60,6 +60,7 @@ class Allocation:
         "resources",
         "rest",
         "settled",
+        "shown",
         "slots",
         "state",
         "take_back",
@@ -81,6 +82,8 @@ class Allocation:
         self.slots: dict[int, JobSlot] = {}
         #: True while it is known to run the one job that it has: no more than that job need be looked at in a report.
         self.settled = False
+        #: The report that showed nothing new, while that is so. The very same need not be looked at again.
+        self.shown: AllocationReport | None = None
         #: False until a heartbeat shows it; it counts as precommit so long.
         self.confirmed = False
         self.state = AllocationState.WAITING
@@ -96,6 +99,14 @@ class Allocation:
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
         """True if all that a report says is booked already, but for how long its job has run."""
+        if report is self.shown:
+            return True
+        if not self._is_booked(report):
+            return False
+        self.shown = report
+        return True
+
+    def _is_booked(self, report: AllocationReport) -> bool:
         job, known = report.job, self.job
         if job is None or known is None or report.state is not _RUNNING:
             return False
@@ -124,7 +135,7 @@ class Allocation:
     def settle(self) -> None:
         """Notes whether it runs the one job that it has. Whoever changes its state or its job says so."""
         job = self.job
-        self.picture.booked = None
+        self.picture.booked = self.shown = None
         self.settled = self._runs_its_only(job) if job is not None else False
 
     def hold(self, slots: Iterable[JobSlot]) -> None:
@@ -139,13 +150,16 @@ class Allocation:
 
     def _unsettle(self) -> None:
         self.settled = False
-        self.picture.booked = None
+        self.picture.booked = self.shown = None
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
-        if not self.settled or (self.job is not None and self._runs_its_only(self.job)):
-            return []
-        return [f"allocation {self.id} is settled and does not run the one job that it has"]
+        broken = []
+        if self.settled and (self.job is None or not self._runs_its_only(self.job)):
+            broken.append("is settled and does not run the one job that it has")
+        if self.shown is not None and not self._is_booked(self.shown):
+            broken.append("is not what was shown of it last")
+        return [f"allocation {self.id} {words}" for words in broken]
 
     def _runs_its_only(self, job: RunningJob) -> bool:
         return self.state is _RUNNING and self.slots == {job.index: JobSlot(job.index, job.attempt)}

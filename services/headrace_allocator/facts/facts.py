@@ -23,7 +23,7 @@ from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
-from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, note_progress
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
@@ -221,6 +221,7 @@ class Facts:
         node.picture.booked = None
         if operation is not None:
             operation.running_jobs -= allocation.job is not None
+            note_progress(operation, allocation.job, None)
             del operation.allocations[allocation.node, allocation.id]
             operation.unconfirmed.pop(allocation, None)
             operation.groups.remove(allocation)
@@ -237,6 +238,8 @@ class Facts:
                 operation.groups.remove(allocation)
                 operation.groups.add(allocation, (1, 0, next(self._beginnings)))
             allocation.progress_started_ms = job.started_at_ms
+        if operation is not None:
+            note_progress(operation, allocation.job, job)
         allocation.job = job
 
     # --- operations and pools -------------------------------------------------------------------------------------
@@ -385,14 +388,6 @@ def filter_nodes(facts: Facts) -> bool:
     """Judges some nodes by rules that changed. True if the tree's room changed by it."""
     names = [facts.unfiltered.popleft() for _ in range(min(_FILTERED_AT_ONCE, len(facts.unfiltered)))]
     return any([facts._set_room(node) for name in names if (node := facts.nodes.get(name)) is not None])
-
-
-def judge_size(facts: Facts, operation: Operation) -> None:
-    """Notes whether some node could ever run a job of the operation."""
-    fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
-    if fits != operation.fits_somewhere:
-        operation.fits_somewhere = fits
-        facts.touch(operation.id)
 
 
 def _check(of: Mapping[K, Node] | Mapping[K, Operation], name: K) -> list[str]:

@@ -30,9 +30,10 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_allocator.facts.facts import Facts, judge_size
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.slots import newer_attempts, not_ended
+from headrace_allocator.gangs.fitting import judge_size
 from headrace_allocator.gangs.holds import let_go
 
 

@@ -22,6 +22,8 @@ Tags = tuple[str, ...]
 Shape = tuple[Tags, Resources]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]
+#: More jobs than any node has room for.
+_UNBOUNDED: Final = 1 << 31
 #: Answers that are kept. There are few sizes of jobs, which are asked for again with each operation.
 _MOST_KEPT: Final = 512
 
@@ -73,6 +75,8 @@ class NodeShapes:
         #: By number; empty for one that is not used.
         self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
+        #: Rises with each node that is listed or is not any more.
+        self.changes = 0
 
     def note(self, node: Node) -> bool:
         """The tags or the size of a node changed, or whether it accepts jobs. True if the shapes that there are changed by it."""
@@ -80,6 +84,7 @@ class NodeShapes:
         shape = _shape(node)
         if shape == before:
             return False
+        self.changes += 1
         was_last = before is not None and self._leave(name, before)
         is_first = shape is not None and self._enter(node, shape)
         return was_last or is_first
@@ -98,6 +103,13 @@ class NodeShapes:
     def count(self, filters: tuple[str, ...], size: Resources = ZERO) -> int:
         """The number of nodes that accept jobs, match these filters and have so much in all."""
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
+
+    def jobs_at_once(self, filters: tuple[str, ...], size: Resources, spare: Resources) -> int:
+        """The number of jobs of this size that such nodes could run at once. None starts in less room than `spare`."""
+        sizes = np.array(size.as_tuple())[:, None]
+        left = self._sizes - np.maximum(sizes, np.array(spare.as_tuple())[:, None])
+        of_each = np.where(sizes > 0, left // np.maximum(sizes, 1), np.where(left < 0, -1, _UNBOUNDED)).min(axis=0) + 1
+        return int((self._counts * np.maximum(of_each, 0))[self._matching(filters)].sum())
 
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
         """The most of each resource that such nodes have, the one with the most cpu, and all that it has."""

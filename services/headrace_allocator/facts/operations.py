@@ -15,7 +15,7 @@ from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
 from headrace.satisfaction import Owed
 from headrace.wire.codec import encode
-from headrace.wire.heartbeat import TakeBackReason
+from headrace.wire.heartbeat import RunningJob, TakeBackReason
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
@@ -67,7 +67,7 @@ class Operation:
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
-        "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
+        "progress", "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
         "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
@@ -94,6 +94,8 @@ class Operation:
         #: Jobs in doubt that are charged to limits, since they may run.
         self.charged_doubt = 0
         self.running_jobs = 0
+        #: Running jobs that say how far they are, and the thousandths that they say together.
+        self.progress = (0, 0)
         #: Nodes name them, so that two of them may name one alike.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups()
@@ -295,6 +297,9 @@ class Operation:
             broken.append("unconfirmed differs from its allocations")
         if self.running_jobs != sum(one.job is not None for one in allocations):
             broken.append("running_jobs differs from its allocations")
+        told = [one.job.progress for one in allocations if one.job is not None and one.job.progress is not None]
+        if self.progress != (len(told), sum(told)):
+            broken.append("progress differs from that of its jobs")
         in_allocations = sorted((slot.index, slot.attempt) for one in allocations for slot in one.slots.values())
         if in_allocations != [(slot.index, slot.attempt) for slot in self.slots.out()]:
             broken.append("slots out differ from those in allocations")
@@ -312,9 +317,29 @@ def members(operation: Operation) -> int:
     return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
 
 
+def note_progress(operation: Operation, before: RunningJob | None, after: RunningJob | None) -> None:
+    """An allocation runs one job in place of another, or the same job is further than before."""
+    jobs, thousandths = operation.progress
+    for job, sign in ((before, -1), (after, 1)):
+        if job is not None and job.progress is not None:
+            jobs, thousandths = jobs + sign, thousandths + sign * job.progress
+    operation.progress = (jobs, thousandths)
+
+
 def waits_for_a_turn(operation: Operation) -> bool:
     """True if it is a gang for which no room is held."""
     return operation.gang is not None and operation.gang.phase is GangPhase.WAITING
+
+
+def never_fits(operation: Operation) -> bool:
+    """True if it is a gang of more jobs than can run at once, were nothing else there."""
+    at_once = None if operation.gang is None else operation.gang.at_once
+    return at_once is not None and together(operation) > at_once.most
+
+
+def together(operation: Operation) -> int:
+    """The number of jobs of a gang that start together, or did."""
+    return operation.slots.pending_count + operation.slots.in_doubt_count + len(operation.allocations)
 
 
 def break_up(operation: Operation) -> None:

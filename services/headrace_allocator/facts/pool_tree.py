@@ -113,6 +113,8 @@ class PoolTree:
         self.rules = 0
         #: Nothing more starts on a node with less room than this.
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
+        #: Rises with each snapshot by which some limits are others than before.
+        self.limits_changes = 0
         #: True once a snapshot came that knows the cluster: before, limits are not known.
         self.limits_known = False
         self.root = Pool(ROOT_POOL, None)
@@ -143,22 +145,27 @@ class PoolTree:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
         # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
         resorted = has_other_rules = cut.options != self.options or cut.total != self.total
-        self.total, self.options = cut.total, cut.options
+        self.total = cut.total
+        if cut.options != self.options:
+            # Else the same stays: whoever made something of it sees by one look that it is no other.
+            self.options = cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
-        moved = []
+        moved, has_other_limits = [], False
         for name, item in changed.items():
             pool = self.pool(name)
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
             resorted |= _of_operations(item) != _of_operations(pool.item)
             has_other_rules |= _told_options(item) != _told_options(pool.item)
+            has_other_limits |= (item.limits if item is not None else NOTHING) != pool.most
             pool.set_item(item)
             if item is None:
                 del self.pools[name]
             else:
                 self.pools[name] = item
         self.rules += has_other_rules
+        self.limits_changes += has_other_limits or bool(moved)
         self._move(moved)
         for name in changed:
             self._judge(self.pool(name))

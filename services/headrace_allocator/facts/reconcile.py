@@ -133,7 +133,7 @@ class _Reconciliation:
         # Of one that is named twice the last word counts, or it would stand for another that is missing.
         for report in self._picture.values():
             known = allocations.get(report.id)
-            if known is not None and known.shows_nothing_new(report):
+            if known is not None and (report is known.shown or known.shows_nothing_new(report)):
                 shown += 1
             else:
                 self._take_report(report)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, PoolName
 from headrace_allocator.facts.operations import Operation, members
 from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
-_IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING, GangPhase.PAUSED})
+_IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING, GangPhase.PAUSED, GangPhase.YIELDING})
 _HOLDING: Final = frozenset({GangPhase.GATHERING, GangPhase.STARTING})
 
 
@@ -22,6 +22,10 @@ class Gangs:
         self.changed: dict[OperationId, None] = {}
         #: The one that gathers room.
         self.gathering: OperationId | None = None
+        #: The nodes and limits by which it was judged how many jobs of each can run at once.
+        self.judged_by: tuple[int, ...] = ()
+        #: The number of the last turn in vain, by pool.
+        self.vain_turns: dict[PoolName, int] = {}
 
     def note(self, operation: OperationId) -> None:
         """Something of an operation changed."""

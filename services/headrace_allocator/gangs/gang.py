@@ -2,11 +2,13 @@
 
     waiting ─> gathering ─> starting ─> running ─> (its jobs ended)
        ^           │            └──> breaking <──┘
-       └── paused <┘                    │
+       ├── paused <┘                    │
+       ├─> yielding ─> (waiting)        │
        └────────────────────────────────┘
 
 While it gathers, room is held for it on nodes: an allocation of one job that no node was told of. One gang of a tree gathers at a time,
-so that no two can wait for each other. Invariant (`Facts.checks`): a gang that waits, gathers or pauses has no job on any node.
+so that no two can wait for each other. Invariant (`Facts.checks`): a gang that waits, yields, gathers or pauses has no job on any
+node.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from headrace.ids import NodeName
+import msgspec
+
+from headrace.ids import NodeName, PoolName
 from headrace_allocator.facts.allocations import Allocation
 
 #: Until room is gathered again for a gang that found too little: doubled each time.
@@ -35,16 +39,26 @@ class GangPhase(enum.StrEnum):
     BREAKING = "breaking"
     #: It found too little room in time, and room is held for others meanwhile.
     PAUSED = "paused"
+    #: Another gang of its pool found too little room in time, and those of other pools go first.
+    YIELDING = "yielding"
 
 
 #: Phases in which all of its jobs are on nodes.
 TOGETHER: Final = frozenset({GangPhase.STARTING, GangPhase.RUNNING})
 
 
+class JobsAtOnce(msgspec.Struct, frozen=True):
+    """The most jobs of an operation that can run at once, were nothing else there."""
+
+    most: int
+    #: The pool whose limit bounds them. Empty: their operation's own limit does. None: the room of all nodes does.
+    limit_of: PoolName | None = None
+
+
 class Gang:
     """One gang."""
 
-    __slots__ = ("asked", "awaited", "holds", "pauses", "phase", "until_s")
+    __slots__ = ("asked", "at_once", "awaited", "holds", "pauses", "phase", "until_s")
 
     def __init__(self) -> None:
         self.phase = GangPhase.WAITING
@@ -56,6 +70,8 @@ class Gang:
         self.awaited: set[NodeName] = set()
         #: The end of gathering, starting or pausing.
         self.until_s: float | None = None
+        #: None: nothing bounds them, or that is not known.
+        self.at_once: JobsAtOnce | None = None
         #: How often in a row it found too little room in time.
         self.pauses = 0
 

@@ -2,6 +2,7 @@
 
 Room is held for one gang at a time, no longer than `gang_hold_s`. Its jobs start once all have a place, and each of their nodes was
 heard with room for them. A job that is missing after that takes all others back. Each message settles the gangs that it changed.
+After a turn in vain gangs of the pool with which that was the longest ago go first, or one pool could take all turns.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, break_up, members, set_phase, waits_for_a_turn
+from headrace_allocator.facts.operations import Operation, break_up, members, never_fits, set_phase, waits_for_a_turn
 from headrace_allocator.facts.slots import is_whole
+from headrace_allocator.gangs.fitting import bounds_of_gangs
 from headrace_allocator.gangs.gang import Gang, GangPhase
 from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, let_go_of_empty, take_up
 
@@ -26,6 +28,8 @@ from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, let
 _START_S: Final = 10.0
 #: A node that was heard within this is not asked again before the start.
 _FRESH_S: Final = 1.0
+#: Gangs of other pools find out within this that it is their turn.
+_YIELD_S: Final = 5.0
 #: Gangs of which one is looked for whose turn may have come.
 _MOST_LOOKED_AT: Final = 100
 
@@ -72,6 +76,13 @@ class GangStarts:
     def take_up(self, node: Node, operation: Operation, allocation: Allocation) -> None:
         """The node is told of an allocation with this answer."""
         take_up(node, operation, allocation)
+
+    def judge_anew(self) -> None:
+        """Marks all gangs if nodes or limits are others than when it was judged which of them ever fit."""
+        gangs, now = self._facts.gangs, bounds_of_gangs(self._facts)
+        if now != gangs.judged_by:
+            gangs.judged_by = now
+            self._ranking.mark(gangs.of)
 
     # --- after any message ----------------------------------------------------------------------------------------
 
@@ -120,11 +131,11 @@ class GangStarts:
         if gang is None:
             return
         let_go_of_empty(self._facts, operation)
-        if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED) and members(operation):
+        if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
             # A former allocator started it.
             self._enter(operation, GangPhase.RUNNING)
         match gang.phase:
-            case GangPhase.GATHERING if not operation.schedulable or not is_whole(slots) or members(operation):
+            case GangPhase.GATHERING if not _may_gather(operation):
                 let_go(self._facts, operation)
                 self._enter(operation, GangPhase.WAITING)
                 self._facts.gangs.note(operation.id)
@@ -175,11 +186,25 @@ class GangStarts:
             case GangPhase.GATHERING:
                 self._counts["given_up"] += 1
                 let_go(self._facts, operation)
+                self._let_others_go_first(operation, moment)
                 self._enter(operation, GangPhase.PAUSED, moment.steady_s + gang.next_pause_s())
             case GangPhase.STARTING:
                 break_up(operation)
             case _:
                 self._enter(operation, GangPhase.WAITING)
+
+    def _let_others_go_first(self, operation: Operation, moment: Moment) -> None:
+        """A turn was in vain. What else is owed is the same as before it, by which the same pool would have the next turn."""
+        gangs = self._facts.gangs
+        live = {each.spec.pool for each in gangs.of.values()}
+        gangs.vain_turns = {pool: number for pool, number in gangs.vain_turns.items() if pool in live}
+        gangs.vain_turns[operation.spec.pool] = self._counts["given_up"]
+        waiting = [each for each in gangs.of.values() if self._may_take_its_turn(each)]
+        numbers = [gangs.vain_turns.get(each.spec.pool, 0) for each in waiting]
+        oldest = min(numbers, default=0)
+        for each, number in zip(waiting, numbers, strict=True):
+            if number > oldest:
+                self._enter(each, GangPhase.YIELDING, moment.steady_s + _YIELD_S)
 
     def _enter(self, operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
         """A phase begins, which may end the turn of a gang or begin one."""
@@ -199,7 +224,15 @@ class GangStarts:
     def _next_in_turn(self) -> Iterator[OperationId]:
         """One gang that may gather room now, for which nodes are asked to speak: whoever is owed most gets its turn."""
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
-        yield from islice((name for name, each in some if waits_for_a_turn(each) and name in self._ranking.order), 1)
+        yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)
+
+    def _may_take_its_turn(self, operation: Operation) -> bool:
+        return waits_for_a_turn(operation) and operation.id in self._ranking.order
+
+
+def _may_gather(operation: Operation) -> bool:
+    is_idle = operation.schedulable and not members(operation)
+    return is_idle and is_whole(operation.slots) and not never_fits(operation)
 
 
 def _is(gang: Gang | None, phase: GangPhase) -> bool:

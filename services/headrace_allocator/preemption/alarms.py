@@ -6,6 +6,7 @@ Each life of the allocator counts anew.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.ids import OperationId
@@ -26,7 +27,7 @@ class PreemptionAlarms:
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()
-        self._times: Counter[tuple[OperationId, int]] = Counter()
+        self._times: dict[OperationId, Counter[int]] = {}
         #: Preemptions of a job that was preempted within the hour before, and how many alarms came of it.
         self.repeated = 0
         self.alarmed = 0
@@ -39,15 +40,20 @@ class PreemptionAlarms:
             self._forget(moment.steady_s - _WITHIN_S)
             key = (job.operation, job.index)
             self._recent.append((moment.steady_s, key))
-            self._times[key] += 1
-            self.repeated += self._times[key] > 1
-            if self._times[key] == _OFTEN:
+            times = self._times.setdefault(job.operation, Counter())
+            times[job.index] += 1
+            self.repeated += times[job.index] > 1
+            if times[job.index] == _OFTEN:
                 self.alarmed += 1
-                times = {"times": _OFTEN, "within_s": _WITHIN_S}
-                alarms.append(
-                    Alarm("job preempted again and again", {"operation": job.operation, "index": job.index, **times})
-                )
+                said: dict[str, str | int | float] = {"operation": job.operation, "index": job.index}
+                said |= {"times": _OFTEN, "within_s": _WITHIN_S}
+                alarms.append(Alarm("job preempted again and again", said))
         return alarms
+
+    def of(self, operation: OperationId, moment: Moment) -> Mapping[int, int]:
+        """Counts the times that each job of an operation lost its place within the last hour, by index."""
+        self._forget(moment.steady_s - _WITHIN_S)
+        return self._times.get(operation, {})
 
     def on_tick(self, facts: Facts, moment: Moment) -> list[Alarm]:
         """Looks whether shares have just become too old."""
@@ -81,7 +87,10 @@ class PreemptionAlarms:
 
     def _forget(self, before_s: float) -> None:
         while self._recent and (self._recent[0][0] < before_s or len(self._recent) >= _MOST_REMEMBERED):
-            _, key = self._recent.popleft()
-            self._times[key] -= 1
-            if not self._times[key]:
-                del self._times[key]
+            _, (operation, index) = self._recent.popleft()
+            times = self._times[operation]
+            times[index] -= 1
+            if not times[index]:
+                del times[index]
+            if not times:
+                del self._times[operation]

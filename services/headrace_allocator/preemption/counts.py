@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -47,7 +47,7 @@ class PreemptionCounts:
         return [PreemptionCount(reason, _NAMES[group], count) for (reason, group), count in found.most_common()]
 
     def figures(self) -> list[Figure]:
-        """Counts by reason, by group, and by pool and reason."""
+        """Counts by reason and by group."""
         by_reason = {each.value: 0 for each in PreemptionReason}
         by_group = dict.fromkeys(_NAMES.values(), 0)
         for (reason, group), count in self._all.items():
@@ -58,18 +58,22 @@ class PreemptionCounts:
         return [
             *by_label(preempted, "preempted_by", "reason", by_reason),
             *by_label(of_groups, "preempted_of", "group", by_group),
-            *self._figures_of_pools(),
         ]
 
-    def _figures_of_pools(self) -> Iterator[Figure]:
-        says = "Allocations that operations of this pool lost by preemption, by reason. Pools below it have their own."
-        family = counter("pool_preempted", "allocations", 0, says)
+    def of_pools(self) -> Callable[[], Iterator[Figure]]:
+        """Takes a picture of the counts by pool and reason. The call that is returned makes figures of it, in any thread."""
         # The root is told from the beginning, so that there always is a figure.
         lost = Counter({(ROOT_POOL, each): 0 for each in PreemptionReason})
         for pool, of_pool in self._of_pools.items():
             for (reason, _), count in of_pool.items():
                 lost[pool, reason] += count
-        for (pool, reason), count in lost.items():
-            labels = {"pool": pool, "reason": reason.value}
-            name = f"{family.name}_{reason.value}_{pool}"
-            yield msgspec.structs.replace(family, name=name, value=count, family=family.name, labels=labels)
+        return lambda: _figures_of_pools(lost)
+
+
+def _figures_of_pools(lost: Counter[tuple[PoolName, PreemptionReason]]) -> Iterator[Figure]:
+    says = "Allocations that operations of this pool lost by preemption, by reason. Pools below it have their own."
+    family = counter("pool_preempted", "allocations", 0, says)
+    for (pool, reason), count in lost.items():
+        labels = {"pool": pool, "reason": reason.value}
+        name = f"{family.name}_{reason.value}_{pool}"
+        yield msgspec.structs.replace(family, name=name, value=count, family=family.name, labels=labels)

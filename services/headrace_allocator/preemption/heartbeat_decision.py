@@ -40,12 +40,18 @@ class Due(msgspec.Struct, frozen=True):
     #: True if the node has had less than was given out on it for longer than that is allowed.
     repair_overcommit: bool = False
 
-    def some_change(self, *, has_room: bool) -> bool:
+    @property
+    def stages(self) -> bool:
+        """True if preemptive stages run."""
+        return self.start and self.preempt and self.preemptive_stages
+
+    def some_change(self, *, has_room: bool, stages_have_work: bool) -> bool:
         """True if something may be decided for a node all of whose allocations run on as they are."""
         return (
             bool(self.plans)
             or self.repair_overcommit
-            or (self.start and (has_room or (self.preempt and self.preemptive_stages)))
+            or (self.start and has_room)
+            or (self.stages and stages_have_work)
         )
 
 
@@ -84,7 +90,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         made.placements = start_regularly(overlay, choose)
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         may_start = most is None or len(made.placements) < most
-        if due.preempt and due.preemptive_stages:
+        if due.stages:
             made.stages += run_stages(overlay, choose, may_start=may_start)
     if due.repair_overcommit:
         # What an operation that is over left on the node has no group, and goes anyway.

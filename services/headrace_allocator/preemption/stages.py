@@ -17,12 +17,15 @@ from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.placing import Choice, Extra, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
@@ -84,6 +87,16 @@ class StageOutcome(msgspec.Struct, frozen=True):
     unused: Resources
     #: What in addition could have been taken for operations below a pool, by the older rules.
     held: dict[PoolName, Resources]
+
+
+def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
+    """False if nobody starves and nothing is to be repaired, so that the stages would change nothing on the node."""
+    classes, operations = order.classes, facts.operations
+    starving = classes.of_priority(_AGGRESSIVE.priority) | classes.of_priority(_NORMAL.priority)
+    if starving & order.root.classes or facts.pools.exceeded or not node.free.dominates(ZERO):
+        return True
+    known = [operations.get(one.operation) for one in node.allocations.values()]
+    return any(each is not None and each.limited for each in known)
 
 
 def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:

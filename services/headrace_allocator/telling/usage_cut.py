@@ -10,7 +10,7 @@ from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, never_fits
 
 
 class UsageCut(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ def _usage_of(operation: Operation) -> UsageItem:
         usage=operation.usage,
         precommit=operation.precommit,
         pending_jobs=operation.pending_jobs,
-        pending=_pending(operation) if operation.fits_somewhere else ZERO,
+        pending=ZERO if not operation.fits_somewhere or never_fits(operation) else _pending(operation),
         min_needed=operation.min_needed,
         times_seen_to=operation.times_seen_to,
     )

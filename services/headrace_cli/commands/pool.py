@@ -11,6 +11,8 @@ from rich.text import Text
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import pool_or_path
 from headrace.pools import TreeOptions
+from headrace.runtime.clock import SystemClock
+from headrace.wire.lost_work import LostWork
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.version import NEVER
@@ -25,6 +27,7 @@ from headrace_cli.show.trees import pool_table, tree_table
 
 #: A pool is shown without its preemptions where its allocator takes longer.
 _ALLOCATOR_S = 1.0
+_DAY_MS: Final = 86_400_000
 
 #: Commands whose names are words of Python.
 _FUNCTIONS: Final = {"set": "set_", "import": "import_"}
@@ -108,15 +111,16 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
         if fields:
             _show_fields(screen, pool, fields)
             return
-        told = await preemptions_of(client, pool.name)
+        told, lost = await preemptions_of(client, pool.name), await _lost_work_of_a_day(client, pool.name)
         if screen.json:
             shown = plain(pool)
             assert isinstance(shown, dict)
             shown |= {"preemptions": plain(told.taken)} if told is not None else {}
             shown |= {"observed_preemptions": plain(told.observed)} if told is not None and observes(pool) else {}
+            shown |= {"lost_work": plain(lost)}
             screen.show(shown, pool_table(answer))
         else:
-            screen.print(*pool_facts(pool, answer.frame, screen.width, told))
+            screen.print(*pool_facts(pool, answer.frame, screen.width, told, lost))
 
     return talk(common, work)
 
@@ -127,6 +131,15 @@ async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | Non
         return await client.pools.preemptions(name, timeout_s=_ALLOCATOR_S)
     except (Refused, Unanswered):
         return None
+
+
+async def _lost_work_of_a_day(client: Client, name: str) -> list[LostWork]:
+    """Asks what preemption cost a pool in the last day. Nothing while nobody tells, as the rest is known without it."""
+    now_ms = SystemClock().wall_ms()
+    try:
+        return (await client.pools.lost_work(name, since_ms=now_ms - _DAY_MS, until_ms=now_ms)).lost
+    except (Refused, Unanswered):
+        return []
 
 
 def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:

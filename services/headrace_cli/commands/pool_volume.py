@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from headrace.client import Client
+from headrace.client import Client, Refused, Unanswered
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.wire.history import MOST_POINTS, PoolHistory
+from headrace.wire.lost_work import LostWorkTold
 from headrace_cli.commands.operations.numbers import MaybeWhole
 from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
@@ -36,10 +37,11 @@ def volume(
     points: MaybeWhole = None,
     common: Common | None = None,
 ) -> int:
-    """Draw a pool over time: what it used, wanted and was guaranteed, and what it had saved.
+    """Draw a pool over time: what it used, wanted, was guaranteed and had saved, and how fair it was.
 
-    Without `--plot` it prints figures and draws both pictures in characters. Records go back seven days unless the service is set
-    otherwise (`headrace bus provision --history-age`). Where nothing was recorded, lines are broken.
+    Without `--plot` it prints figures and draws usage and savings in characters. `--plot` also draws what was delivered of the fair share,
+    the smallest job that waited, and what preemption cost. Records go back seven days unless the service is set otherwise (`headrace bus
+    provision --history-age`). Lines are broken where nothing was recorded.
 
     Examples:
 
@@ -66,14 +68,14 @@ def volume(
     points
         Stretches of equal length that the time is divided into, 1 to 4000; as many as can be seen unless given.
     """
-    since_ms, until_ms = _stretch(since, until)
+    since_ms, until_ms = stretch_ms(since, until)
     if points is not None and not 1 <= points <= MOST_POINTS:
         raise BadInput("--points", points, f"1 to {MOST_POINTS}")
     file = Path(plot) if plot not in (None, "-") else None
     if file is not None:
         from headrace_cli.volume.files import check_file
 
-        check_file(file)
+        check_file(file, ", or - for characters")
 
     async def work(client: Client, screen: Screen) -> None:
         width = min(screen.width, _WIDEST) if screen.out.is_terminal else _WIDTH_OF_A_PIPE
@@ -81,13 +83,21 @@ def volume(
         # A young history would be a sliver at the end of a day.
         within = dict(since_ms=since_ms, until_ms=until_ms, points=count)
         history = await client.pools.history(await client.pools.at(name), **within, resource=resource, from_oldest=True)
-        _tell(history, screen, file, width, figures=plot is None)
+        _tell(history, await _lost_work(client, history), screen, file, width, figures=plot is None)
 
     return talk(common, work)
 
 
-def _stretch(since: str, until: str) -> tuple[int, int]:
-    """Reads the time to draw, as milliseconds of Unix time. Raises `BadInput`."""
+async def _lost_work(client: Client, history: PoolHistory) -> LostWorkTold | None:
+    """Asks admission what preemption cost. None while it does not tell, as the rest is known without it."""
+    try:
+        return await client.pools.lost_work(history.pool, since_ms=history.since_ms, until_ms=history.until_ms)
+    except (Refused, Unanswered):
+        return None
+
+
+def stretch_ms(since: str, until: str) -> tuple[int, int]:
+    """Reads a stretch of time, as milliseconds of Unix time. Raises `BadInput`."""
     now_ms = SystemClock().wall_ms()
     since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
     until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1
@@ -96,33 +106,39 @@ def _stretch(since: str, until: str) -> tuple[int, int]:
     return since_ms, until_ms
 
 
-def _tell(history: PoolHistory, screen: Screen, file: Path | None, width: int, *, figures: bool) -> None:
+def _tell(
+    history: PoolHistory, lost: LostWorkTold | None, screen: Screen, file: Path | None, width: int, *, figures: bool
+) -> None:
     if file is not None:
-        _write(history, file, screen)
+        _write(history, lost, file, screen)
     if screen.json:
+        from headrace_cli.volume.fairness import lost_work_json
         from headrace_cli.volume.summary import history_json
 
-        screen.show(history_json(history), Text())
+        shown = history_json(history)
+        shown["lost_work"] = None if lost is None else lost_work_json(lost, history.resource)
+        screen.show(shown, Text())
     elif file is None:
-        _show(history, screen, width, figures=figures)
+        _show(history, lost, screen, width, figures=figures)
 
 
-def _write(history: PoolHistory, file: Path, screen: Screen) -> None:
+def _write(history: PoolHistory, lost: LostWorkTold | None, file: Path, screen: Screen) -> None:
     from headrace_cli.volume.files import draw
     from headrace_cli.volume.picture import picture
 
-    draw(picture(history), file)
+    draw(picture(history, [] if lost is None else lost.lost), file)
     screen.say(f"wrote {file}", whole=True)
 
 
-def _show(history: PoolHistory, screen: Screen, width: int, *, figures: bool) -> None:
+def _show(history: PoolHistory, lost: LostWorkTold | None, screen: Screen, width: int, *, figures: bool) -> None:
     from headrace_cli.volume.characters import NARROWEST, picture_texts
+    from headrace_cli.volume.fairness import fairness_facts
     from headrace_cli.volume.picture import picture
     from headrace_cli.volume.summary import summary, summary_title
 
     screen.print(summary_title(history))
     if figures:
-        screen.print(Text(), summary(history))
+        screen.print(Text(), summary(history), Text(), fairness_facts(history, lost))
     if not history.points:
         screen.say("nothing was recorded in this time")
         return
@@ -131,5 +147,6 @@ def _show(history: PoolHistory, screen: Screen, width: int, *, figures: bool) ->
         return
     ascii_only = not screen.out.encoding.lower().startswith("utf")
     colours = screen.out.color_system is not None and not ascii_only
-    for text in picture_texts(picture(history), width, _ROWS, colours=colours, ascii_only=ascii_only):
+    drawn = picture(history, None if figures else [] if lost is None else lost.lost)
+    for text in picture_texts(drawn, width, _ROWS, colours=colours, ascii_only=ascii_only):
         screen.print(Text(), text)

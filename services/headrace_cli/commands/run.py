@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -23,6 +24,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, at_least
+from headrace_cli.commands.operations.tried_start import try_start, warn_of_gang
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.progress import follow, send_files
@@ -138,7 +140,7 @@ class PreemptionOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WaitOptions:
-    """The things to do once the operation is started."""
+    """The things to do once the operation is started, or not to start it."""
 
     wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
     """Wait until it is over, with a progress bar on stderr. Of what failed the end of the output is shown."""
@@ -146,6 +148,9 @@ class WaitOptions:
     """Wait until it is over, and print what its jobs write as it comes, with the job's index where there are several."""
     abort_on_interrupt: Switch = False
     """With `--wait` or `--follow`: Ctrl-C aborts the operation."""
+    dry_run: Switch = False
+    """Only check all that a start checks, and tell its pool, whether it would wait and for what, which nodes could run its jobs, and what
+    everybody would be owed. Nothing is recorded, and no file is sent."""
 
     @property
     def is_wanted(self) -> bool:
@@ -209,8 +214,11 @@ def run(
     packed, waits = pack(jobs.upload) if jobs.upload else None, wait_options or WaitOptions()
 
     async def work(client: Client, screen: Screen) -> int | None:
-        operation = await _start(client, await _completed(spec, packed, client, screen), id or "")
+        if waits.dry_run:
+            return await _try(screen, client, spec, packed, id or "")
+        operation = await _start(screen, client, spec, packed, id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
+        await warn_of_gang(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
     return talk(common, work)
@@ -232,17 +240,33 @@ _OPTIONS: Final = {
 }
 
 
-async def _start(client: Client, spec: OperationSpec, operation: str) -> Operation:
-    """Starts it. Raises what `Client.start` does, with the names of options in place of fields."""
+@contextlib.contextmanager
+def _named_options() -> Iterator[None]:
+    """Raises what is raised within, with the names of options in place of fields."""
     try:
-        return await client.start(spec, operation=operation)
+        yield
     except BadInput as error:
         raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
 
 
-async def _completed(spec: OperationSpec, packed: Packed | None, client: Client, screen: Screen) -> OperationSpec:
-    """The spec with what only the client knows, after the files were sent."""
-    files = await send_files(screen, client, packed) if packed is not None else None
+async def _start(
+    screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str
+) -> Operation:
+    """Sends the files and starts it. Raises what `Client.start` does."""
+    if packed is not None:
+        await send_files(screen, client, packed)
+    with _named_options():
+        return await client.start(await _completed(spec, packed, client), operation=operation)
+
+
+async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str) -> int:
+    with _named_options():
+        return await try_start(screen, client, await _completed(spec, packed, client), operation)
+
+
+async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
+    """The spec with what only the client knows."""
+    files = packed.archive if packed is not None else None
     pool = await client.pools.at(spec.pool)
     by_tree = {
         tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))

@@ -85,7 +85,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
     if sign == "-" and digits and not digits.isdigit() and not figures:
         node = next((each for each in there if each.node == digits), None)
         if node is None:
-            raise BadInput("--nodes", text, f"a node that is online{hint(digits, (each.node for each in there))}")
+            raise BadInput("--nodes", text, f"a node that is online, {hint(digits, (each.node for each in there))}")
         return SupposedNodes(-1, node.total, node.tags)
     if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
         raise BadInput("--nodes", text, _NODES_EXPECTED)

@@ -95,6 +95,7 @@ def _rows(here: InTree) -> Iterator[Row]:
     if not waiting.causes and not waiting.pending_jobs:
         yield "waits", "no job of it waits"
         return
+    yield from _pace(waiting)
     yield from _numbered(
         "comes after",
         [(_level(level.own, level.ahead, level.first, level.pool),) for level in waiting.levels if level.ahead],
@@ -104,6 +105,24 @@ def _rows(here: InTree) -> Iterator[Row]:
         yield "preemption", "time does not count for starvation while starts are paused, so nobody may take places"
         return
     yield from _numbered("preemption", _tries(waiting.tries, share))
+
+
+def _pace(waiting: WaitingExplained) -> Iterator[Row]:
+    """When the last job will start, if its own jobs go on ending as they do. Of nothing else is any time known."""
+    if waiting.mean_job_ms is not None and waiting.running_jobs and waiting.pending_jobs:
+        left = format_duration(waiting.mean_job_ms * waiting.pending_jobs // waiting.running_jobs)
+        each = format_duration(waiting.mean_job_ms)
+        yield (
+            "at this pace",
+            f"its last job starts in about {left}: {waiting.running_jobs} at a time, {each} each of late",
+        )
+    if waiting.preempted:
+        times = "once" if waiting.preempted == 1 else f"{waiting.preempted} times"
+        most = f", {waiting.preempted_most} times the same one" if waiting.preempted_most > 1 else ""
+        yield (
+            "preempted",
+            f"its jobs lost their places {times} within the last hour{most}: headrace op history {waiting.operation}",
+        )
 
 
 def _numbered(label: str, entries: list[tuple[str, ...]]) -> Iterator[Row]:

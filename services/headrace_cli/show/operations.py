@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import TreePlacement
-from headrace_cli.show.amounts import amounts
+from headrace_cli.show.amounts import amounts, percent
 from headrace_cli.show.nodes import limits_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
@@ -157,15 +157,18 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
 def _progress_words(view: OperationView, places: OperationPlaces) -> str:
     """Tells how far those running jobs are that say so."""
     told = [place for place in places.running if place.progress is not None]
-    if view.spec.job_count == 1:
+    if view.spec.job_count == 1 or places.progress is None:
         return "".join(_percent(place) for place in told)
+    part = places.progress.done(view.completed_jobs, view.spec.job_count)
     first = ", ".join(f"job {place.index} {_percent(place)}" for place in told[:_MOST_PROGRESS])
-    more = len(told) - _MOST_PROGRESS
-    return first + (f", {more} more: headrace op get {view.operation} --jobs" if more > 0 else "")
+    more = places.progress.jobs - _MOST_PROGRESS
+    return f"{percent(part)} of all jobs; {first}" + (
+        f", {more} more: headrace op get {view.operation} --jobs" if more > 0 else ""
+    )
 
 
 def _percent(place: JobPlace) -> str:
-    return "" if place.progress is None else f"{place.progress / 10:g} %"
+    return "" if place.progress is None else f"{place.progress / 10:g}%"
 
 
 def retry_words(view: OperationView, now_ms: int) -> str:

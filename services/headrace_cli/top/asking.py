@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -12,11 +13,11 @@ from rich.console import RenderableType
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
 from headrace.durations import format_duration
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import AllocationPreempted, Happening
-from headrace.wire.nodes import NodeList
-from headrace.wire.operations import OperationView
+from headrace.wire.nodes import NodeList, OperationProgress
+from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolList
 from headrace_cli.commands.operations.reasons import explained
 from headrace_cli.commands.pool import preemptions_of
@@ -33,6 +34,8 @@ _MOST_PREEMPTIONS: Final = 50
 _ROWS_AN_INTERVAL: Final = 200
 #: Whoever takes longer is said not to answer, and asked again.
 _PATIENCE_S: Final = 4.0
+#: The same for the progress of jobs, without which operations are told.
+_PROGRESS_S: Final = 1.0
 _WHO_ANSWERS: Final = {
     "shares": "fair_share",
     "operations": "admission",
@@ -54,6 +57,7 @@ class Asking:
         self._shares: PoolList | None = None
         self._operations: list[OperationView] | None = None
         self._nodes: NodeList | None = None
+        self._progress: dict[OperationId, OperationProgress] = {}
         self._pauses: list[str] = []
         self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
         #: When each part was told, in milliseconds, and why it was not since.
@@ -70,6 +74,7 @@ class Asking:
             operations=self._operations,
             nodes=self._nodes.nodes if self._nodes is not None else None,
             recovering=self._nodes.recovering if self._nodes is not None else "",
+            progress=self._progress,
             pauses=self._pauses,
             preemptions=list(self._preemptions),
             silent={part: self._words(part, why) for part, why in self._silent.items()},
@@ -147,6 +152,11 @@ class Asking:
         listed = await self._client.list(live=True, limit=MOST_OPERATIONS)
         own = self._client.trees.own
         self._operations = [each for each in listed if any(place.tree == own for place in each.placements)]
+        running = [each.operation for each in self._operations if each.state is OperationState.RUNNING]
+        # The allocator hears it with every heartbeat, so that no node is asked. If it is silent, its nodes say so.
+        with suppress(Unanswered, Refused), anyio.move_on_after(_PROGRESS_S):
+            told = await self._client.pools.progress(running) if running else []
+            self._progress = {each.operation: each for each in told}
         return _intervals(len(self._operations))
 
     async def _ask_nodes(self) -> float:

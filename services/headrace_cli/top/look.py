@@ -10,7 +10,7 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.happenings import AllocationPreempted
-from headrace.wire.nodes import NodeView
+from headrace.wire.nodes import NodeView, OperationProgress
 from headrace.wire.operations import OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
@@ -27,6 +27,8 @@ class Look(msgspec.Struct, frozen=True):
     shares: PoolList | None = None
     operations: list[OperationView] | None = None
     nodes: list[NodeView] | None = None
+    #: Of operations of which some job says how far it is.
+    progress: Mapping[OperationId, OperationProgress] = {}
     #: Of the allocator, «heard/enrolled» while it is recovering.
     recovering: str = ""
     #: In words, by an operator.
@@ -118,6 +120,7 @@ def document(look: Look) -> dict[str, object]:
         "pools": look.pools,
         "operations": look.operations or [],
         "operation_shares": list(look.operation_shares.values()),
+        "progress": list(look.progress.values()),
         "nodes": look.nodes or [],
         "starving": look.starving,
         "preemptions": look.preemptions,

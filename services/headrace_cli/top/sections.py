@@ -130,9 +130,13 @@ def _operations(look: Look, view: View, pen: Pen) -> Rows:
         share = shares.get(each.operation)
         return 0.0 if share is None else _part(share, share.usage_share)
 
+    def done(each: OperationView) -> float:
+        told, jobs = look.progress.get(each.operation), each.spec.job_count
+        return each.completed_jobs / jobs if told is None else told.done(each.completed_jobs, jobs)
+
     keys: dict[str, Callable[[OperationView], Any]] = {
         "usage": lambda each: -used(each),
-        "progress": lambda each: -each.completed_jobs / each.spec.job_count,
+        "progress": lambda each: -done(each),
         "pool": lambda each: each.spec.pool,
         "user": lambda each: each.user,
     }
@@ -149,16 +153,18 @@ def _operations(look: Look, view: View, pen: Pen) -> Rows:
         has = ["", ""]
         if share is not None:
             has = [percent(_part(share, part)) for part in (share.usage_share, share.fair_share.total)]
-        done = f"{each.completed_jobs}/{each.spec.job_count}"
+        jobs = f"{each.completed_jobs}/{each.spec.job_count}"
+        if each.operation in look.progress:
+            jobs += f" {percent(done(each))}"
         if each.failed_jobs:
-            done += f" ({each.failed_jobs} failed)"
+            jobs += f" ({each.failed_jobs} failed)"
         starves = share is not None and share.starvation_status is not StarvationStatus.NON_STARVING
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if each.waiting:
             words = Text(f"waits for {waiting_words(each)}", style="yellow")
         time = time_words(each, look.at_ms)
-        return [each.operation, state, done, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
+        return [each.operation, state, jobs, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
 
     figures = ("done", "usage", "fair")
     heads = ("state", *figures, "pool", "user", "time", "title")

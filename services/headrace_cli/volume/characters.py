@@ -28,6 +28,9 @@ _STYLES: Final = {
     LineKind.BURST: "red",
     LineKind.SAVED: "bright_cyan",
     LineKind.CAPACITY: "red",
+    LineKind.DELIVERED: "green",
+    LineKind.WAITING: "yellow",
+    LineKind.LOST: "red",
 }
 _LETTERS: Final = {
     LineKind.USAGE: "#",
@@ -38,6 +41,9 @@ _LETTERS: Final = {
     LineKind.BURST: "~",
     LineKind.SAVED: "#",
     LineKind.CAPACITY: "-",
+    LineKind.DELIVERED: "#",
+    LineKind.WAITING: "#",
+    LineKind.LOST: "#",
 }
 _NO_DOTS: Final = 0x2800
 #: Room above the largest figure.

@@ -14,6 +14,7 @@ from headrace_cli.volume.times import time_ticks, zone_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS: Final = (".png", ".svg")
 _COLOURS: Final = {
@@ -25,6 +26,9 @@ _COLOURS: Final = {
     LineKind.BURST: "#B00020",
     LineKind.SAVED: "#0072B2",
     LineKind.CAPACITY: "#B00020",
+    LineKind.DELIVERED: "#009E73",
+    LineKind.WAITING: "#E69F00",
+    LineKind.LOST: "#B00020",
 }
 _LOOKS: Final[dict[LineKind, dict[str, Any]]] = {
     LineKind.USAGE: {"linewidth": 1.8},
@@ -35,11 +39,14 @@ _LOOKS: Final[dict[LineKind, dict[str, Any]]] = {
     LineKind.BURST: {"linewidth": 1.2, "linestyle": ":"},
     LineKind.SAVED: {"linewidth": 1.8},
     LineKind.CAPACITY: {"linewidth": 1.2, "linestyle": ":"},
+    LineKind.DELIVERED: {"linewidth": 1.8},
+    LineKind.WAITING: {"linewidth": 1.8},
+    LineKind.LOST: {"linewidth": 1.8},
 }
-_FILLED: Final = (LineKind.USAGE, LineKind.SAVED)
+_FILLED: Final = (LineKind.USAGE, LineKind.SAVED, LineKind.DELIVERED, LineKind.WAITING, LineKind.LOST)
 _MOST_TICKS: Final = 9
 #: The same picture gives the same bytes.
-_SETTINGS: Final[Any] = {
+SETTINGS: Final[Any] = {
     "svg.hashsalt": "headrace",
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
@@ -53,10 +60,10 @@ class NoPlots(HeadraceError):
     """Files are drawn by matplotlib, which is not installed: pip install 'headrace[plots]'. In characters: --plot -."""
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path, otherwise: str = "") -> None:
     """Says before anything is asked or drawn that no picture can be written there. Raises `BadInput`, `NoPlots`."""
     if path.suffix.lower() not in FORMATS:
-        raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}, or - for characters")
+        raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}{otherwise}")
     if path.is_dir() or not path.parent.is_dir():
         raise BadInput("--plot", str(path), "a file in a folder that is there")
     try:
@@ -69,21 +76,26 @@ def draw(picture: Picture, path: Path, zone: tzinfo | None = None) -> None:
     """Writes the file, whole or not at all. Raises `NoPlots`, `OSError`."""
     try:
         from matplotlib import rc_context
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure as NewFigure
     except ImportError:
         raise NoPlots from None
-    kind = path.suffix.lower().lstrip(".")
-    with rc_context(_SETTINGS):
+    with rc_context(SETTINGS):
         count = len(picture.panels)
-        figure = Figure(figsize=(10.0, 1.0 + 3.0 * count), layout="constrained")
+        figure = NewFigure(figsize=(10.0, 1.0 + 3.0 * count), layout="constrained")
         figure.suptitle(picture.title, x=0.01, ha="left", fontweight="bold", fontsize=12)
         rows = figure.subplots(count, 1, sharex=True, squeeze=False)
         for panel, axes in zip(picture.panels, rows[:, 0], strict=True):
             _panel(axes, picture, panel, zone)
-        _time_axis(rows[-1, 0], picture, zone)
-        data = io.BytesIO()
-        how: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
-        figure.savefig(data, format=kind, **how)
+        time_axis(rows[-1, 0], picture.start_s, picture.end_s, zone)
+        write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes a drawn figure, whole or not at all. Raises `OSError`."""
+    kind = path.suffix.lower().lstrip(".")
+    data = io.BytesIO()
+    how: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
+    figure.savefig(data, format=kind, **how)
     part = path.with_name(path.name + ".part")
     try:
         part.write_bytes(data.getvalue())
@@ -128,9 +140,10 @@ def _line(axes: Axes, times_s: list[float], line: Line, zorder: int) -> None:
         axes.plot(x, y, ".", color=colour, markersize=6, zorder=zorder, clip_on=False)
 
 
-def _time_axis(axes: Axes, picture: Picture, zone: tzinfo | None) -> None:
-    ticks = time_ticks(picture.start_s, picture.end_s, _MOST_TICKS, zone)
+def time_axis(axes: Axes, start_s: float, end_s: float, zone: tzinfo | None = None) -> None:
+    """Marks round moments between two below the axes."""
+    ticks = time_ticks(start_s, end_s, _MOST_TICKS, zone)
     # A day stands below its first time, where there is room for it.
     labels = ["\n".join(reversed(label.rsplit(" ", 1))) if ":" in label else label for _, label in ticks]
     axes.set_xticks([at for at, _ in ticks], labels)
-    axes.set_xlabel(f"time ({zone_name(picture.start_s, zone)})")
+    axes.set_xlabel(f"time ({zone_name(start_s, zone)})")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
+from headrace.wire.lost_work import HOUR_MS, LostWork
 
 NAN: Final = math.nan
 #: A demand that is so many times all other figures leaves the picture at the top.
@@ -30,6 +32,9 @@ class LineKind(enum.Enum):
     BURST = "burst guarantee"
     SAVED = "saved"
     CAPACITY = "capacity"
+    DELIVERED = "delivered"
+    WAITING = "smallest job that waits"
+    LOST = "lost work"
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -116,8 +121,11 @@ def savings_unit(resource: str, largest: float) -> Unit:
     return Unit(f"{one}-seconds", unit.size)
 
 
-def picture(history: PoolHistory) -> Picture:
-    """Both panels of a pool with an integral guarantee, the first one of any other."""
+def picture(history: PoolHistory, lost: Sequence[LostWork] | None = None) -> Picture:
+    """Both panels of a pool with an integral guarantee, the first one of any other.
+
+    With `lost` those of fairness as well, as far as there is something on them.
+    """
     points = history.points
     times: list[float] = []
     places: list[HistoryPoint | None] = []
@@ -135,6 +143,8 @@ def picture(history: PoolHistory) -> Picture:
     panels = [_amounts(history.resource, places)]
     if any(point.integral is not None for point in points):
         panels.append(_savings(history.resource, places))
+    if lost is not None:
+        panels += _fairness(history.resource, places, lost)
     title = f"{history.resource} of {history.pool}"
     return Picture(title, history.since_ms / 1000, history.until_ms / 1000, times, gaps, panels)
 
@@ -213,3 +223,25 @@ def _savings(resource: str, places: list[HistoryPoint | None]) -> Panel:
 
 def _most_saved(each: IntegralPoint) -> float:
     return each.volume.most if each.volume is not None else NAN
+
+
+def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[LostWork]) -> list[Panel]:
+    """Panels of what was delivered, of the smallest job that waited, and of what preemption cost."""
+    told = [None if place is None else place.delivery for place in places]
+    owed = [NAN if place is None or not place.fair_share.mean else place.fair_share.mean for place in places]
+    unit = amount_unit(resource, max((each.smallest_waiting or 0 for each in told if each is not None), default=0))
+    by_hour = Counter[int]()
+    for each in lost:
+        by_hour[each.hour_ms] += getattr(each.work, resource)
+    work = savings_unit(resource, max(by_hour.values(), default=0))
+    hours = [NAN if place is None else by_hour[place.at_ms - place.at_ms % HOUR_MS] / work.size for place in places]
+    delivered = [NAN if each is None else 100 * each.delivered / of for each, of in zip(told, owed, strict=True)]
+    waiting = [
+        NAN if each is None or each.smallest_waiting is None else each.smallest_waiting / unit.size for each in told
+    ]
+    found = [
+        ("delivered of the fair share", "%", Line(LineKind.DELIVERED, "delivered", delivered)),
+        ("smallest job that waits", unit.name, Line(LineKind.WAITING, "smallest job that waits", waiting)),
+        ("lost to preemption in the hour", work.name, Line(LineKind.LOST, "lost work", hours)),
+    ]
+    return [Panel(title, name, [line], _top([line])) for title, name, line in found if line.top]

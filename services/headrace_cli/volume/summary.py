@@ -115,7 +115,15 @@ def _point(point: HistoryPoint, scale: float) -> dict[str, Any]:
         "accumulated_resource_volume": _scaled(integral.volume, scale)
         if integral is not None and integral.volume is not None
         else None,
+        "delivered": point.delivery.delivered / scale if point.delivery is not None else None,
+        "below_guarantee": point.delivery.below_guarantee if point.delivery is not None else None,
+        "smallest_waiting": _smallest_waiting(point, scale),
     }
+
+
+def _smallest_waiting(point: HistoryPoint, scale: float) -> float | None:
+    waiting = None if point.delivery is None else point.delivery.smallest_waiting
+    return None if waiting is None else waiting / scale
 
 
 def _scaled(spread: Spread | Savings, scale: float) -> dict[str, float]:

@@ -65,6 +65,8 @@ class Draft:
         self._options = before.options
         self._index: PoolTree | None = before
         self._touched: dict[PoolName, None] = {}
+        #: Attributes that the changes name, of the tree without a pool.
+        self._named: set[tuple[PoolName, str]] = set()
         self.problems: list[Refusal] = []
         self.warnings: list[str] = []
 
@@ -113,6 +115,10 @@ class Draft:
     def touched(self) -> list[PoolName]:
         """Pools that were made or changed, in the order of the changes."""
         return [name for name in self._touched if name in self._pools]
+
+    def names(self, pool: PoolName, attribute: str) -> bool:
+        """True if some change names an attribute of a pool, or without a pool an option of the tree."""
+        return (pool, attribute) in self._named
 
     # --- one change each --------------------------------------------------------------------------------------------
 
@@ -208,6 +214,7 @@ class Draft:
         options: TreeOptions = changed.value
         self._check_size("options", options, _LARGEST_OPTIONS_BYTES)
         self._options, self._index = options, None
+        self._named.update((PoolName(""), attribute) for attribute in changed.touched)
         self.warnings.extend(kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -232,6 +239,7 @@ class Draft:
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     self.problems.append(self._rights.to_set(attribute.name, name))
         self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
+        self._named.update((name, attribute) for attribute in changed.touched)
         settings: PoolConfig = changed.value
         self._check_size(place, settings, _LARGEST_POOL_BYTES)
         return settings

@@ -24,7 +24,7 @@ from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
 from headrace_fair_share.configuration.rules import Bounds, as_refusal
 from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, option_warnings
+from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, configuration_warnings
 
 _PAGE_BYTES: Final = 256 * 1024
 _LONGEST_TROUBLE: Final = 4_096
@@ -158,4 +158,4 @@ class OtherTrees:
         configured.on_stored(stored)
         tree = PoolTree(stored.tree)
         trouble = configured.trouble[:_LONGEST_TROUBLE]
-        return TreeView(name, tree.options, entry.revision, len(tree.pools), trouble, option_warnings(tree))
+        return TreeView(name, tree.options, entry.revision, len(tree.pools), trouble, configuration_warnings(tree))

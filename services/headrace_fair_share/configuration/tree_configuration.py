@@ -10,13 +10,10 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import some, some_lines
 from headrace.pools import (
-    POOL_ATTRIBUTES,
-    TREE_ATTRIBUTES,
     Person,
     PoolMode,
     PoolTree,
     PreemptionPolicy,
-    Support,
     Tree,
     problems_of_preset,
 )
@@ -28,6 +25,7 @@ from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
+from headrace_fair_share.configuration.idle_settings import idle_settings, in_words
 from headrace_fair_share.configuration.rules import (
     Bounds,
     broken_options,
@@ -40,10 +38,6 @@ from headrace_fair_share.hdrf.model import Sharing
 
 #: So many problems of what is stored are told.
 _MOST_TOLD: Final = 3
-_IDLE: Final = {
-    Support.KEPT: "kept, but not in force",
-    Support.ABSENT: "kept, but there is nothing here for it to act on",
-}
 #: Of all problems of a change, of all its warnings, and of all that is not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
@@ -129,7 +123,7 @@ class TreeConfiguration:
         """Says in words what of the configuration is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
             # Asked for at every update; worked out once for each configuration.
-            self._alerts = (self.pools, option_warnings(self.pools))
+            self._alerts = (self.pools, configuration_warnings(self.pools))
         if self.trouble:
             return [self.trouble]
         return [f"the newest configuration is held back: {self.held_back}"] if self.held_back else self._alerts[1]
@@ -198,7 +192,12 @@ def pools_of(request: ChangePools) -> list[PoolName]:
     ]
 
 
-def option_warnings(tree: PoolTree) -> list[str]:
+def configuration_warnings(tree: PoolTree) -> list[str]:
+    """Says which settings of a tree and its pools are not in force as one may think."""
+    return some_lines(_option_warnings(tree) + in_words(idle_settings(tree)), _MOST_WORDS_BYTES)
+
+
+def _option_warnings(tree: PoolTree) -> list[str]:
     """Says which options of a tree are not in force as one may think."""
     options = tree.options
     found = options.pauses()
@@ -221,7 +220,7 @@ def option_warnings(tree: PoolTree) -> list[str]:
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
         policy = options.preemption_policy
         found.append(f"preemption_policy {policy}: nothing is taken back for others until yarn/enabled is true")
-    return some_lines(found + _not_in_force(tree), _MOST_WORDS_BYTES)
+    return found
 
 
 def _rule_warnings(text: str, tree: PoolTree) -> Iterator[str]:
@@ -235,31 +234,16 @@ def _rule_warnings(text: str, tree: PoolTree) -> Iterator[str]:
         yield f"{text} places nobody whose own pool is not configured: {rule.pool} has no create_ephemeral_subpools"
 
 
-def _not_in_force(tree: PoolTree) -> list[str]:
-    """Names the settings that are kept without effect: the tree's together, those of pools one by one."""
-    of_tree: dict[Support, list[str]] = {}
-    for support, name in TREE_ATTRIBUTES.not_in_force(tree.options):
-        of_tree.setdefault(support, []).append(name)
-    found = [f"{_IDLE[support]}: {', '.join(names)}" for support, names in of_tree.items()]
-    pools: dict[tuple[Support, str], list[PoolName]] = {}
-    for pool in tree.pools.values():
-        for idle in POOL_ATTRIBUTES.not_in_force(pool.settings):
-            pools.setdefault(idle, []).append(pool.name)
-    return found + [f"{_IDLE[support]}: {name} of {some(names)}" for (support, name), names in pools.items()]
-
-
 def _warnings(draft: Draft, total: Resources) -> list[str]:
     tree = draft.tree
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
-    known = option_warnings(draft.before)
-    warnings += [warning for warning in option_warnings(tree) if warning not in known]
-    before = draft.before.pools
-    for name in draft.touched:
-        if name in before:  # what was set to another value before is in the warnings of before, too
-            old, new = (POOL_ATTRIBUTES.idle_values(each.pools[name].settings) for each in (draft.before, tree))
-            warnings += [f"{_IDLE[key[0]]}: {key[1]} of {name}" for key in new if new[key] != old.get(key, new[key])]
-    return warnings
+    known = _option_warnings(draft.before)
+    warnings += [warning for warning in _option_warnings(tree) if warning not in known]
+    # Whoever sets something again is told again, and of whatever else acts no more.
+    before = {*idle_settings(draft.before)}
+    idle = [each for each in idle_settings(tree) if each not in before or draft.names(each.pool, each.attribute)]
+    return warnings + in_words(idle)
 
 
 def _told(problems: list[Refusal]) -> Refusal:

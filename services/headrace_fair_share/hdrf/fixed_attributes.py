@@ -34,6 +34,8 @@ from headrace_fair_share.hdrf.strong_guarantees import (
     flow_and_burst,
     has_donor_above,
     inferred_guarantees,
+    no_guarantees,
+    promises_anything,
     shortage_in_words,
 )
 from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
@@ -93,10 +95,11 @@ def fixed_attributes_of(
     total = column(tree.total)
     limits = limits_of(pools.limits, total)
     limits[:, layout.of_operation] = 1.0
-    inferred = inferred_guarantees(layout, pools, tree)
-    ratios = flow_and_burst(layout, pools, tree)
     donated = has_donor_above(layout, pools)
-    fitted = fitted_into_cluster(layout, pools, tree, inferred, ratios)
+    ratios, fitted = no_guarantees(layout.size)
+    if promises_anything(pools):
+        ratios = flow_and_burst(layout, pools, tree)
+        fitted = fitted_into_cluster(layout, pools, tree, inferred_guarantees(layout, pools, tree), ratios)
     strong = fitted_into_parents(layout, pools, fitted.strong, limits, donated)
     weight = weights_in_force(
         layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from operator import is_not
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays, o
 from headrace_fair_share.hdrf.layout import Layout, laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.weights import offers_of
+
+#: So few operations are read as fast as they are found again.
+_FEW: Final = 50
 
 
 class IncrementalInput:
@@ -40,7 +44,7 @@ class IncrementalInput:
         if last is None or changed is None or tree.pools != last.pools or tree.options != last.options:
             self.layout = laid_out(tree.pools, tree.operations)
             self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
-            self.operations = operations_as_arrays(tree.operations)
+            self.operations = self._read(tree, last)
             self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
             stands = False
         else:
@@ -53,6 +57,20 @@ class IncrementalInput:
         place = np.zeros(self.layout.size, np.int64)
         place[self.layout.of_pool] = np.arange(len(tree.pools))
         return [tree.pools[at].name for at in place[pools].tolist()]
+
+    def _read(self, tree: TreeInput, last: TreeInput | None) -> OperationArrays:
+        """Reads all operations, but takes those that were there before from the arrays if they are many."""
+        before = {id(each): place for place, each in enumerate(last.operations)} if last is not None else {}
+        count = len(tree.operations)
+        places = np.fromiter((before.get(id(each), -1) for each in tree.operations), np.int64, count)
+        new = np.flatnonzero(places < 0)
+        if count - len(new) <= _FEW:
+            return operations_as_arrays(tree.operations)
+        read = operations_as_arrays([tree.operations[place] for place in new.tolist()])
+        columns = {field.name: getattr(self.operations, field.name)[..., places] for field in fields(OperationArrays)}
+        for name, column in columns.items():
+            column[..., new] = getattr(read, name)
+        return OperationArrays(**columns)
 
     def _changed_operations(self, tree: TreeInput, last: TreeInput) -> Ints | None:
         """Places of operations that have changed. None if some stand in other places."""

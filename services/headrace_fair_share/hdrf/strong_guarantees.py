@@ -20,6 +20,7 @@ import numpy as np
 from headrace.resources import EPS, LARGEST_SUM, RESOURCE_NAMES, format_amount
 from headrace_fair_share.hdrf.arrays import (
     CPU,
+    RESOURCES,
     ROUNDING,
     Bools,
     BrokenInvariant,
@@ -60,6 +61,18 @@ class FittedGuarantees:
     #: Amounts that the cluster lacks to keep flows, and bursts, beside the strong guarantees.
     short_for_flow: Ints
     short_for_burst: Ints
+
+
+def promises_anything(pools: PoolArrays) -> bool:
+    """True if any pool has a guarantee at all. In most small trees none has."""
+    return bool(pools.strong.any() or (pools.burst | pools.relaxed).any())
+
+
+def no_guarantees(size: int) -> tuple[Ratios, FittedGuarantees]:
+    """The guarantees of a tree in which nothing is promised."""
+    nothing, short = np.zeros(size), np.zeros(RESOURCES, np.int64)
+    ratios = Ratios(nothing, nothing, nothing, nothing)
+    return ratios, FittedGuarantees(np.zeros((RESOURCES, size)), nothing, None, short, short)
 
 
 def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ints:
@@ -140,6 +153,8 @@ def fitted_into_cluster(
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
     """Fits strong guarantees into the limits and into the guarantees of the pools above, from the root down."""
+    if not strong.any():
+        return strong
     strong = strong.copy()
     priority, regular = _tiers(layout, pools, strong, donated)
     strong[:, 0] = np.minimum(strong[:, 0], limits[:, 0])
@@ -156,6 +171,8 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
     For people only: no share depends on it.
     """
     estimated = np.zeros_like(strong)
+    if not strong[:, 0].any():
+        return estimated
     estimated[:, 0] = strong[:, 0]
     for family in layout.families:
         left = estimated[:, family.parents].copy()

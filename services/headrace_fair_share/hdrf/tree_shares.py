@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import CPU, Floats, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import CPU, Floats, Ints
 from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
@@ -45,7 +45,5 @@ class TreeShares:
 
         The earlier one of equals. The algorithm itself never uses it.
         """
-        total = self.fixed.total
-        used = self.usage.any(axis=0)
-        shares = np.where(used, shares_of(self.usage, total), shares_of(self.demand, total))
+        shares = np.where(self.usage.any(axis=0), self.usage_share, self.demand_share)
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)

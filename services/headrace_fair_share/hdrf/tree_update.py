@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import effective_fifo_indices
 from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, limits_of
@@ -26,7 +27,7 @@ from headrace_fair_share.hdrf.input_arrays import OperationArrays
 from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.share_distribution import Distribution, detailed_shares, root_fit_factor
+from headrace_fair_share.hdrf.share_distribution import DetailedShares, Distribution, detailed_shares, root_fit_factor
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
@@ -56,9 +57,11 @@ class _Granted:
 class TreeUpdater:
     """Updates one tree again and again. Whatever did not change since the update before is not worked out again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, builds_always: bool = False) -> None:
+        """With `builds_always` functions are built even where no share needs them, for whoever looks at them."""
+        self._builds_always = builds_always
         self._input = IncrementalInput()
-        #: The functions that the last update was made with. None if it failed.
+        #: The functions that the last update was made with, or an earlier one if it needed none. None if it failed.
         self.functions: IncrementalFunctions | None = None
         self._last: TreeShares | None = None
 
@@ -68,6 +71,10 @@ class TreeUpdater:
         if self._input.take(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
+        if not self._builds_always and everything_fits(fixed, attributes.inputs):
+            # No function is looked at. Those that there are still belong to the last shares that needed them.
+            self.functions = functions
+            return self._satisfied(tree, attributes)
         if functions is None:
             layout, fifo, improved = self._input.layout, self._input.pools.fifo, tree.options.improved
             functions = IncrementalFunctions(layout, fixed, fifo, attributes.inputs, improved=improved)
@@ -120,20 +127,39 @@ class TreeUpdater:
         functions.settle(proposed)
         return _Granted(volumes, proposed, last_share_ratio[integral.all])
 
+    def _satisfied(self, tree: TreeInput, attributes: _Attributes) -> TreeShares:
+        """Gives every element what it demands. Nobody has integral guarantees, nor asks for a promised share."""
+        fair_share, nothing = attributes.inputs.demand_share, np.zeros_like(self._input.fixed.strong)
+        details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, nothing)
+        granted = _Granted(np.zeros((RESOURCES, 0)), nothing, np.zeros(0))
+        return self._result(tree, attributes, granted, fair_share, nothing, details)
+
     def _distributed(
         self, tree: TreeInput, attributes: _Attributes, granted: _Granted, functions: IncrementalFunctions
     ) -> TreeShares:
         """Distributes shares to all elements, or takes those of the update before if no function has changed since."""
-        layout, fixed, inputs, last = self._input.layout, self._input.fixed, attributes.inputs, self._last
+        last = self._last
         if last is not None and functions.idle and (last.proposed == granted.proposed).all():
             fair_share, promised, details = last.fair_share, last.promised, last.details
         else:
             fair_share, promised = self._shares(tree, granted.proposed, functions)
-            details = detailed_shares(layout, fair_share, fixed.strong, granted.proposed)
+            details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, granted.proposed)
+        return self._result(tree, attributes, granted, fair_share, promised, details)
+
+    def _result(
+        self,
+        tree: TreeInput,
+        attributes: _Attributes,
+        granted: _Granted,
+        fair_share: Floats,
+        promised: Floats,
+        details: DetailedShares,
+    ) -> TreeShares:
+        inputs = attributes.inputs
         return TreeShares(
             tree=tree,
-            layout=layout,
-            fixed=fixed,
+            layout=self._input.layout,
+            fixed=self._input.fixed,
             usage=attributes.usage,
             demand=attributes.demand,
             usage_share=inputs.usage_share,
@@ -164,6 +190,18 @@ class TreeUpdater:
         else:
             fair_share = distribution.from_root(root_fit_factor(distribution, guarantee, limits))
         return fair_share, distribution.from_pools(fixed.promised, 0.0)
+
+
+def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs) -> bool:
+    """True if all that is demanded fits into the cluster and into all limits. Then each share is the demand.
+
+    It is False where there are grants or promised shares, which follow from functions all the same.
+    """
+    if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
+        return False
+    demand = inputs.demand_share
+    # What comes to within a rounding of a limit is for the functions to decide.
+    return bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
 
 
 def limits_of_operations(operations: OperationArrays, fixed: FixedAttributes) -> Floats:

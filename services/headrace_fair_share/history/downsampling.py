@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.resources import RESOURCE_NAMES
-from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralPoint, PoolSample, Savings, Spread
+from headrace.wire.history import (
+    Delivery,
+    GetHistory,
+    HistoryPoint,
+    HistorySample,
+    IntegralPoint,
+    PoolSample,
+    Savings,
+    Spread,
+)
 
 #: A sample that is later than this part of its period means that some did not come.
 _LATE: Final = 2.5
@@ -76,6 +85,7 @@ class Downsampler:
             strong_guarantee=pool.strong_guarantee.as_tuple()[self._place],
             total=sample.total.as_tuple()[self._place],
             integral=self._integral(sample, pool),
+            delivery=self._delivery(pool),
         )
         known = self._points.get(stretch)
         self._points[stretch] = known.joined(point) if known is not None else point
@@ -83,6 +93,18 @@ class Downsampler:
     def _spread(self, amounts: tuple[int, int, int, int, int]) -> Spread:
         amount = float(amounts[self._place])
         return Spread(amount, amount, amount)
+
+    def _delivery(self, pool: PoolSample) -> Delivery:
+        used, wanted, owed, guaranteed = (
+            amounts.as_tuple()[self._place]
+            for amounts in (pool.usage, pool.demand, pool.fair_share, pool.strong_guarantee)
+        )
+        waiting = pool.smallest_waiting
+        return Delivery(
+            delivered=float(min(used, owed)),
+            below_guarantee=float(used < min(guaranteed, wanted)),
+            smallest_waiting=None if waiting is None else waiting.as_tuple()[self._place],
+        )
 
     def _integral(self, sample: HistorySample, pool: PoolSample) -> IntegralPoint | None:
         integral = pool.integral

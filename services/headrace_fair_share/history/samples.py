@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headrace.ids import PoolName, TreeName
+from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools import IntegralType, PoolTree
-from headrace.resources import ZERO, Resources
+from headrace.resources import EPS, ZERO, Resources
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.codec import MessageTooLarge, encode
 from headrace.wire.history import HistorySample, IntegralSample, PoolSample
@@ -22,6 +22,7 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Term
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.facts.known_volumes import saturation_period_s
+from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
@@ -54,13 +55,15 @@ class SampleInput(msgspec.Struct, frozen=True):
     pool_results: Mapping[PoolName, PoolResults]
     volumes: Mapping[PoolName, PoolVolume]
     saturation_period_s: float
+    operations: Mapping[OperationId, KnownOperation] = {}
 
     @staticmethod
     def of(engine: FairShareEngine) -> SampleInput:
         """The engine as it is now."""
         # Copies: the next update changes the engine's own in place.
         items, results, pools = dict(engine.items), dict(engine.pool_results), engine.configuration.pools
-        return SampleInput(pools, engine.frame, items, results, engine.volumes.of, saturation_period_s(pools))
+        period_s, operations = saturation_period_s(pools), dict(engine.operations.by_id)
+        return SampleInput(pools, engine.frame, items, results, engine.volumes.of, period_s, operations)
 
 
 class TakenSample(msgspec.Struct, frozen=True):
@@ -178,7 +181,7 @@ def _guarantee(sample: PoolSample) -> Guarantee | None:
 
 
 def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
-    total = given.frame.total
+    total, waiting = given.frame.total, _smallest_waiting(given)
     for name, results in given.pool_results.items():
         item = given.items.get(pool_key(name))
         if item is None:
@@ -189,9 +192,32 @@ def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
             fair_share=total.part(item.fair_share.total),
             strong_guarantee=total.part(item.strong_guarantee_share),
             integral=_integral(given, name, total),
+            smallest_waiting=waiting.get(name),
         )
         if sample != _NOTHING:
             yield name, sample
+
+
+def _smallest_waiting(given: SampleInput) -> dict[PoolName, Resources]:
+    """Finds the smallest job that waits in each pool and all below it."""
+    least: dict[PoolName, tuple[float, Resources]] = {}
+    for name, operation in given.operations.items():
+        item = given.items.get(name)
+        if item is None or not operation.takes_part or not _wants_more(item):
+            continue
+        needed = (max(operation.job.share_of(given.frame.total)), operation.job)
+        above: ShareItem | None = item
+        while above is not None and above.parent:
+            pool = above.parent
+            if pool in least and least[pool][0] <= needed[0]:
+                break
+            least[pool] = needed
+            above = given.items.get(pool_key(pool))
+    return {pool: job for pool, (_, job) in least.items()}
+
+
+def _wants_more(item: ShareItem) -> bool:
+    return any(wanted > used + EPS for wanted, used in zip(item.demand_share, item.usage_share, strict=True))
 
 
 def _integral(given: SampleInput, name: PoolName, total: Resources) -> IntegralSample | None:

@@ -20,6 +20,8 @@ def preemption_priorities(starvation: Ints, schedulable: Bools, parent: Ints, po
     Elements are the root, `pools` - 1 pools with parents before children, then operations. `parent` is each one's place, the root's -1.
     """
     priority = starvation.copy()
+    if not starvation.any():
+        return priority
     if scope is PriorityScope.OPERATION_AND_ANCESTORS:
         for place in range(1, pools):
             priority[place] = max(priority[place], priority[parent[place]])

@@ -134,14 +134,15 @@ class InputMaker:
         anew = configured is not self._configured or ephemeral != self._ephemeral
         if anew:
             pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
-            self._configured, self._ephemeral = configured, ephemeral
-            self._place = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-            self._options = effective_options_of(configured, pools)
+            places = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
+            options = effective_options_of(configured, pools)
+            self._forget_entries(configured, places, options)
+            self._configured, self._ephemeral, self._place, self._options = configured, ephemeral, places, options
             self._as_configured = [
                 pool_input(pool, self._place[pool.parent], configured, memory_only=options.yarn_memory_only)
                 for pool, options in zip(pools, self._options[1:], strict=True)
             ]
-            self._entries, self._elements = {}, None
+            self._elements = None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
             self._averages = averages
@@ -153,6 +154,19 @@ class InputMaker:
                 _with_average(_limited(pool, most), averages.get(pool_key(PoolName(pool.name)), 0.0))
                 for pool, most in zip(self._as_configured, self._most, strict=True)
             ]
+
+    def _forget_entries(
+        self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]
+    ) -> None:
+        """Forgets what was made of operations, except in pools that stay as they are while ephemeral ones come and go."""
+        stay = {
+            name
+            for name, place in places.items()
+            if configured is self._configured
+            and self._place.get(name) == place
+            and self._options[place + 1] == options[place + 1]
+        }
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.known.pool in stay}
 
     def _entry(
         self, tree: TreeOptions, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float

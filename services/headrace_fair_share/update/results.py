@@ -101,11 +101,16 @@ class ElementResults:
 
     def check(self, elements: Elements) -> None:
         """Raises `BrokenInvariant` where a result is not a number or not finite."""
-        for field in fields(self):
-            column = getattr(self, field.name)
-            if column.dtype.kind == "f" and not np.isfinite(column).all():
-                place = int(np.flatnonzero(~np.isfinite(column.reshape(-1, len(elements.names))).all(axis=0))[0])
-                raise BrokenInvariant(f"{field.name} of {elements.keys[place]} is {column[..., place]}")
+        count = len(elements.names)
+        finite = [np.isfinite(getattr(self, name)).reshape(-1, count) for name in _COLUMNS]
+        if np.concatenate(finite).all():
+            return
+        name, wrong = next((name, ~each) for name, each in zip(_COLUMNS, finite, strict=True) if not each.all())
+        place = int(np.flatnonzero(wrong.any(axis=0))[0])
+        raise BrokenInvariant(f"{name} of {elements.keys[place]} is {getattr(self, name)[..., place]}")
+
+
+_COLUMNS: Final = tuple(field.name for field in fields(ElementResults))
 
 
 def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Ints:
@@ -114,16 +119,14 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
     `place_before` says where each stood, -1 where it is new, None if all stand where they stood.
     """
     count = len(now.weight)
-    different = np.zeros(count, np.bool_)
-    if place_before is not None:
-        different |= place_before < 0
-    for field in fields(ElementResults):
-        column, old = getattr(now, field.name), getattr(before, field.name)
+    # One look at all of them together: in a small tree each step of numpy costs as much as in a large one.
+    changes = [] if place_before is None else [(place_before < 0).reshape(1, count)]
+    for name in _COLUMNS:
+        old = getattr(before, name)
         if place_before is not None:
-            old = old[..., place_before]
-        changed = column != old
-        different |= changed if changed.ndim == 1 else changed.any(axis=0)
-    return np.flatnonzero(different)
+            old = old.take(place_before, axis=-1)
+        changes.append((getattr(now, name) != old).reshape(-1, count))
+    return np.flatnonzero(np.concatenate(changes).any(axis=0))
 
 
 def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[ShareItem]:

@@ -35,10 +35,14 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     if not cut.usage_counts:
         return before.in_place_of(Clocks.none(elements.keys), _takes_part(cut, elements, before))
     below = schedulable & _below(cut, given, shares)
-    short = below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
-    short &= ~elements.is_operation & np.isfinite(elements.min_share_timeout_ms)
+    short = ~elements.is_operation & np.isfinite(elements.min_share_timeout_ms)
+    if short.any():
+        short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
-    after = step(before, cut.clock_ms, below, short, timeouts_of(cut, given))
+    is_anybody = below.any() or short.any()
+    after = (
+        step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)
+    )
     if cut.pools.options.enable_pool_starvation:
         return after
     # Pools are not looked at, and keep what they had.

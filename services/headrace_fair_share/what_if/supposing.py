@@ -118,14 +118,14 @@ def _with_operation(cut: Cut, asked: SupposedOperation, notes: list[str]) -> Cut
     if spec.pool not in known:
         return NotFound(what="pool", name=spec.pool, near=near(spec.pool, known))
     name = next(each for each in _free_names() if each not in cut.operations)
-    limit = _full(cut, spec.pool, told)
+    limit = _full(cut, spec.pool, told) if asked.waits is None else ""
     if limit:
         notes.append(f"{name} would wait and be owed nothing yet: {limit}")
     known_operation = KnownOperation.of(
         spec.in_tree(cut.pools.name, spec.pool),
         spec.job_count,
         operation=name,
-        state=OperationState.PENDING if limit else OperationState.RUNNING,
+        state=OperationState.PENDING if limit or asked.waits else OperationState.RUNNING,
         suspended=False,
         started_at_ms=cut.now_ms,
     )

@@ -99,14 +99,26 @@ def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list
 ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
-        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
+        *(
+            "op.start",
+            "op.plan_start",
+            "op.update",
+            "op.suspend",
+            "op.resume",
+            "op.complete",
+            "op.abort",
+            "op.scan",
+            "op.upload",
+        ),
         *(
             "op.get",
             "op.list",
             "op.jobs",
             "op.explain",
             "op.history",
+            "op.log",
             "pool.counts",
+            "pool.lost_work",
             "node.change",
             "node.token",
             "rights",
@@ -118,7 +130,10 @@ ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
     *_of_person(
         _ALLOCATOR,
-        *(subjects.of_tree(verb, "{tree}") for verb in ("op.where", "op.why", "node.list", "preemption.observed")),
+        *(
+            subjects.of_tree(verb, "{tree}")
+            for verb in ("op.where", "op.why", "op.fit", "op.progress", "node.list", "preemption.observed")
+        ),
     ),
     *_of_person(_SERVICES, "service.list"),
     *_of_person((*_SERVICES, _NODE), "service.figures"),

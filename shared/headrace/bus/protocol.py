@@ -338,7 +338,7 @@ class Bus(Protocol):
         Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
         a line of their own. The lines take turns, and what is dropped is refused. With `newest` requests are answered one after the
         other whatever `concurrency` says: of each sender only the newest that waits, and none that has waited too long.
-        Under load the connection is then read each 2 ms, so that what comes meanwhile is answered together.
+        Under load the connection is then read each 4 ms, so that what comes meanwhile is answered together.
         `statistics` are told beside the subject's own in service discovery.
         The subscription is in force at the server when this returns.
         """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 #: Between two turns under load, so that what comes meanwhile is read, answered and sent together.
-_SPACING_S: Final = 0.002
+_SPACING_S: Final = 0.004
 #: Turns that may follow one another at once, so that nothing waits where little comes.
 _AT_ONCE: Final = 16
 
 
 class Turns:
-    """Spaces turns once many have followed one another: at most one each 2 ms in the long run."""
+    """Spaces turns once many have followed one another: at most one each 4 ms in the long run."""
 
     def __init__(self) -> None:
         #: When the turns until now would be over, had each taken its spacing.

@@ -1,14 +1,24 @@
-"""Persons, hosts and files, as admission knows them."""
+"""Persons, hosts, files and starts that are only tried, as admission knows them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from headrace.client.asking import Asker
+from headrace.client.operation_id import new_operation_id
+from headrace.client.pools import Pools
+from headrace.ids import OperationId, PoolName, TreeName, operation_id
+from headrace.runtime.clock import Clock
+from headrace.wire import subjects
 from headrace.wire.files import Archive, Upload, Uploaded
 from headrace.wire.joining import MakeToken, TokenMade
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.rights import GetRights, Rights
+from headrace.wire.start_plans import FitOperation, OperationFit, PlannedPlace, PlanStart, StartPlanned
+from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 
 if TYPE_CHECKING:
     from headrace.archives import Packed  # packing takes longer to load than most commands to run
@@ -59,3 +69,35 @@ class Hosts:
     async def make_token(self, request: MakeToken) -> TokenMade:
         """Has a key let in one host, for some minutes. It is for administrators. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("node.token", request, TokenMade)
+
+
+class Starts:
+    """Dry runs of starts. Nothing is recorded by any."""
+
+    def __init__(self, asker: Asker, clock: Clock, pools: Pools) -> None:
+        self._asker = asker
+        self._clock = clock
+        self._pools = pools
+
+    async def plan(self, spec: OperationSpec, *, operation: str = "") -> StartPlanned:
+        """Checks all that a start does. Raises what `Client.start` raises."""
+        name = operation_id(operation) if operation else new_operation_id(self._clock)
+        request = PlanStart(OperationId(name), spec, self._pools.revision)
+        return await self._asker.ask("op.plan_start", request, StartPlanned)
+
+    async def fit(self, spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationFit:
+        """Asks the allocator of a tree what keeps jobs of it from starting now. Raises `Refused`, `Unanswered`."""
+        verb = subjects.of_tree("op.fit", tree)
+        return await self._asker.ask(verb, FitOperation(_bare(spec, tree, pool)), OperationFit)
+
+    async def shares(self, spec: OperationSpec, place: PlannedPlace) -> WhatIfAnswer:
+        """The shares of a tree before and after the start. Raises `Refused`, `Unanswered`."""
+        bare = _bare(spec, place.tree, place.pool)
+        supposed = SupposedOperation(bare, place.made, waits=place.waiting is not None)
+        return await self._pools.of(place.tree).what_if(operations=[supposed])
+
+
+def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
+    """The operation in one tree, without what only its jobs see."""
+    here = spec.in_tree(tree, pool)
+    return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, working_directory="", files=None)

@@ -1,7 +1,8 @@
 """One question to a service, asked again while that can help and cannot harm.
 
 «Busy», «not ready», nobody listening and no connection mean that nothing was done: every request may be sent again. After silence,
-or «not recorded», only a repeatable request may: one that has the same effect however often it is done.
+or «not recorded», only a repeatable request may: one that has the same effect however often it is done. A long computation that
+changes nothing is asked for once: whoever asked again would wait behind the first request, which is computed for nobody then.
 """
 
 from __future__ import annotations
@@ -59,8 +60,12 @@ class Asker:
         *,
         timeout_s: float | None = None,
         repeatable: bool = True,
+        computes: bool = False,
     ) -> T:
-        """The answer, of type `kind`. Raises `Refused`, `BadInput`, or `Unanswered` when the time is over."""
+        """The answer, of type `kind`. `computes` is True for a long computation that changes nothing.
+
+        Raises `Refused`, `BadInput`, or `Unanswered` when the time is over.
+        """
         data = encode_request(request)
         started = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
@@ -70,7 +75,7 @@ class Asker:
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
             try:
-                return await self._attempt(verb, data, kind, min(_ATTEMPT_S, left_s))
+                return await self._attempt(verb, data, kind, left_s if computes else min(_ATTEMPT_S, left_s))
             except (NoResponders, NotConnected) as error:
                 trouble: Exception = error
             except RequestTimeout as error:
@@ -84,7 +89,7 @@ class Asker:
             now = self._clock.steady_s()
             if now + pause_s >= deadline or (doubt is not None and not repeatable):
                 why = doubt or trouble
-                raise Unanswered(verb, now - started, str(why), maybe_done=doubt is not None) from why
+                raise Unanswered(verb, now - started, str(why), maybe_done=doubt is not None and not computes) from why
             await anyio.sleep(pause_s)
 
     async def _attempt(self, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:

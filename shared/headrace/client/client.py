@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, PermissionRefused
-from headrace.client.admission import Files, Hosts, Persons
+from headrace.client.admission import Files, Hosts, Persons, Starts
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
@@ -33,7 +33,15 @@ from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.files import Archive
-from headrace.wire.nodes import ChangedNode, ChangeNode, ListNodes, NodeChange, NodeList, OperationPlaces, WhereRequest
+from headrace.wire.nodes import (
+    ChangedNode,
+    ChangeNode,
+    ListNodes,
+    NodeChange,
+    NodeList,
+    OperationPlaces,
+    WhereRequest,
+)
 from headrace.wire.operation_spec import RETRY_BACKOFF_MS
 from headrace.wire.operations import (
     FINAL_STATES,
@@ -83,6 +91,7 @@ class Client:
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
         self.persons = Persons(self._asker)
+        self.starts = Starts(self._asker, clock, self.pools)
         self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)
         follower = Follower(bus, clock, place, self.pools.starving)
@@ -310,7 +319,7 @@ class Client:
                 missing = error
         if missing is not None and not found:
             raise missing
-        return _joined(found)
+        return OperationPlaces.joined(found)
 
     async def nodes(self, tree: str = "") -> NodeList:
         """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
@@ -339,18 +348,6 @@ class Client:
     def logs(self, operation: str, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Lines that the jobs of an operation wrote, or the one `job`: see `LogWishes`."""
         return JobLogReader(self, self._asker, operation_id(operation), job, wishes).read()
-
-
-def _joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
-    return OperationPlaces(
-        operation=places[0].operation,
-        running=[place for each in places for place in each.running],
-        running_jobs=sum(each.running_jobs for each in places),
-        # Jobs that no tree has wait in each of them.
-        pending_jobs=max(each.pending_jobs for each in places),
-        in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
-        reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
-    )
 
 
 class Operation:

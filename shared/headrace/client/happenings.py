@@ -8,6 +8,7 @@ from headrace.client.asking import Asker
 from headrace.client.following import Follower, HappeningFilter
 from headrace.ids import operation_id
 from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
+from headrace.wire.replay import LogPage, ReadEvents
 
 
 class Happenings:
@@ -26,6 +27,16 @@ class Happenings:
             if page.next is None:
                 return
             request = GetOperationHistory(request.operation, page.next)
+
+    async def log(self) -> AsyncIterator[LogPage]:
+        """Pages of all that the log keeps, the oldest entry first. Raises `Refused`, `Unanswered`."""
+        request = ReadEvents()
+        while True:
+            page = await self._asker.ask("op.log", request, LogPage)
+            yield page
+            if page.next is None:
+                return
+            request = ReadEvents(page.next)
 
     async def follow_decisions(self, on_decision: Callable[[Happening], None]) -> None:
         """Calls with each decision of the allocator, and with the number of missed ones, until cancelled. Raises `BusError`."""

@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 
 from headrace.client.asking import Asker
-from headrace.ids import ROOT_POOL, PoolName, TreeName, pool_name, pool_or_path
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, pool_name, pool_or_path
 from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
+from headrace.wire.lost_work import GetLostWork, LostWorkTold
+from headrace.wire.nodes import ListProgress, OperationProgress, ProgressList
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
 from headrace.wire.pool_explanations import ExplainPool, PoolExplained
 from headrace.wire.pools import GetPools, PoolList
@@ -92,6 +94,14 @@ class Pools:
         request = ListObserved(PoolName(name))
         return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s)
 
+    async def progress(self, operations: Sequence[OperationId]) -> Sequence[OperationProgress]:
+        """The progress of running jobs that tell it, of some operations of the tree.
+
+        Raises `Refused`, `Unanswered` while no allocator serves.
+        """
+        verb = subjects.of_tree("op.progress", self._tree)
+        return (await self._asker.ask(verb, ListProgress([*operations]), ProgressList)).operations
+
     async def starving(self) -> Sequence[ShareItem]:
         """Pools and operations of which some starve, and all that may preempt. Raises `Refused`, `Unanswered`."""
         listed = await self.list(operations=True, only_starving=True)
@@ -139,6 +149,11 @@ class Pools:
             raise Refused(NotFound(what="pool", name=name, near=page.near))
         return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)
 
+    async def lost_work(self, name: str, *, since_ms: int, until_ms: int) -> LostWorkTold:
+        """The work that a pool with all below it lost to preemption, by hour and reason. Raises `Refused`, `Unanswered`."""
+        request = GetLostWork(PoolName(name), since_ms, until_ms, self._tree)
+        return await self._asker.ask("pool.lost_work", request, LostWorkTold)
+
     async def create(
         self, name: str, *, parent: str = ROOT_POOL, attributes: Mapping[str, object] | None = None
     ) -> PoolPlan:
@@ -185,7 +200,7 @@ class Pools:
         """The shares as they are, and as they would be after all of this. Nothing changes. Raises `Refused`, `Unanswered`."""
         named = [await self._named(change) for change in changes]
         request = WhatIf(self._tree, named, [*operations], [*nodes])
-        return await self._asker.ask("pool.what_if", request, WhatIfAnswer)
+        return await self._asker.ask("pool.what_if", request, WhatIfAnswer, computes=True)
 
     async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
         """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""

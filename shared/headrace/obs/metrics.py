@@ -37,6 +37,9 @@ _BASE_UNITS: Final = {
     "seconds": ("seconds", 1.0),
     "bytes": ("bytes", 1.0),
     "hundredths of a core": ("cores", 0.01),
+    "hundredths of a core-second": ("core_seconds", 0.01),
+    "gpu-seconds": ("gpu_seconds", 1.0),
+    "byte-seconds": ("byte_seconds", 1.0),
 }
 _COUNTED: Final = ("", 1.0)
 

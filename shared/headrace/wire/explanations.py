@@ -126,3 +126,8 @@ class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     limits: list[PoolRoom]
     levels: list[Level]
     tries: Tries
+    #: How often its jobs lost their places within the last hour, and how often the one that did so most.
+    preempted: Counter = 0
+    preempted_most: Counter = 0
+    #: The mean time that its jobs took, of late ones more than of others. None: none has ended yet.
+    mean_job_ms: Counter | None = None

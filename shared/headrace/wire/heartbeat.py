@@ -8,7 +8,7 @@ changes nothing. Orders name allocations, never jobs.
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -116,6 +116,10 @@ class JobResult(enum.StrEnum):
     ABORTED = "aborted"
     #: Nobody knows: the node or its runner went away with it.
     LOST = "lost"
+
+
+#: The exit status of a job that saved its state and is to be run again: EX_TEMPFAIL, `SAVED` in `headrace.checkpoint`.
+EXIT_SAVED: Final = 75
 
 
 class JobEnd(msgspec.Struct, frozen=True, gc=False):

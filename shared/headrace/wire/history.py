@@ -43,6 +43,8 @@ class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Strong guarantee in force.
     strong_guarantee: Resources = ZERO
     integral: IntegralSample | None = None
+    #: One job of the operation that wants more and needs the least for it, by its dominant resource; None: nobody wants more.
+    smallest_waiting: Resources | None = None
 
 
 class HistorySample(msgspec.Struct, frozen=True):
@@ -124,6 +126,27 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return msgspec.structs.replace(later, volume=savings)
 
 
+class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Delivery of what a pool is owed, over a stretch of time."""
+
+    #: Usage, at most the fair share, on average: what is used beyond it makes up for no other moment.
+    delivered: Finite
+    #: The part of the samples in which it used less than it is guaranteed and wanted more.
+    below_guarantee: Finite
+    #: The least that one job needed which waited; None while none did.
+    smallest_waiting: Amount | None = None
+
+    def joined(self, samples: int, later: Delivery, later_samples: int) -> Delivery:
+        """Joins two stretches into one."""
+        weights = samples + later_samples
+        waiting = [each for each in (self.smallest_waiting, later.smallest_waiting) if each is not None]
+        return Delivery(
+            (self.delivered * samples + later.delivered * later_samples) / weights,
+            (self.below_guarantee * samples + later.below_guarantee * later_samples) / weights,
+            min(waiting, default=None),
+        )
+
+
 class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stretch of the time that was asked for. Amounts in units of the wire: hundredths of a core, bytes."""
 
@@ -142,12 +165,16 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     strong_guarantee: Amount
     total: Amount
     integral: IntegralPoint | None = None
+    #: None from a fair_share of a former version.
+    delivery: Delivery | None = None
 
     def joined(self, later: HistoryPoint) -> HistoryPoint:
         """Both as one: means by the number of samples, least and most of both, the rest as it was last."""
         mine, theirs = self.integral, later.integral
+        before, after = self.delivery, later.delivery
         return msgspec.structs.replace(
             later,
+            delivery=before.joined(self.samples, after, later.samples) if before and after else None,
             samples=self.samples + later.samples,
             after_gap=self.after_gap,
             usage=self.usage.joined(self.samples, later.usage, later.samples),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
-from headrace.ids import NodeName, TreeName
+from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Resources
 from headrace.wire.version import Counter, Term
 
@@ -17,6 +18,8 @@ MOST_TAGS: Final = 100
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
+#: In one question about their progress.
+_MOST_OPERATIONS: Final = 1_000
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
@@ -208,6 +211,27 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     limits: str = ""
 
 
+class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The progress of the running jobs of an operation that say how far they are."""
+
+    operation: OperationId
+    #: Running jobs that say it, and what they say together, in thousandths of a job.
+    jobs: Counter
+    thousandths: Counter
+
+    @staticmethod
+    def joined(parts: Sequence[OperationProgress]) -> OperationProgress | None:
+        """The same of all trees together."""
+        if not parts:
+            return None
+        jobs, thousandths = sum(each.jobs for each in parts), sum(each.thousandths for each in parts)
+        return OperationProgress(parts[0].operation, jobs, thousandths)
+
+    def done(self, completed_jobs: int, job_count: int) -> float:
+        """The part of an operation that is done, with what its running jobs have done so far."""
+        return min(1.0, (completed_jobs + self.thousandths / 1000) / job_count)
+
+
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """Running jobs (at most 1,000 are told) and the words on why pending ones wait."""
 
@@ -218,6 +242,34 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     in_doubt_jobs: Counter
     #: Every reason that holds, the heaviest first, each with its figures.
     reasons: list[str]
+    #: How far all running jobs are that say so. None: none does.
+    progress: OperationProgress | None = None
+
+    @staticmethod
+    def joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
+        """The same of several trees together."""
+        return OperationPlaces(
+            operation=places[0].operation,
+            running=[place for each in places for place in each.running],
+            running_jobs=sum(each.running_jobs for each in places),
+            # Jobs that no tree has wait in each of them.
+            pending_jobs=max(each.pending_jobs for each in places),
+            in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
+            reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
+            progress=OperationProgress.joined([each.progress for each in places if each.progress is not None]),
+        )
+
+
+class ListProgress(msgspec.Struct, frozen=True):
+    """person → allocator: how far are the running jobs of these operations."""
+
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+
+
+class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """Those of the operations of which some running job says how far it is."""
+
+    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=_MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):

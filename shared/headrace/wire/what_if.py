@@ -34,6 +34,8 @@ class SupposedOperation(msgspec.Struct, frozen=True):
     spec: OperationSpec
     #: Pools that would be made for it, parents first.
     ephemeral_pools: Annotated[list[EphemeralPool], msgspec.Meta(max_length=10)] = []
+    #: Whether it would wait for a running slot, by the word of admission. None: that is to be judged here.
+    waits: bool | None = None
 
 
 class WhatIf(msgspec.Struct, frozen=True):

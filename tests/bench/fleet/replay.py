@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
-from tests.bench.fleet.fleet import Fleet
+from tests.bench.fleet.fleet import BETWEEN_WRITES_S, Fleet
 from tests.bench.fleet.node import FleetNode
 
 __all__ = ["MOST_P99_MS", "Rate", "highest_rates"]
@@ -99,7 +99,7 @@ class _Replay:
                 self._send(began_s + sent / rate)
                 sent += 1
             self._fleet.flush()
-            await asyncio.sleep(max(0.0, began_s + sent / rate - time.monotonic()))
+            await asyncio.sleep(max(BETWEEN_WRITES_S, began_s + sent / rate - time.monotonic()))
         await asyncio.sleep(_REST_S)
         latencies_ms = sorted(self._latencies_ms) + [float("inf")] * (count - len(self._latencies_ms))
         cpu_us = {name: (now_s - cpu_s[name]) / count * 1e6 for name, now_s in self._cpu_s().items()}

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headrace.bus.group_commit import MAX_GROUP_BYTES
 from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName, TreeName
 from headrace.pools import Access, Pool, PoolConfig, Tree
+from headrace.resources import Resources
 from headrace.runtime.engine import Outcome
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
@@ -22,16 +23,20 @@ from headrace.wire.codec import runs_of_bytes
 from headrace.wire.happenings import GetOperationHistory, OperationHistory, recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
+from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, GetLostWork, LostWorkTold
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
+from headrace.wire.replay import LogPage, ReadEvents
 from headrace.wire.rights import GetRights
 from headrace_admission import disclosure, queries
+from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
 from headrace_admission.log.history import history_page
 from headrace_admission.log.recorder import encode_batch
+from headrace_admission.log.telling import log_page
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules, rules_of
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -39,7 +44,7 @@ from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
 from tests.support.largest.names import FAT, MANY, USER, a_node, a_pool, an_operation
 
-__all__ = ["counts", "ends", "ephemeral_pools", "histories", "operations", "rights"]
+__all__ = ["counts", "ends", "ephemeral_pools", "histories", "lost_work", "operations", "rights"]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -105,6 +110,8 @@ def operations() -> Made:
     trees: dict[str, Any] = {"pool": DEEPEST, "pool_trees": TREES[:64], "tentative_pool_trees": TREES[64:]}
     for number in range(42):
         yield from started(engine, an_operation(number), **trees)
+    wanted = wire.OperationSpec(**trees | {"argv": ["true"], "pool": NEW_POOL})
+    yield starts.plan(engine.state, wire.StartOperation(WIDEST, wanted), USER)
     long = "x" * (LARGEST_SPEC_BYTES - 20_000)
     yield from started(engine, WIDEST, argv=[long], job_count=MANY, max_failed_job_count=MANY, **trees)
     state = engine.state
@@ -187,8 +194,23 @@ def ends() -> Made:
     assert all(len(page) < 16 * 1024 * 1024 for page in Checkpoint(engine.state).pages())
 
 
+def lost_work() -> Made:
+    """A week of work lost for every reason in each hour."""
+    engine = an_engine()
+    for hour in range(KEPT_HOURS):
+        for reason in PreemptionReason:
+            end = JobEnd(WIDEST, 0, 1, AllocationId("a"), JobResult.ABORTED, preemption=PreemptionRecord(reason))
+            ended = replace(end, started_at_ms=1, ended_at_ms=2**53)
+            most = Resources(*[2**60] * 5)
+            engine.state.lost_work.note(TREE, NEW_POOL, ended, most, (2**20 + hour) * HOUR_MS)
+    told = queries.lost_work(engine.state, GetLostWork(ROOT_POOL, 0, 10**14, TREE))
+    assert isinstance(told, LostWorkTold)
+    assert len(told.lost) == KEPT_HOURS * len(PreemptionReason)
+    yield told
+
+
 def histories() -> Made:
-    """The history of an operation of which every entry of the log is as full as can be, with ends that were preempted."""
+    """The log, and the history of its operation: every entry is as full as can be, with ends that were preempted."""
     engine = an_engine()
     list(started(engine, WIDEST, pool=NEW_POOL, tree=TREE, job_count=MANY, max_failed_job_count=MANY))
     list(decided(engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW)))
@@ -218,6 +240,12 @@ def histories() -> Made:
                 assert isinstance(page, OperationHistory)
                 found.append(page)
                 after = page.next
+            after = 0
+            while after is not None:
+                told = await log_page(log, ReadEvents(after))
+                assert isinstance(told, LogPage)
+                found.append(told)
+                after = told.next
             return found
 
     yield from run_virtually(1, pages)

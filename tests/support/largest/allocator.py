@@ -34,6 +34,7 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.preemption import ListObserved, PreemptionReason
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.start_plans import FitOperation
 from headrace_agent.runner.protocol import Ended
 from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
@@ -92,6 +93,9 @@ def orders() -> Iterator[msgspec.Struct]:
             pass
     for ask in (WhereRequest, ExplainWaiting):
         yield from (engine.on_question(ask(an_operation(number)), node.now).answer for number in range(100))
+    for number in range(100):
+        fit = FitOperation(live(number, command_bytes=1, jobs=100_000).spec)
+        yield engine.on_question(fit, node.now).answer
     yield from of_usage(engine, node.now)
 
 

@@ -17,6 +17,10 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import Event, LogBatch
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
+from headrace.wire.refusals import Refusal
+from headrace.wire.start_plans import StartPlanned
+from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_admission.state.state import State
@@ -70,7 +74,29 @@ class Desk:
     def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
         """The answer, or the refusal."""
         wanted = OperationSpec(PoolName(pool), ["true"], resources=Resources(user_slots=1, cpu=100), **spec)
-        return self._done(self.engine.on_start(wire.StartOperation(oid(name), wanted), user, self._tick()))
+        request = wire.StartOperation(oid(name), wanted)
+        tried = starts.plan(self.state, request, user)
+        answer = self._done(self.engine.on_start(request, user, self._tick()))
+        self._compare(tried, answer)
+        return answer
+
+    def _compare(self, tried: StartPlanned | Refusal, answer: Any) -> None:
+        """A dry run tells what comes of every start of every test, and changes nothing."""
+        if not isinstance(tried, StartPlanned) or not isinstance(answer, wire.StartAnswer):
+            assert tried == answer
+            return
+        assert (tried.repeated, tried.warnings) == (answer.repeated, [] if answer.repeated else answer.warnings)
+        if tried.repeated:
+            return
+        assert (tried.erased_trees, tried.near) == (answer.erased_trees, answer.near)
+        assert [each.waiting for each in tried.places if each.waiting is not None] == answer.waiting
+        there = self.state.operations[answer.operation].placements
+        blocked = {each.tree: each.waiting and each.waiting.blocked_by for each in tried.places}
+        assert blocked == {tree: each.blocked_by for tree, each in there.items()}
+        assert [(each.pool, each.rule) for each in tried.places] == [(each.pool, each.rule) for each in there.values()]
+        for place in tried.places:
+            known = self.state.books[place.tree].ephemeral.by_name
+            assert [known[made.name] for made in place.made] == place.made
 
     def started(self, *names: str, pool: str = "", **spec: Any) -> None:
         for name in names:
@@ -78,9 +104,19 @@ class Desk:
 
     def finish(self, name: str) -> None:
         """Its job completes."""
-        end = JobEnd(oid(name), 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
-        tree = self.state.operations[oid(name)].spec.tree
-        report = ledger.ReportEnds(tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
+        self.end_run(name, JobResult.COMPLETED)
+
+    def preempt(self, name: str, *, ran_s: float = 1.0) -> None:
+        """Its job loses its place after so long."""
+        record = PreemptionRecord(PreemptionReason.PREEMPTION, oid("other"))
+        self.end_run(name, JobResult.ABORTED, preemption=record, started_at_ms=5, ended_at_ms=5 + int(1000 * ran_s))
+
+    def end_run(self, name: str, result: JobResult, **fields: Any) -> None:
+        """The newest run of its only job ends."""
+        operation = self.state.operations[oid(name)]
+        attempt = operation.ledger.attempts[0] or 1
+        end = JobEnd(oid(name), 0, attempt, AllocationId("1-1"), result, **fields)
+        report = ledger.ReportEnds(operation.spec.tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         self._done(self.engine.on_report(report, self._tick()))
 
     def abort(self, name: str) -> Any:

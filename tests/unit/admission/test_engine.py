@@ -127,7 +127,9 @@ def test_a_job_that_was_aborted_with_its_operation_counts_once_after_a_checkpoin
     engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3))
     engine.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 4))
 
-    restored.on_restored([each.to_record() for each in engine.state.operations.values()], [], {TREE: 1}, 1, at(0, 5))
+    restored.on_restored(
+        [each.to_record() for each in engine.state.operations.values()], [], {TREE: 1}, 1, [], at(0, 5)
+    )
     again = restored.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 6))
 
     assert again.effects == []

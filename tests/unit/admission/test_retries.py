@@ -149,7 +149,7 @@ def test_a_checkpoint_keeps_pauses_and_the_number_of_failures() -> None:
     record = msgspec.msgpack.decode(msgspec.msgpack.encode(operation.to_record()), type=type(operation.to_record()))
     engine = AdmissionEngine(desk.everywhere)
 
-    engine.on_restored([record], [], {TREE: 1}, len(desk.entries), at(0, 0))
+    engine.on_restored([record], [], {TREE: 1}, len(desk.entries), [], at(0, 0))
 
     assert engine.state.pausing == {oid("one")}
     assert seen(engine).next_retry_at_ms == SECOND

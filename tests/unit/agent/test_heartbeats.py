@@ -117,10 +117,10 @@ def test_a_nudge_right_after_a_heartbeat_brings_the_next_one_all_the_same() -> N
 
 def test_ends_of_an_allocation_with_many_jobs_ahead_are_told_together_and_its_last_ones_soon() -> None:
     desk = Desk()
-    desk.turn(start("a", range(30)))
+    desk.turn(start("a", range(50)))
     desk.answer(next_ms=60_000)
     ended_before_beat: list[int] = []
-    for index in range(30):
+    for index in range(50):
         desk.ended(end_of(job(index)))
         desk.advance(5)
         if desk.engine.pulse.in_flight:
@@ -128,9 +128,9 @@ def test_ends_of_an_allocation_with_many_jobs_ahead_are_told_together_and_its_la
             desk.answer(forget=Forget([end.key for end in desk.beat.ends]), next_ms=60_000)
     desk.advance(10)
 
-    # One each 50 ms, then one each 10 ms, as eight jobs or fewer are left.
-    assert ended_before_beat == [10, 20, 22, 24, 26, 28, 30]
-    assert [job(29)] == [end.key for end in desk.beat.ends][-1:]
+    # One each 100 ms, then one each 10 ms, as eight jobs or fewer are left.
+    assert ended_before_beat == [20, 40, 42, 44, 46, 48, 50]
+    assert [job(49)] == [end.key for end in desk.beat.ends][-1:]
 
 
 def test_nudges_of_a_lower_term_or_for_others_are_void() -> None:

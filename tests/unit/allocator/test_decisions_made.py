@@ -68,9 +68,7 @@ def test_preemptions_are_counted_by_reason_and_group_below_each_pool() -> None:
     figures = {figure.name: figure.value for figure in counts.figures()}
     assert (figures["preempted_by_preemption"], figures["preempted_by_resource_overcommit"]) == (3, 1)
     assert (figures["preempted_of_preemptible"], figures["preempted_of_non_preemptible"]) == (3, 1)
-    of_pools = {
-        (one.labels["pool"], one.labels["reason"]): one.value for one in counts.figures() if "pool" in one.labels
-    }
+    of_pools = {(one.labels["pool"], one.labels["reason"]): one.value for one in counts.of_pools()()}
     assert {key: value for key, value in of_pools.items() if value} == {
         ("vision", "preemption"): 2,
         ("lab", "preemption"): 1,

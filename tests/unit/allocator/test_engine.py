@@ -41,6 +41,7 @@ from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.telling.pool_figures import pool_figures
 from headrace_allocator.telling.usage_cut import usage_changed
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
@@ -524,7 +525,9 @@ def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_th
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     assert [(one.node, one.end.result) for one in report.ends] == [("n1", JobResult.LOST)]
-    lost = {one.labels["pool"]: one.value for one in desk.engine.figures() if one.family == "jobs_lost_with_nodes"}
+    lost = {
+        one.labels["pool"]: one.value for one in pool_figures(desk.engine)() if one.family == "jobs_lost_with_nodes"
+    }
     assert lost == {"<Root>": 0, desk.operation("operation-1").spec.pool: 1}
     assert list(desk.tick(702.0)) == []
 
@@ -716,6 +719,18 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         assert any(words in told for told in desk.engine.check()), words
 
 
+def test_figures_of_all_pools_are_for_prometheus_alone() -> None:
+    desk = Desk({})
+    names = {figure.name for figure in desk.engine.figures()}
+
+    of_pools = {figure.name for figure in pool_figures(desk.engine)()}
+
+    assert of_pools == {"jobs_lost_with_nodes_of_<Root>"} | {
+        f"pool_preempted_{reason.value}_<Root>" for reason in PreemptionReason
+    }
+    assert not names & of_pools
+
+
 def test_figures_count_what_there_is() -> None:
     desk = Desk({"n1": cores(2, slots=9), "n2": cores(2, slots=9)})
     desk.start(an_operation("operation-1"), an_operation("operation-2", size=cores(2)))
@@ -733,6 +748,7 @@ def test_figures_count_what_there_is() -> None:
         "held_back_operation_not_running": 0,
         "held_back_operation_suspended": 0,
         "held_back_gang_waits": 0,
+        "held_back_gang_never_fits": 0,
         "held_back_no_job_ready": 0,
         "held_back_no_share_yet": 0,
         "held_back_fair_share_reached": 0,
@@ -780,6 +796,6 @@ def test_figures_count_what_there_is() -> None:
         "gangs_started": 0,
         "gangs_given_up": 0,
         "gangs_taken_back": 0,
-        "jobs_lost_with_nodes_of_<Root>": 0,
-        **{f"pool_preempted_{reason.value}_<Root>": 0 for reason in PreemptionReason},
+        "stuck": 0,
+        "stuck_operations": 0,
     }

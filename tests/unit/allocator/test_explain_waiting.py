@@ -183,7 +183,7 @@ def test_an_operation_whose_jobs_fit_no_node_waits_for_nothing_but_a_larger_one(
 
 
 def test_a_gang_that_is_owed_nothing_is_told_how_much_it_would_have_to_be() -> None:
-    desk = Desk({"n": FOUR})
+    desk = Desk({"n": FOUR + FOUR})
     gang = an_operation("gang", 8)
     desk.start(msgspec.structs.replace(gang, spec=msgspec.structs.replace(gang.spec, is_gang=True)))
     desk.beat("n")

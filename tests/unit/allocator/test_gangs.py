@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ids import AllocationId, NodeName, OperationId
-from headrace.resources import Resources
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.tree_options import AllocationOptions
+from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import (
     AllocationReport,
     AllocationState,
@@ -24,6 +27,7 @@ from headrace.wire.heartbeat import (
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import JobsEnded, JobsRetried, LoggedEnd, OperationStateChanged, StateCause
 from headrace.wire.operations import OperationState
+from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import Effect, NudgeNode
 from headrace_allocator.gangs.gang import GangPhase
 from tests.support.allocating import TERM, Desk, an_operation, cores
@@ -95,6 +99,18 @@ def three_nodes(**timing: Any) -> Fleet:
     return Fleet({name: cores(2, slots=9) for name in ("a", "b", "c")}, **timing)
 
 
+FILLER = an_operation("filler", 1)
+
+
+def with_one_job(**timing: Any) -> Fleet:
+    """A job runs on one of three nodes, so that five of six places are free."""
+    fleet = three_nodes(**timing)
+    fleet.start(FILLER)
+    fleet.say("a")
+    fleet.say("a")
+    return fleet
+
+
 def a_running_gang(jobs: int = 5) -> Fleet:
     fleet = three_nodes()
     fleet.start(a_gang(GANG, jobs))
@@ -120,27 +136,27 @@ def test_no_job_starts_before_all_have_a_place_and_then_all_do_in_one_round() ->
 
 
 def test_a_gang_for_which_there_is_too_little_room_starts_nothing_and_tells_what_is_held() -> None:
-    fleet = three_nodes(gang_hold_s=30)
-    fleet.start(a_gang(GANG, 7))
+    fleet = with_one_job(gang_hold_s=30)
+    fleet.start(FILLER, a_gang(GANG, 6))
     fleet.gather()
-    fleet.start(a_gang(GANG, 7), an_operation("other", 9))
+    fleet.start(FILLER, a_gang(GANG, 6), an_operation("other", 9))
 
     assert (
         fleet.reasons(GANG)[0]
-        == "a gang of 7: room for 6 on 3 nodes is held for 30 s more; all start when all have room"
+        == "a gang of 6: room for 5 on 3 nodes is held for 30 s more; all start when all have room"
     )
     fleet.now_s += 31
     fleet.tick(fleet.now_s)
     assert fleet.reasons(GANG)[0] == (
-        "a gang of 7: not all had room in time; others may have it, and it is held for this one again in 5 s"
+        "a gang of 6: not all had room in time; others may have it, and it is held for this one again in 5 s"
     )
     fleet.say_all()
-    assert (fleet.runs(), fleet.runs("other")) == (0, 6)
+    assert (fleet.runs(), fleet.runs("other")) == (0, 5)
 
 
 def test_each_pause_is_twice_as_long_and_ends() -> None:
-    fleet = three_nodes(gang_hold_s=30)
-    fleet.start(a_gang(GANG, 7))
+    fleet = with_one_job(gang_hold_s=30)
+    fleet.start(FILLER, a_gang(GANG, 6))
     pauses = []
     for _ in range(3):
         fleet.gather()
@@ -168,9 +184,9 @@ def test_of_two_gangs_of_which_one_fits_one_gathers_and_the_other_waits_for_its_
     assert (fleet.runs("first"), fleet.runs("second")) == (4, 0)
 
 
-def test_a_gang_that_never_fits_holds_up_another_no_longer_than_its_turn() -> None:
-    fleet = three_nodes(gang_hold_s=30)
-    fleet.start(a_gang("large", 7), a_gang("small", 4))
+def test_a_gang_that_does_not_fit_now_holds_up_another_no_longer_than_its_turn() -> None:
+    fleet = with_one_job(gang_hold_s=30)
+    fleet.start(FILLER, a_gang("large", 6), a_gang("small", 4))
     fleet.gather()
     assert "room is being held for another gang, large" in fleet.reasons("small")[0]
     fleet.now_s += 30
@@ -180,6 +196,119 @@ def test_a_gang_that_never_fits_holds_up_another_no_longer_than_its_turn() -> No
     fleet.say_all()
 
     assert (fleet.runs("large"), fleet.runs("small")) == (0, 4)
+
+
+def in_pool(pool: str, live: LiveOperation) -> LiveOperation:
+    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool)))
+
+
+def test_however_many_gangs_of_a_pool_find_no_room_one_of_another_pool_has_the_next_turn() -> None:
+    """All pools are owed as much at the end of a turn in vain, and the first of them by name had each turn."""
+    fleet = with_one_job(gang_hold_s=30)
+    many = [in_pool(pool, a_gang(f"{pool}-{number}", 6)) for pool in ("p", "q") for number in range(4)]
+    small = in_pool("r", a_gang("small", 4))
+    fleet.start(FILLER, *many, small)
+    gathered = []
+    for _ in range(2):
+        fleet.gather()
+        gathered.append(fleet.facts.gangs.gathering)
+        fleet.now_s += 30
+        fleet.tick(fleet.now_s)
+        fleet.refresh()
+    assert gathered == ["p-0", "q-0"]
+    assert fleet.reasons("p-1")[0] == (
+        "a gang of 6: room was held in vain for one of its pool, and those of other pools go first for 5 s"
+    )
+
+    fleet.gather()
+    fleet.say_all()
+
+    assert fleet.runs("small") == 4
+    fleet.now_s += 5
+    fleet.tick(fleet.now_s)
+    assert fleet.phase("p-1") is GangPhase.WAITING
+
+
+NEVER = "a gang of 7 that cannot start, whatever ends: "
+
+
+def test_for_a_gang_of_more_jobs_than_all_nodes_have_room_for_no_room_is_held() -> None:
+    fleet = three_nodes()
+    fleet.start(a_gang("large", 7), a_gang("small", 4))
+
+    fleet.gather()
+    fleet.say_all()
+
+    assert fleet.reasons("large") == [f"{NEVER}all nodes that take its jobs have room for 6 of them"]
+    assert (fleet.phase("large"), fleet.runs("small")) == (GangPhase.WAITING, 4)
+    wanted = {item.operation: item.pending for item in fleet.cut_usage().items}
+    assert wanted[OperationId("large")] == ZERO, "what nobody can run is no demand"
+
+
+def test_a_gang_that_never_fitted_starts_once_a_node_more_takes_its_jobs_and_waits_again_without_it() -> None:
+    fleet = three_nodes()
+    fleet.start(a_gang(GANG, 7))
+    fleet.nodes["a"] = cores(3, slots=9)
+    fleet.say("a")
+    fleet.refresh()
+    assert fleet.reasons(GANG)[0] == "a gang of 7: it starts when all of its jobs have room at once"
+
+    fleet.say("a", state=NodeState.DRAINING)
+    fleet.refresh()
+    assert fleet.reasons(GANG)[0] == f"{NEVER}all nodes that take its jobs have room for 4 of them"
+    fleet.say("a")
+    fleet.refresh()
+    fleet.gather()
+    fleet.say_all()
+    assert fleet.runs() == 7
+
+
+def test_room_that_is_held_is_let_go_of_once_there_can_never_be_enough() -> None:
+    fleet = with_one_job()
+    fleet.start(FILLER, a_gang(GANG, 6))
+    fleet.gather()
+    assert fleet.phase() is GangPhase.GATHERING
+
+    fleet.say("c", state=NodeState.DRAINING)
+    fleet.refresh()
+
+    assert fleet.phase() is GangPhase.WAITING
+    assert fleet.facts.used == cores(1)
+
+
+def test_nothing_starts_in_less_room_than_the_tree_spares_so_that_fewer_jobs_of_a_gang_fit() -> None:
+    fleet = three_nodes()
+    fleet.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(cpu=100))
+    fleet.tell([])
+    fleet.start(a_gang("fits", 9, cores(0.5)), a_gang("large", 10, cores(0.5)))
+
+    fleet.gather()
+    fleet.say_all()
+
+    assert fleet.reasons("large")[0].endswith("have room for 9 of them")
+    assert fleet.runs("fits") == 9
+
+
+@pytest.mark.parametrize(("tolerance", "most"), [(0, 5), (100, 6)])
+def test_a_limit_that_leaves_no_room_for_all_jobs_of_a_gang_is_named(tolerance: int, most: int) -> None:
+    fleet = Fleet({name: cores(9, slots=9) for name in "ab"})
+    options = EffectiveOptions(resource_limits_overcommit_tolerance=PartialResources(cpu=tolerance))
+    pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=500), options=options)
+    fleet.tell([pool])
+    own = a_gang("own", 7)
+    own = msgspec.structs.replace(
+        own, spec=msgspec.structs.replace(own.spec, pool="q", resource_limits=PartialResources(cpu=300))
+    )
+    fleet.start(a_gang("large", 7), own, a_gang("small", 4))
+    fleet.gather()
+    fleet.say_all()
+
+    assert fleet.reasons("large")[0] == f"{NEVER}resource_limits of pool p leave room for {most} of its jobs"
+    assert fleet.reasons("own")[0] == f"{NEVER}its own resource_limits leave room for 3 of its jobs"
+    assert fleet.runs("small") == 4
+
+    fleet.tell([msgspec.structs.replace(pool, limits=PartialResources(cpu=1_100))])
+    assert NEVER not in fleet.reasons("large")[0]
 
 
 @pytest.mark.parametrize("result", [JobResult.FAILED, JobResult.ABORTED, JobResult.LOST])

@@ -88,3 +88,14 @@ def test_a_job_counts_as_preempted_once_it_ended_by_that() -> None:
 
     assert host.engine.alarms.repeated == 1
     assert used(host, "rich") == 3
+
+
+def test_an_operation_is_told_how_often_its_jobs_were_preempted_within_the_hour() -> None:
+    alarms, job = PreemptionAlarms(), JobKey(OperationId("a"), 3, 1)
+    alarms.on_preempted([job, JobKey(OperationId("b"), 3, 1)], at(0))
+    alarms.on_preempted([job, JobKey(OperationId("a"), 4, 1)], at(10))
+
+    assert alarms.of(OperationId("a"), at(20)) == {3: 2, 4: 1}
+    assert alarms.of(OperationId("a"), at(3_605)) == {3: 1, 4: 1}
+    assert alarms.of(OperationId("a"), at(3_611)) == {}
+    assert alarms.of(OperationId("c"), at(0)) == {}

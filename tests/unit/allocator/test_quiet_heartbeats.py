@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from headrace.ids import OperationId
+from headrace.ids import ROOT_POOL, OperationId
+from headrace.pools.amounts import PartialResources
 from headrace.wire.heartbeat import JobEnd, JobResult, Start
 from headrace.wire.log import OperationSuspended
+from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
 
 
@@ -48,20 +51,68 @@ def test_nothing_is_decided_for_a_full_node_until_something_may_be(monkeypatch: 
     desk.beat("n1", allocations=[running(start)])
     assert decisions.count == 0
 
-    # The pause between two preemptive stages is over.
+    # The pause between two preemptive stages is over. Nobody starves, so that they count as run.
     desk.now_s += 3600
     desk.beat("n1", allocations=[running(start)])
-    assert decisions.count == 1
+    assert decisions.count == 0
+    assert desk.node("n1").preemptive_stages_s == desk.now_s
 
     # It was suspended, and what runs may run to its end.
     desk.learn(OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1))
     desk.beat("n1", allocations=[running(start)])
-    assert decisions.count == 1
+    assert decisions.count == 0
 
     # Its place is to be taken back.
     desk.learn(OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1, abort_running_jobs=True))
     desk.beat("n1", allocations=[running(start)])
-    assert decisions.count == 2
+    assert decisions.count == 1
+
+
+def test_somebody_who_starves_is_looked_after_once_the_pause_between_stages_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, start = a_full_node()
+    decisions = Decisions(monkeypatch)
+    desk.now_s += 3600
+    desk.beat("n1", allocations=[running(start)])
+    desk.start(an_operation("operation-1", jobs=9), an_operation("operation-2"))
+    desk.tell(
+        [
+            a_share("operation-1", 0.0),
+            msgspec.structs.replace(a_share("operation-2", 1.0), preemption_priority=PreemptionPriority.NORMAL),
+        ],
+        total=cores(1),
+    )
+
+    desk.beat("n1", allocations=[running(start)])
+    assert decisions.count == 0
+
+    desk.now_s += 3600
+    orders, _ = desk.beat("n1", allocations=[running(start)])
+    assert [one.allocation for one in orders.take_back] == [start.allocation]
+    assert [one.operation for one in orders.start] == ["operation-2"]
+
+
+@pytest.mark.parametrize("above", ["its operation", "its pool", "its node"])
+def test_what_is_used_above_a_limit_is_looked_at_though_nobody_starves(
+    above: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, start = a_full_node()
+    desk.now_s += 3600
+    limits = PartialResources(cpu=50)
+    if above == "its operation":
+        live = an_operation("operation-1", jobs=9)
+        desk.start(msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, resource_limits=limits)))
+    elif above == "its pool":
+        pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=limits)
+        desk.tell([pool, a_share("operation-1", 1.0)], total=cores(1))
+    else:
+        desk.nodes["n1"] = cores(0.5)
+    decisions = Decisions(monkeypatch)
+
+    desk.beat("n1", allocations=[running(start)])
+
+    assert decisions.count == 1
 
 
 def test_room_that_a_full_node_comes_to_have_is_used() -> None:

@@ -26,11 +26,13 @@ class StubbornBus:
     def __init__(self, *troubles: BusError | Refusal) -> None:
         self._troubles = list(troubles)
         self.asked: list[str] = []
+        self.waited_s: list[float] = []
 
     async def request(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> bytes:
         self.asked.append(subject)
+        self.waited_s.append(timeout_s)
         if not self._troubles:
             return encode(ANSWER)
         trouble = self._troubles.pop(0)
@@ -39,9 +41,11 @@ class StubbornBus:
         return encode(trouble)
 
 
-async def ask(bus: StubbornBus, *, repeatable: bool = True, timeout_s: float = 60.0) -> PoolPlan:
+async def ask(
+    bus: StubbornBus, *, repeatable: bool = True, computes: bool = False, timeout_s: float = 60.0
+) -> PoolPlan:
     asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}", timeout_s)
-    return await asker.ask("pool.change", REQUEST, PoolPlan, repeatable=repeatable)
+    return await asker.ask("pool.change", REQUEST, PoolPlan, repeatable=repeatable, computes=computes)
 
 
 async def test_an_answer_is_an_answer() -> None:
@@ -89,3 +93,11 @@ async def test_of_what_may_have_been_done_nobody_reads_that_nothing_was() -> Non
     assert "not recorded within 2000 ms" in str(caught.value)
     assert str(caught.value).endswith("it may have taken effect")
     assert "nothing was done" not in str(caught.value)
+
+
+async def test_a_long_computation_is_waited_for_as_long_as_it_may_take_and_never_took_effect() -> None:
+    bus = StubbornBus(*[RequestTimeout()] * 20)
+
+    with pytest.raises(Unanswered, match="nothing was done"):
+        await ask(bus, computes=True, timeout_s=10.0)
+    assert bus.waited_s[0] > 8.0

@@ -102,6 +102,21 @@ def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: b
     assert "may take no place of others" not in text
 
 
+def test_the_start_of_the_last_job_is_foretold_from_the_ends_of_others_alone() -> None:
+    causes = [Cause("a", "x", "y", {})]
+    text = "\n".join(page(waiting(causes=causes, running_jobs=2, pending_jobs=6, mean_job_ms=5_000)))
+
+    assert "at this pace   its last job starts in about 15s: 2 at a time, 5s each of late" in text
+    assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=2)))
+    assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=0, mean_job_ms=5_000)))
+
+
+def test_an_operation_whose_jobs_lose_their_places_says_how_often() -> None:
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], preempted=5, preempted_most=3)))
+
+    assert "its jobs lost their places 5 times within the last hour, 3 times the same one" in text
+
+
 def test_under_yarn_legacy_pools_are_named_and_no_stages() -> None:
     tries = Tries(PreemptionPriority.NONE, PreemptionPolicy.YARN_LEGACY)
 

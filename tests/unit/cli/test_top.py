@@ -150,7 +150,7 @@ def test_the_document_has_the_cluster_and_every_section() -> None:
 
     assert isinstance(told, dict)
     assert set(told) == {
-        "at_ms", "cluster", "pools", "operations", "operation_shares", "nodes", "starving", "preemptions",
+        "at_ms", "cluster", "pools", "operations", "operation_shares", "nodes", "starving", "preemptions", "progress",
     }  # fmt: skip
     assert told["cluster"]["in_use"][0] == {"resource": "cpu", "used": 300, "total": 400}
     assert [each["name"] for each in told["starving"]] == ["nightly"]

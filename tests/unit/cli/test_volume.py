@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
-from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory, Savings, Spread
+from headrace.wire.history import Delivery, HistoryPoint, IntegralPoint, PoolHistory, Savings, Spread
+from headrace.wire.integral import Volume
+from headrace.wire.lost_work import LostWork, LostWorkTold
+from headrace.wire.preemption import PreemptionReason
 from headrace_cli.volume import files
 from headrace_cli.volume.characters import amount_ticks, picture_texts
+from headrace_cli.volume.fairness import fairness_facts
 from headrace_cli.volume.picture import LineKind, amount_unit, picture, savings_unit
 from headrace_cli.volume.summary import history_json, summary, summary_title
 from headrace_cli.volume.times import moment, parse_moment_ms, time_ticks
@@ -351,3 +355,67 @@ def test_json_is_in_cores_and_core_seconds() -> None:
 
 def test_roles_of_lines_have_a_look_everywhere() -> None:
     assert set(files._COLOURS) == set(files._LOOKS) == set(LineKind)
+
+
+# --- how fair it was --------------------------------------------------------------------------------------------------
+
+
+def lost(hour: int, reason: PreemptionReason, runs: int, core_hours: float) -> LostWork:
+    return LostWork(at(hour), reason, runs, Volume(cpu=int(core_hours * 100 * HOUR_S)))
+
+
+def told(*work: LostWork) -> LostWorkTold:
+    return LostWorkTold(PoolName("nightly"), TreeName("default"), list(work))
+
+
+def facts(history: PoolHistory, work: LostWorkTold | None) -> dict[str, str]:
+    table = fairness_facts(history, work)
+    labels, words = ([str(cell) for cell in column.cells] for column in table.columns)
+    return dict(zip(labels, words, strict=True))
+
+
+def test_the_facts_say_what_was_delivered_missed_waited_for_and_lost() -> None:
+    owed = Spread(400, 400, 400)
+    history = a_history(
+        a_point(0, 8, fair_share=owed, strong_guarantee=300, delivery=Delivery(400, 0.0)),
+        a_point(10, 0, fair_share=owed, strong_guarantee=300, delivery=Delivery(0, 1.0, 250)),
+    )
+    work = told(lost(0, PreemptionReason.PREEMPTION, 3, 20), lost(1, PreemptionReason.RESOURCE_LIMITS_VIOLATED, 1, 2))
+
+    assert facts(history, work) == {
+        "delivered": "50.0% of its fair share",
+        "below guarantee": "50.0% of the time, 5h, while it wanted more",
+        "smallest wait": "a job of cpu 2.5",
+        "lost work": f"at most 22 core-hours in 4 runs since {moment(at(0) / 1000)}: 3 by preemption, 1 by resource_limits_violated",
+    }
+
+
+def test_a_time_in_which_nothing_went_wrong_says_so() -> None:
+    history = a_history(a_point(0, 2, delivery=Delivery(200, 0.0)))
+
+    expected = {
+        "delivered": "100.0% of its fair share",
+        "smallest wait": "no job waited",
+        "lost work": "none to preemption",
+    }
+    assert facts(history, told()) == expected
+
+
+def test_figures_that_nobody_tells_are_left_out() -> None:
+    assert facts(a_history(a_point(0, 2)), None) == {}
+
+
+def test_the_panels_of_fairness_are_drawn_when_they_are_asked_for_and_have_something() -> None:
+    history = a_history(
+        a_point(0, 4, fair_share=Spread(800, 800, 800), delivery=Delivery(400, 0.0, 250)),
+        a_point(1, 8, delivery=Delivery(800, 0.0)),
+    )
+    work = [lost(0, PreemptionReason.PREEMPTION, 1, 20), lost(0, PreemptionReason.PREEMPTION, 1, 4)]
+
+    (_, delivered, waiting, by_hour) = picture(history, work).panels
+    assert (delivered.unit, delivered.lines[0].values) == ("%", [50.0, 100.0])
+    assert waiting.lines[0].values[0] == 2.5
+    assert math.isnan(waiting.lines[0].values[1])
+    assert (by_hour.unit, by_hour.lines[0].values) == ("core-hours", [24.0, 0.0])
+    assert len(picture(history).panels) == 1
+    assert [panel.title for panel in picture(a_history(a_point(0, 1)), []).panels] == ["usage, demand and guarantees"]

@@ -13,7 +13,7 @@ from headrace.wire.pool_changes import Create, PoolChange, Set
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.configuration.rules import Bounds, broken_rules, misplaced
-from headrace_fair_share.configuration.tree_configuration import TreeConfiguration, option_warnings
+from headrace_fair_share.configuration.tree_configuration import TreeConfiguration, configuration_warnings
 from tests.support.fair_share import stored
 from tests.support.pool_trees import (
     a_tree,
@@ -492,7 +492,7 @@ def test_a_stored_tree_with_values_that_no_request_brings_is_not_used(value: byt
 def test_a_preset_that_nobody_can_use_is_warned_of_before_anybody_does() -> None:
     presets = {"good": {"enable_aggressive_starvation": True}, "bad": {"mode": "fifo"}}
 
-    (warning,) = option_warnings(after(a_tree(), set_options(pool_config_presets=presets)))
+    (warning,) = configuration_warnings(after(a_tree(), set_options(pool_config_presets=presets)))
 
     assert warning.startswith("preset bad is of no use: pool_config_presets.bad.mode")
 

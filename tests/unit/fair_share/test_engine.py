@@ -240,6 +240,18 @@ def test_the_log_says_who_comes_changes_and_goes() -> None:
     assert desk.engine.operations.by_id == {}
 
 
+def test_an_operation_with_the_very_figures_of_another_is_told_when_it_comes() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    one, other = live("operation-1", "a", 4), live("operation-2", "a", 4)
+    desk.operations(one)
+    desk.update()
+    desk.operations(one, other)
+    update = desk.update()
+
+    assert "operation-2" in {item.key for item in update.changed}
+    assert desk.item("operation-1").fair_share == desk.item("operation-2").fair_share
+
+
 def test_operations_of_another_tree_are_not_ours() -> None:
     desk = Desk()
     other = live("operation-1", "a")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, Pool, PoolConfig, PoolTree, Tree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
 from headrace.wire.history import GetHistory, HistoryPoint, HistorySample, IntegralSample, PoolSample, Spread
 from headrace.wire.integral import PoolVolume, Volume
+from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import NEVER, Version
+from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.history.downsampling import Downsampler
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
 from headrace_fair_share.update.results import PoolResults
@@ -304,3 +309,60 @@ def test_always_a_picture_read_in_pages_is_the_one_read_at_once(
         assert abs(mine.usage.mean - theirs.usage.mean) < 1e-6
     assert sum(point.samples for point in whole) == len(samples)
     assert len(whole) <= count
+
+
+# --- what a pool got of what it was owed -------------------------------------------------------------------------------
+
+
+def an_operation(name: str, pool: str, cores: int, *, has: float, wants: float, **fields: Any) -> tuple[Any, ShareItem]:
+    """An operation whose jobs need so many cores, and the shares that it has and wants."""
+    known = KnownOperation(
+        OperationId(name), PoolName(pool), 1.0, OperationState.RUNNING, False, Resources(cpu=100 * cores), 1
+    )
+    uses, demands = (0.0, has, 0.0, 0.0, 0.0), (0.0, wants, 0.0, 0.0, 0.0)
+    item = ShareItem(ElementKind.OPERATION, name, PoolName(pool), usage_share=uses, demand_share=demands)
+    return msgspec.structs.replace(known, **fields), item
+
+
+def with_operations(view: SampleInput, *operations: tuple[Any, ShareItem]) -> SampleInput:
+    items = {**view.items, **{item.key: item for _, item in operations}}
+    return msgspec.structs.replace(view, items=items, operations={known.operation: known for known, _ in operations})
+
+
+def test_the_smallest_job_that_waits_is_recorded_of_its_pool_and_of_all_above_it() -> None:
+    below = Tree(TREE, [Pool(PoolName("team"), ROOT_POOL), Pool(PoolName("research"), PoolName("team"))])
+    view = a_view(START_MS, PoolTree(below))
+    research = msgspec.structs.replace(view.items["/research"], parent=PoolName("team"))
+    root = ShareItem(ElementKind.ROOT, ROOT_POOL, PoolName(""))
+    view = with_operations(
+        msgspec.structs.replace(view, items={**view.items, "/research": research, f"/{ROOT_POOL}": root}),
+        an_operation("large", "research", 8, has=0.1, wants=0.5),
+        an_operation("small", "research", 2, has=0.1, wants=0.5),
+        an_operation("has-all", "research", 1, has=0.5, wants=0.5),
+        an_operation("suspended", "research", 1, has=0.1, wants=0.5, suspended=True),
+        an_operation("elsewhere", "team", 4, has=0.0, wants=0.5),
+    )
+
+    (sample,) = taken(Sampler(TREE, OPTIONS), view)
+
+    waiting = {name: pool.smallest_waiting for name, pool in sample.pools.items()}
+    assert waiting == {name: Resources(cpu=200) for name in ("research", "team", ROOT_POOL)}
+
+
+def test_what_was_delivered_is_at_most_the_fair_share_of_each_moment() -> None:
+    """Two moments: twice what is owed, then nothing of it, beside a guarantee; the second makes up for nothing."""
+    moments = [
+        PoolSample(Resources(cpu=800), Resources(cpu=800), Resources(cpu=400), Resources(cpu=300)),
+        PoolSample(Resources(), Resources(cpu=800), Resources(cpu=400), Resources(cpu=300), None, Resources(cpu=250)),
+        PoolSample(Resources(cpu=100), Resources(cpu=100), Resources(cpu=100), Resources(cpu=300)),
+    ]
+    gathered = Downsampler(GetHistory(PoolName("research"), START_MS, START_MS + 30_000, points=1, tree=TREE))
+    for number, pool in enumerate(moments):
+        pools = {PoolName("research"): pool}
+        gathered.add(HistorySample(TREE, START_MS + number, 10_000, TOTAL, 86_400.0, pools))
+
+    (point,) = gathered.points
+    assert point.delivery is not None
+    assert point.delivery.delivered == pytest.approx(500 / 3)
+    assert point.delivery.below_guarantee == pytest.approx(1 / 3)
+    assert point.delivery.smallest_waiting == 250

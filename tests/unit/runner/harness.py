@@ -112,13 +112,18 @@ class ARunner:
         self.process: subprocess.Popen[bytes] | None = None
         self._agents: list[Agent] = []
 
-    def start(self, *options: str, lease: NodeLease | None = LONG_LEASE, **popen: object) -> Agent:
-        """Starts it, waits until it is ready, says hello and tells it the lease."""
+    def start(
+        self, *options: str, lease: NodeLease | None = LONG_LEASE, left_open: tuple[int, ...] = (), **popen: object
+    ) -> Agent:
+        """Starts it, with descriptors that it inherits, waits until it is ready, says hello and tells it the lease."""
         ready, ready_end = os.pipe()
         command = [sys.executable, "-m", "headrace_agent.runner", "--state", str(self.state), "--log-level", "debug"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(  # type: ignore[call-overload]
-                [*command, "--ready-fd", str(ready_end), *options], pass_fds=[ready_end], stderr=log, **popen
+                [*command, "--ready-fd", str(ready_end), *options],
+                pass_fds=[ready_end, *left_open],
+                stderr=log,
+                **popen,
             )
         os.close(ready_end)
         with open(ready, "rb") as pipe:

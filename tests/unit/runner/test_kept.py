@@ -16,7 +16,7 @@ from tests.unit.runner.faulty_files import MortalFiles, PowerCut
 
 HOST = LinuxFiles()
 RECORD = JobRecord(a_job(), "alloc-1", "this boot")
-PROCESS = ProcessRecord(100, 12345, 1_700_000_000_000)
+PROCESS = ProcessRecord(100, 1_700_000_000_000)
 
 
 def an_end(job: JobKey) -> JobEnd:

@@ -77,8 +77,8 @@ class WithOrphan(LinuxProcesses):
     def reap(self, pid: int) -> Reaped | None:
         return None if pid == self.orphan else super().reap(pid)
 
-    def stat(self, pid: int) -> tuple[int, int] | None:
-        return (self.orphan, 1) if pid == self.orphan else super().stat(pid)
+    def session(self, pid: int) -> int | None:
+        return self.orphan if pid == self.orphan else super().session(pid)
 
     def marker(self, pid: int) -> str | None:
         return self.markers.pop(0) if self.markers else job_name(a_job())

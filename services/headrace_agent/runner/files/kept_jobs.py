@@ -37,8 +37,6 @@ class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):
     """The main process of a job."""
 
     pid: int
-    #: Field 22 of /proc/<pid>/stat, clock ticks since boot.
-    start_ticks: int
     started_at_ms: int
 
 

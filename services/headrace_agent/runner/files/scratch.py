@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.files import LinuxFiles
 
@@ -11,36 +9,31 @@ _MOST_SPARE = 64
 
 
 class ScratchFolders:
-    """The folders `scratch` and `spare` in the state folder. Raises OSError where they cannot be made."""
+    """The folder `scratch` in the state folder. Raises OSError where it cannot be made."""
 
     def __init__(self, files: LinuxFiles, state: str, removal: Removal) -> None:
         self._files = files
         self._removal = removal
-        self._spare_folder = f"{state}/spare"
-        files.make_folder(f"{state}/scratch")
-        files.make_folder(self._spare_folder)
+        self._folder = f"{state}/scratch"
+        files.make_folder(self._folder)
         #: Empty folders that no job has.
         self._spare: list[str] = []
-        self._serial = 0
-        for entry in files.entries(self._spare_folder):
-            with contextlib.suppress(OSError):  # the next runner tries again
-                removal.take(f"{self._spare_folder}/{entry.name}")
+        numbers = (int(entry.name) for entry in files.entries(self._folder) if entry.name.isdecimal())
+        #: The newest folder's name. What a former runner left may still be there.
+        self._serial = max(numbers, default=0)
 
-    def make(self, path: str) -> None:
-        """Makes the folder of a job, empty and for its owner only. Raises OSError."""
+    def take(self) -> str:
+        """Returns a folder for a job, empty and for its owner only. Raises OSError."""
         if self._spare:
-            with contextlib.suppress(OSError):  # there is something of that name, or making one will show why not
-                self._files.rename(self._spare[-1], path)
-                self._spare.pop()
-                return
+            return self._spare.pop()
+        self._serial += 1
+        path = f"{self._folder}/{self._serial}"
         self._files.make_folder(path)
+        return path
 
     def give_back(self, path: str, *, is_left: bool) -> None:
         """Takes the folder of a job that is over. `is_left`: nothing of the job lives. Raises OSError if it cannot even be moved."""
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
-            self._serial += 1
-            spare = f"{self._spare_folder}/{self._serial}"
-            self._files.rename(path, spare)
-            self._spare.append(spare)
+            self._spare.append(path)
         else:
             self._removal.take(path)

@@ -75,10 +75,9 @@ class Launcher:
         """Starts a job. Raises `NotStarted`, and nothing of the job is left then."""
         _refuse_nonsense(run)
         account = _account_of(run)
-        has_folder = run.working_directory or account is not None
-        scratch = "" if has_folder else f"{self._settings.state}/scratch/{job_name(run.job)}"
+        scratch = ""
         try:
-            self._prepare(run, scratch)
+            scratch = self._prepare(run, needs_scratch=not run.working_directory and account is None)
             return self._start(run, scratch, account)
         except NotStarted:
             self._isolation.remove(run.job)
@@ -87,13 +86,13 @@ class Launcher:
                     self._host.files.remove_folder(scratch)
             raise
 
-    def _prepare(self, run: Run, scratch: str) -> None:
+    def _prepare(self, run: Run, *, needs_scratch: bool) -> str:
+        """Makes all that the job needs on disk. Returns its scratch folder, or nothing if it needs none."""
         try:
             open_folder(self._host.files, self._settings.logs, run.job.operation)
-            if scratch:
-                self._scratch.make(scratch)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
+            return self._scratch.take() if needs_scratch else ""
         except LogUnwritable as error:
             raise NotStarted(f"not started: {error}", None) from None
         except OSError as error:
@@ -147,10 +146,9 @@ class Launcher:
             pass
         except OSError as error:
             failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
-        stat = self._host.processes.stat(pid)
         # Should it fail: the marker finds the process as well, and the end's file will say that the disk is full.
         with contextlib.suppress(OSError):
-            self._kept.write_process(run.job, ProcessRecord(pid, stat[1] if stat else 0, at.wall_ms))
+            self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
         return failure
 
 

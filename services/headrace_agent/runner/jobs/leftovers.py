@@ -1,7 +1,7 @@
 """Ends what a killed runner left running, and says of each such job that it was lost.
 
 A process is ours if it carries the marker of one of the jobs that the former runner had, or stands in the session of such a job's
-main process, which is known by pid, start time and marker together. A number alone is never enough: numbers are given again.
+main process, which is known by its number and its marker. A number alone is never enough: numbers are given again.
 """
 
 from __future__ import annotations
@@ -55,14 +55,7 @@ def lost(leftover: Leftover, boot: str, now_ms: int) -> JobEnd:
 
 def _is_same(host: Host, leftover: Leftover) -> bool:
     process = leftover.process
-    if process is None:
-        return False
-    stat = host.processes.stat(process.pid)
-    return (
-        stat is not None
-        and stat[1] == process.start_ticks
-        and host.processes.marker(process.pid) == job_name(leftover.record.job)
-    )
+    return process is not None and host.processes.marker(process.pid) == job_name(leftover.record.job)
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
@@ -72,10 +65,7 @@ def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool:
     if host.processes.marker(pid) in names:
         return True
-    if not sessions:
-        return False
-    stat = host.processes.stat(pid)
-    return stat is not None and stat[0] in sessions
+    return bool(sessions) and host.processes.session(pid) in sessions
 
 
 def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:

@@ -208,11 +208,10 @@ class ProcessTable:
         for pid in self._host.processes.children():
             if pid in self._pids:
                 continue
-            stat = self._host.processes.stat(pid) if self._host.processes.reap(pid) is None else None
-            if stat is None:
+            session = self._host.processes.session(pid) if self._host.processes.reap(pid) is None else None
+            if session is None:
                 died = True
                 continue
-            session = stat[0]
             if session in self._pids:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
@@ -223,7 +222,7 @@ class ProcessTable:
             owner = sessions.get(session) or closing.get(name)
             if owner is not None:
                 found.add(owner.name)
-            elif not name and self._host.processes.stat(pid) is None:
+            elif not name and self._host.processes.session(pid) is None:
                 died = True
             elif self._pids and (not name or name in self._names):
                 continue  # a child of a job that runs, or one that hides: that goes with the last job

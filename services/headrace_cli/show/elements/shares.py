@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.table import Table
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
+from headrace.wire.lost_work import LostWork
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
@@ -130,9 +132,13 @@ def _status(share: ShareItem) -> Text:
 
 
 def pool_facts(
-    pool: PoolView, frame: ShareFrame, width: int, preemptions: ObservedPreemptions | None = None
+    pool: PoolView,
+    frame: ShareFrame,
+    width: int,
+    preemptions: ObservedPreemptions | None = None,
+    lost: Sequence[LostWork] = (),
 ) -> list[Table | Text]:
-    """All about one pool. `preemptions` is None while no allocator tells of them."""
+    """All about one pool. `preemptions` is None while no allocator tells of them. They cost `lost` in a day."""
     total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
     facts = share_facts(pool.share, frame.complaints)
@@ -140,6 +146,10 @@ def pool_facts(
         facts.add_row(label, words)
     for label, words in preemption_facts(pool, preemptions, frame.at_ms) if preemptions is not None else ():
         facts.add_row(label, words)
+    if lost:
+        from headrace_cli.volume.fairness import lost_words
+
+        facts.add_row("lost work", lost_words(lost, pool.share.dominant_resource))
     facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
     for label, words in integral_facts(pool):
         facts.add_row(label, words)

@@ -177,7 +177,7 @@ class Link:
         """Sends once, header names as they are. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
         self._outgoing.check_size(subject, data, headers)
         self._check_connected()
-        if self._outgoing.is_full:
+        if not self._outgoing.has_room_for(data):
             await self._outgoing.wait_for_room()
         try:
             await self._nats.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)

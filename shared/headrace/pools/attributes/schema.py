@@ -127,17 +127,11 @@ class Schema:
 
     def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
         """The attributes that are set though nothing follows from them, and why nothing does. Those in a map by `map/name`."""
-        return list(self.idle_values(value))
-
-    def idle_values(self, value: msgspec.Struct) -> dict[tuple[Support, str], object]:
-        """The same with the value of each."""
-        own = ((name, support, getattr(value, name), default) for name, support, default in self._idle)
-        found: dict[tuple[Support, str], object] = {(why, name): it for name, why, it, usual in own if it != usual}
+        found = [(why, name) for name, why, usual in self._idle if getattr(value, name) != usual]
         for attribute in self.attributes.values():
             inner = getattr(value, attribute.name)
             if isinstance(attribute.kind, Record) and attribute.support not in _NOT_IN_FORCE and inner is not None:
-                inside = attribute.kind.schema.idle_values(inner)
-                found |= {(support, f"{attribute.name}/{name}"): it for (support, name), it in inside.items()}
+                found += [(why, f"{attribute.name}/{name}") for why, name in attribute.kind.schema.not_in_force(inner)]
         return found
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:

@@ -1,0 +1,145 @@
+"""Work that preemption cost, by pool, reason and hour, as the log tells it.
+
+A run counts with what its job was given times how long it ran. What a job had saved on its way is not known, so this is the most that
+was lost. A run that was done, or that says by its exit status that it saved its state, lost nothing.
+Hours are kept for a week, so that people see a day beside the days before. The same log gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.resources import Resources
+from headrace.runtime.engine import Figure, FigureKind
+from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult
+from headrace.wire.integral import LARGEST_CPU_VOLUME, Volume
+from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, LostWork
+from headrace.wire.preemption import PreemptionReason
+
+#: The oldest hours go first where there are more rows. Of sums the place that lost something first goes first.
+_MOST_ROWS: Final = 50_000
+_MOST_SUMS: Final = 10_000
+#: Resources of which metrics tell the lost work, with their units.
+_UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}
+_NOTHING: Final = Volume()
+
+
+class LostIn(NamedTuple):
+    """The place where work was lost, and the reason."""
+
+    tree: TreeName
+    pool: PoolName
+    reason: PreemptionReason
+
+
+class LostWorkRow(msgspec.Struct, frozen=True, array_like=True):
+    """Lost work as a checkpoint keeps it."""
+
+    tree: TreeName
+    pool: PoolName
+    lost: LostWork
+    #: True if it is all that was lost there since ever, not that of its hour.
+    is_sum: bool = False
+
+
+class LostWorkBook:
+    """Lost work of the last hours, and its sums since ever. Changed only by `State`."""
+
+    def __init__(self) -> None:
+        self._hours: dict[int, dict[LostIn, LostWork]] = {}
+        self._ever: dict[LostIn, LostWork] = {}
+        self._row_count = 0
+
+    def note(self, tree: TreeName, pool: PoolName, end: JobEnd, given: Resources, at_ms: int) -> None:
+        """Counts a run that ended, if it was preempted before it was done."""
+        if end.preemption is None or end.result is JobResult.COMPLETED or end.exit_code == EXIT_SAVED:
+            return
+        ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
+        if ran_ms:
+            where = LostIn(tree, pool, end.preemption.reason)
+            lost = LostWork(at_ms - at_ms % HOUR_MS, where.reason, 1, _work(given, ran_ms))
+            self._add(where, lost)
+            self._add_to_sum(where, lost)
+
+    def restore(self, rows: Iterable[LostWorkRow]) -> None:
+        """Takes the rows of a checkpoint."""
+        for row in rows:
+            add = self._add_to_sum if row.is_sum else self._add
+            add(LostIn(row.tree, row.pool, row.lost.reason), row.lost)
+
+    def rows(self) -> list[LostWorkRow]:
+        """All rows, for a checkpoint."""
+        sums = [LostWorkRow(at.tree, at.pool, lost, is_sum=True) for at, lost in self._ever.items()]
+        hours = self._hours.values()
+        return sums + [LostWorkRow(at.tree, at.pool, lost) for hour in hours for at, lost in hour.items()]
+
+    def told(self, tree: TreeName, pools: Container[PoolName] | None, since_ms: int, until_ms: int) -> list[LostWork]:
+        """The work lost in these pools together, or in all, by hour and reason, in order of time."""
+        found: dict[tuple[int, PreemptionReason], LostWork] = {}
+        for hour_ms in sorted(hour for hour in self._hours if since_ms - HOUR_MS < hour < until_ms):
+            for at, lost in self._hours[hour_ms].items():
+                if at.tree == tree and (pools is None or at.pool in pools):
+                    found[hour_ms, at.reason] = _sum(found.get((hour_ms, at.reason)), lost)
+        return list(found.values())
+
+    @property
+    def kept_since_ms(self) -> int:
+        """Unix time of the oldest hour that is kept, 0 while nothing was lost."""
+        return min(self._hours, default=0)
+
+    def picture(self, trees: Iterable[TreeName]) -> Callable[[], Iterator[Figure]]:
+        """Takes a picture of the sums. The call that is returned makes figures of it, in any thread.
+
+        The root of each tree is told from the beginning.
+        """
+        reasons = [LostIn(tree, ROOT_POOL, reason) for tree in trees for reason in PreemptionReason]
+        sums = {at: _NOTHING for at in reasons} | {at: lost.work for at, lost in self._ever.items()}
+        return lambda: _figures(sums)
+
+    def _add_to_sum(self, at: LostIn, lost: LostWork) -> None:
+        if at not in self._ever and len(self._ever) >= _MOST_SUMS:
+            del self._ever[next(iter(self._ever))]
+        self._ever[at] = _sum(self._ever.get(at), lost)
+
+    def _add(self, at: LostIn, lost: LostWork) -> None:
+        hour = self._hours.setdefault(lost.hour_ms, {})
+        self._row_count += at not in hour
+        hour[at] = _sum(hour.get(at), lost)
+        newest_ms = max(self._hours)
+        while len(self._hours) > 1:
+            oldest_ms = min(self._hours)
+            if oldest_ms > newest_ms - KEPT_HOURS * HOUR_MS and self._row_count <= _MOST_ROWS:
+                break
+            self._row_count -= len(self._hours.pop(oldest_ms))
+
+
+def _figures(sums: Mapping[LostIn, Volume]) -> Iterator[Figure]:
+    for resource, unit in _UNITS.items():
+        name = f"pool_lost_work_{resource}"
+        says = f"The {resource} of runs that were preempted before they were done, times how long they ran, of this pool alone."
+        for at, work in sums.items():
+            # The process tells of all trees, so that the tree is a label like the others.
+            labels = {"tree": at.tree, "pool": at.pool, "reason": at.reason.value}
+            key = f"{name}_{at.reason.value}_{at.tree}_{at.pool}"
+            yield Figure(key, unit, FigureKind.COUNTER, getattr(work, resource), says, name, labels)
+
+
+def _work(given: Resources, ran_ms: int) -> Volume:
+    """The resources of a run times the seconds that it took."""
+    u, c, g, m, n = given.as_tuple()
+    cpu = min(round(c * ran_ms / 1000), LARGEST_CPU_VOLUME)
+    return Volume(u * ran_ms / 1000, cpu, g * ran_ms / 1000, m * ran_ms / 1000, n * ran_ms / 1000)
+
+
+def _sum(one: LostWork | None, other: LostWork) -> LostWork:
+    """Both together, of the same hour and reason."""
+    if one is None:
+        return other
+    figures = zip(msgspec.structs.astuple(one.work), msgspec.structs.astuple(other.work), strict=True)
+    user_slots, cpu, gpu, memory, network = (mine + theirs for mine, theirs in figures)
+    work = Volume(user_slots, min(cpu, LARGEST_CPU_VOLUME), gpu, memory, network)
+    return LostWork(one.hour_ms, one.reason, one.runs + other.runs, work)

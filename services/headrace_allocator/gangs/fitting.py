@@ -1,0 +1,59 @@
+"""The jobs of an operation that fit were nothing else there: on one node, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.ids import PoolName
+from headrace.pools.amounts import PartialResources
+from headrace.pools.tree_options import PreemptionPolicy
+from headrace.resources import ZERO, Resources
+from headrace.wire.operations import OperationSpec
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import tolerant_limit
+from headrace_allocator.gangs.gang import JobsAtOnce
+
+
+def judge_size(facts: Facts, operation: Operation) -> None:
+    """Notes whether some node could ever run a job of the operation. Of a gang it notes how many could run at once."""
+    fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
+    gang = operation.gang
+    at_once = None if gang is None else jobs_at_once(facts, operation.spec)
+    if fits == operation.fits_somewhere and (gang is None or at_once == gang.at_once):
+        return
+    operation.fits_somewhere = fits
+    if gang is not None:
+        gang.at_once = at_once
+    facts.touch(operation.id)
+
+
+def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:
+    """The fewest that any limit or the nodes bound them to. None while not all of both is known, and without a node."""
+    pools = facts.pools
+    if not (pools.limits_known and facts.recovery.complete and len(facts.shapes)):
+        return None
+    # A YARN policy starts jobs in all the room that it takes.
+    spare = pools.min_spare if pools.options.preemption_policy is PreemptionPolicy.YTSAURUS else ZERO
+    on_nodes = JobsAtOnce(facts.shapes.jobs_at_once(pools.filters_of(spec), spec.resources, spare))
+    return min([on_nodes, *_by_limits(facts, spec)], key=lambda bound: bound.most)
+
+
+def bounds_of_gangs(facts: Facts) -> tuple[int, ...]:
+    """Numbers that are others than before once nodes or limits may bound gangs otherwise."""
+    return facts.shapes.changes, facts.pools.limits_changes, facts.pools.rules, int(facts.recovery.complete)
+
+
+def _by_limits(facts: Facts, spec: OperationSpec) -> Iterator[JobsAtOnce]:
+    pools = facts.pools
+    own = tolerant_limit(spec.resource_limits, spec.resource_limits_overcommit_tolerance, pools.options)
+    limits = [(PoolName(""), own)]
+    limits += [(pool.name, pool.limit(pools.options, tolerant=True)) for pool in pools.above(spec.pool)]
+    for name, limit in limits:
+        if (most := _most(limit, spec.resources)) is not None:
+            yield JobsAtOnce(most, name)
+
+
+def _most(limit: PartialResources, size: Resources) -> int | None:
+    pairs = zip(limit.as_tuple(), size.as_tuple(), strict=True)
+    return min((most // each for most, each in pairs if most is not None and each), default=None)

@@ -1,0 +1,78 @@
+"""Watchdog over starts: jobs that fit into free room, that nothing holds, and of which none starts.
+
+There should be none. Operations that want more are looked at in turn, a few each second. One that nothing holds is looked at again until a
+job of it starts, or something holds it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from headrace.ids import OperationId
+from headrace.runtime.engine import Figure, Moment, counter, gauge
+from headrace_allocator.decision import reasons as why
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.decision.waiting import reasons_in_turn
+from headrace_allocator.effects import Alarm
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.operations import Operation
+
+#: So long a job may wait for nothing: some heartbeats, under load too.
+_LONG_S: Final = 30.0
+#: Operations that are looked at with each tick, and those that are looked at again.
+_MOST_NEW: Final = 4
+_MOST_WATCHED: Final = 16
+
+
+class Watchdog:
+    """The operations that nothing holds, since when, and what they had then."""
+
+    def __init__(self) -> None:
+        self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
+        self._stuck: set[OperationId] = set()
+        #: Operations that are to be looked at before it begins anew.
+        self._turn: list[OperationId] = []
+        self._alarmed = 0
+
+    def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
+        """Looks at some operations, and again at those that nothing held."""
+        if not self._turn:
+            self._turn = list(order)
+        new = [self._turn.pop() for _ in range(min(_MOST_NEW, len(self._turn)))]
+        before, self._watched = self._watched, {}
+        for name in islice(dict.fromkeys([*before, *new]), _MOST_WATCHED):
+            operation = facts.operations.get(name)
+            if operation is not None and name in order and _nothing_holds(facts, order, operation, moment):
+                has = (len(operation.allocations), operation.slots.pending_count)
+                since_s, had = before.get(name, (moment.steady_s, has))
+                self._watched[name] = (since_s, had) if had == has else (moment.steady_s, has)
+        stuck = {name for name, (since_s, _) in self._watched.items() if moment.steady_s - since_s > _LONG_S}
+        new_stuck, self._stuck = stuck - self._stuck, stuck
+        self._alarmed += len(new_stuck)
+        return [Alarm("jobs fit into free room and none starts", {"operation": name}) for name in sorted(new_stuck)]
+
+    @property
+    def trouble(self) -> str:
+        """Words on the operations that are stuck, empty if there are none."""
+        if not self._stuck:
+            return ""
+        first, more = min(self._stuck), len(self._stuck) - 1
+        others = f" and of {more} more" if more else ""
+        return f"jobs of {first}{others} fit into free room, and none has started for {_LONG_S:.0f} s: headrace op explain {first}"
+
+    def figures(self) -> list[Figure]:
+        """Operations that are stuck now, and how often one became so."""
+        says = "Operations of which jobs fit into free room and none has started for half a minute."
+        return [
+            gauge("stuck_operations", "operations", len(self._stuck), says),
+            counter("stuck", "alarms", self._alarmed, "Times that an operation became stuck like that."),
+        ]
+
+
+def _nothing_holds(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> bool:
+    """True if its jobs wait, and for nothing but a node that should have been heard."""
+    if not operation.slots.pending_count:
+        return False
+    reasons = reasons_in_turn(facts, order, operation, moment)
+    return all(reason is None or isinstance(reason, why.RoomUnheard) for reason in reasons)

@@ -1,0 +1,1 @@
+"""`headrace replay`: what a day would have been under another configuration."""

@@ -1,0 +1,173 @@
+"""`headrace replay`: a stretch of the log run again under another configuration of pools.
+
+The engines belong to the services, and services never import each other: a process of its own replays, this one asks and shows.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from headrace.client import Client
+from headrace.durations import parse_duration_ms
+from headrace.errors import BadInput
+from headrace.wire.replay import Replay, ReplayRefused, ReplayTask
+from headrace_cli.commands.pool_volume import stretch_ms
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.replay.gathering import Wished, gathered
+from headrace_cli.session import Common, talk
+from headrace_cli.show.changes import say_plan
+from headrace_cli.show.screen import Screen
+
+#: Progress is told so often where stderr is no terminal, in percent.
+_TOLD_EVERY = 25
+
+
+def replay(
+    *,
+    with_: Annotated[str, Parameter(name="--with", allow_leading_hyphen=True)],
+    since: Annotated[str, Parameter(allow_leading_hyphen=True)] = "24h",
+    until: Annotated[str, Parameter(allow_leading_hyphen=True)] = "now",
+    step: str | None = None,
+    resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] = "cpu",
+    plot: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    common: Common | None = None,
+) -> int:
+    """Run a day of the log again under another configuration of pools, in simulated time, beside the recorded one.
+
+    The services' own engines decide anew who starts when and who gives places up. Nothing is changed, and no job runs.
+    For each pool it shows what it used, was owed and waited, before and after. A first line says how well the replay under the
+    recorded configuration agrees with what happened.
+
+    Examples:
+
+        headrace pool export --options > pools.yaml
+
+        headrace replay --with pools.yaml
+
+        headrace replay --with pools.yaml --since 6h --plot replay.png
+
+        headrace replay --with pools.yaml --since 18:00 --until 20:00 --json | jq '.pools[].after.median_wait_ms'
+
+    Parameters
+    ----------
+    with_
+        The other configuration: a file as of `headrace pool export`, or YARN's fair-scheduler.xml; - for standard input.
+    since
+        How long ago it begins (90s, 6h, 1d), or when (2026-11-20T18:00, 18:00).
+    until
+        When it ends, written likewise.
+    step
+        The time between two updates of shares while all goes on changing, such as 200ms; by the length of the time unless given.
+    resource
+        What is counted.
+    plot
+        A file that ends in .png or .svg.
+    """
+    since_ms, until_ms = stretch_ms(since, until)
+    step_ms = parse_duration_ms(step, place="--step") if step is not None else None
+    if step_ms == 0:
+        raise BadInput("--step", step, "a length of time such as 200ms or 5s")
+    picture = _picture_file(plot)
+    task = _asked(with_, Wished(since_ms, until_ms, resource, step_ms), common)
+    screen = Screen(json=(common or Common()).json)
+    return _show(screen, _replayed(task, screen), picture) if task is not None else Exit.REFUSED
+
+
+def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | None:
+    """Gathers what is replayed. None if the file breaks rules, of which has been told."""
+    from headrace_cli.pools.files import configured
+    from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
+
+    importing = read_import(file, None)
+    tasks: list[ReplayTask] = []
+
+    async def work(client: Client, screen: Screen) -> None:
+        if importing.tree and importing.tree != client.trees.own:
+            raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree that is asked")
+        listed = await client.pools.list()
+        changes, warnings = importing.changes(configured(listed), listed.frame.total, keep=False)
+        plan = await client.pools.change(changes, dry_run=True)
+        plan = msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings], dry_run=False)
+        if say_plan(screen, plan):
+            tasks.append(await gathered(client, wished, listed, changes, screen.say))
+
+    talk(common, work)
+    return tasks[0] if tasks else None
+
+
+def _picture_file(plot: str | None) -> Path | None:
+    if plot is None:
+        return None
+    from headrace_cli.volume.files import check_file
+
+    check_file(Path(plot))
+    return Path(plot)
+
+
+def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None:
+    """Has another process replay. None if it broke, of which it has said why."""
+    # Sets of names are iterated in the order of their hashes, and the same task is to have the same course.
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    argv = [sys.executable, "-P", "-m", "headrace_replay"]
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
+        given.write(msgspec.msgpack.encode(task))
+        given.seek(0)
+        with subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment) as process:
+            try:
+                assert process.stderr is not None
+                said = [line for line in process.stderr if not _tell(line, screen)]
+                process.wait()
+            except BaseException:
+                process.kill()  # it keeps nothing, and may be stopped
+                raise
+        answered.seek(0)
+        data = answered.read()
+    if not data:
+        screen.say(b"".join(said[-5:]).decode(errors="replace"), style="red", whole=True)
+        return None
+    answer: Replay | ReplayRefused = msgspec.json.decode(data, type=Replay | ReplayRefused)
+    return answer
+
+
+def _tell(line: bytes, screen: Screen) -> bool:
+    """Shows how much is done, or returns False for a line that says something else."""
+    if not line.strip().isdigit():
+        return False
+    done = int(line)
+    if screen.err.is_terminal:
+        sys.stderr.write(f"\rreplayed {done} %" + ("\n" if done == 100 else ""))
+        sys.stderr.flush()
+    elif done % _TOLD_EVERY == 0:
+        screen.say(f"replayed {done} %")
+    return True
+
+
+def _show(screen: Screen, answer: Replay | ReplayRefused | None, picture: Path | None) -> int:
+    from headrace_cli.replay.showing import replay_notes, replay_table, replay_title
+
+    match answer:
+        case None:
+            return Exit.FAILED
+        case ReplayRefused(why):
+            screen.say(f"nothing was replayed: {why}", style="red")
+            return Exit.REFUSED
+        case Replay():
+            if picture is not None:
+                from headrace_cli.replay.picture import draw_replay
+
+                draw_replay(answer, picture)
+                screen.say(f"wrote {picture}", whole=True)
+            table = replay_table(answer)
+            if screen.json:
+                screen.show(answer, table)
+            else:
+                screen.print(*replay_title(answer), "", table, "", *replay_notes(answer))
+            return Exit.DONE

@@ -1,0 +1,127 @@
+"""Gathers all that a replay is made from: the log, pools, nodes, and what runs now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headrace.client import Client, Refused
+from headrace.errors import BadInput
+from headrace.ids import ROOT_POOL, NodeName
+from headrace.pools import Pool, Tree
+from headrace.resources import RESOURCE_NAMES, ZERO
+from headrace.runtime.clock import SystemClock
+from headrace.wire.integral import PoolVolume, Volume
+from headrace.wire.log import JobsEnded
+from headrace.wire.nodes import NodeView
+from headrace.wire.pool_changes import PoolChange
+from headrace.wire.pools import PoolList
+from headrace.wire.replay import LiveRun, ReplayNode, ReplayTask, ToldEntry
+
+#: Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
+MOST_RUNS: Final = 300_000
+#: Operations that are asked where their jobs run now.
+_MOST_LIVE: Final = 1_000
+#: A replay of a day is done in so many updates of the shares at most, if all goes on changing.
+_MOST_STEPS: Final = 10_000
+_SHORTEST_STEP_MS: Final = 200
+_GONE: Final = ("offline", "unheard", "removed")
+
+
+class Wished(msgspec.Struct, frozen=True):
+    """The time and the detail that a person wants replayed."""
+
+    since_ms: int
+    until_ms: int
+    resource: str
+    #: None: as much detail as is done in minutes.
+    step_ms: int | None = None
+
+
+async def gathered(
+    client: Client, wished: Wished, listed: PoolList, changes: list[PoolChange], say: Callable[[str], None]
+) -> ReplayTask:
+    """Asks for all of it. Raises `BadInput` where nothing was recorded or too much, `Refused`, `Unanswered`."""
+    tree = client.trees.own
+    options = (await client.trees.list(tree)).trees[0].options
+    entries = await _log(client, say)
+    times_ms = [at_ms for entry in entries for event in entry.events if (at_ms := getattr(event, "at_ms", 0))]
+    since_ms = max(wished.since_ms, min(times_ms, default=0))
+    if not any(since_ms <= at_ms <= wished.until_ms for at_ms in times_ms):
+        raise BadInput("--since", "a time of which the log tells nothing", "a time in which operations ran")
+    length_ms = wished.until_ms - since_ms
+    return ReplayTask(
+        tree=tree,
+        since_ms=since_ms,
+        until_ms=wished.until_ms,
+        step_ms=wished.step_ms or max(_SHORTEST_STEP_MS, length_ms // _MOST_STEPS),
+        resource=wished.resource,
+        entries=entries,
+        nodes=[_node(node) for node in (await client.nodes()).nodes if _counts(node)],
+        running=await _running(client, wished.until_ms),
+        configured=Tree(tree, _configured(listed), options),
+        changes=changes,
+        volumes=_volumes(listed),
+    )
+
+
+async def _log(client: Client, say: Callable[[str], None]) -> list[ToldEntry]:
+    entries: list[ToldEntry] = []
+    runs = 0
+    async for page in client.happenings.log():
+        entries += page.entries
+        runs += sum(len(event.ends) for entry in page.entries for event in entry.events if isinstance(event, JobsEnded))
+        if runs > MOST_RUNS:
+            raise BadInput("replay", f"a log of more than {MOST_RUNS} runs of jobs", f"at most {MOST_RUNS}")
+        if page.next is not None:
+            say(f"{len(entries)} entries of the log read")
+    return entries
+
+
+async def _running(client: Client, until_ms: int) -> list[LiveRun]:
+    """The jobs that run now, as far as they began before the end of the time."""
+    found: list[LiveRun] = []
+    for view in await client.list(live=True, limit=_MOST_LIVE):
+        if view.spec.tree != client.trees.own:
+            continue
+        try:
+            places = await client.places(view.operation, [client.trees.own])
+        except Refused:
+            # It is over by now.
+            continue
+        now_ms = SystemClock().wall_ms()
+        found += [
+            LiveRun(view.operation, place.index, place.attempt, place.node, max(1, now_ms - place.ran_ms))
+            for place in places.running
+        ]
+    return [each for each in found if each.started_at_ms < until_ms]
+
+
+def _configured(listed: PoolList) -> list[Pool]:
+    return [
+        Pool(pool.name, pool.parent, pool.settings)
+        for pool in listed.pools
+        if not pool.ephemeral and pool.name != ROOT_POOL
+    ]
+
+
+def _counts(node: NodeView) -> bool:
+    return node.total != ZERO and node.state not in _GONE
+
+
+def _node(node: NodeView) -> ReplayNode:
+    return ReplayNode(NodeName(node.node), node.total, node.tags, node.isolation == "full")
+
+
+def _volumes(listed: PoolList) -> list[PoolVolume]:
+    """The savings that pools have now, which they begin with."""
+    found: list[PoolVolume] = []
+    for pool in listed.pools:
+        saved = pool.accumulated_resource_volume
+        if saved is not None:
+            slots, cores, gpu, memory, network = (saved.get(name, 0.0) for name in RESOURCE_NAMES)
+            volume = Volume(slots, round(100 * cores), gpu, memory, network)
+            found.append(PoolVolume(pool.name, volume, pool.accumulated_resource_ratio_volume or 0.0))
+    return found

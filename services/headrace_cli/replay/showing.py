@@ -1,0 +1,86 @@
+"""Two replays as a person reads them: pools with their figures before and after. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.ids import ROOT_POOL
+from headrace.wire.replay import ComparedPool, Replay, ReplayedPool
+from headrace_cli.show.amounts import percent
+from headrace_cli.show.elements.shares import gibberish_free
+from headrace_cli.show.tables import table
+from headrace_cli.show.trees import branches
+from headrace_cli.volume.times import moment
+
+_GIB: Final = 2**30
+#: Unit of a figure in words, and its size.
+UNITS: Final = {
+    "cpu": ("core", 1),
+    "memory": ("GiB", _GIB),
+    "gpu": ("gpu", 1),
+    "network": ("network", 1),
+    "user_slots": ("slot", 1),
+}
+
+
+def replay_title(answer: Replay) -> Iterator[Text]:
+    """The time, and how well the replay under the recorded configuration agrees with what happened."""
+    since, until = moment(answer.since_ms / 1000), moment(answer.until_ms / 1000)
+    counts = f"{answer.operations} operations, {answer.job_runs} runs of jobs"
+    yield Text(f"tree {answer.tree}, {since} to {until}: {counts}", style="bold")
+    unit, size = UNITS[answer.resource]
+    found = answer.agreement
+    replayed, recorded = (amount_text(each / size) for each in (found.replayed_usage, found.recorded_usage))
+    words = f"{percent(found.overlap)} of the usage is in the same pool at the same time as recorded"
+    yield Text(f"agreement: {words}; {replayed} {unit} hours replayed, {recorded} recorded")
+
+
+def replay_table(answer: Replay) -> Table:
+    """A line for each pool: recorded usage, then each figure before and after."""
+    unit, size = UNITS[answer.resource]
+    hours = f"{unit} h"
+    heads = (f"recorded\n{hours}", f"usage\n{hours}", f"fair share\n{hours}", "median\nwait", "longest\nwait")
+    made = table()
+    made.add_column("\npool", overflow="fold")
+    for head in (*heads, "never\nstarted", "places\ntaken"):
+        made.add_column(head, justify="right", no_wrap=True)
+    leads = branches((each.path, _above(each)) for each in answer.pools)
+    for lead, each in zip(leads, answer.pools, strict=True):
+        name = "<Root>" if each.pool == ROOT_POOL else gibberish_free(each.pool)
+        title = Text.assemble((lead, "dim"), (name, "bold"))
+        made.add_row(title, amount_text(each.recorded_usage / size), *_figures(each, size))
+    return made
+
+
+def replay_notes(answer: Replay) -> Iterator[Text]:
+    """The assumptions, a line each."""
+    for note in answer.notes:
+        yield Text(f"- {note}")
+
+
+def amount_text(amount: float) -> str:
+    """The amount with three digits, as many as are of use."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
+
+
+def _figures(pool: ComparedPool, size: int) -> Iterator[Text]:
+    figures: tuple[Callable[[ReplayedPool], str], ...] = (
+        lambda each: amount_text(each.usage / size),
+        lambda each: amount_text(each.fair_share / size),
+        lambda each: format_duration(each.median_wait_ms) if each.operations else "–",
+        lambda each: format_duration(each.longest_wait_ms) if each.operations else "–",
+        lambda each: str(each.never_started + each.refused),
+        lambda each: str(each.preemptions),
+    )
+    for figure in figures:
+        before, after = ("–" if each is None else figure(each) for each in (pool.before, pool.after))
+        yield Text(before) if before == after else Text(f"{before} → {after}", style="yellow")
+
+
+def _above(pool: ComparedPool) -> str:
+    return pool.path.rpartition("/")[0] or ("/" if pool.path != "/" else "")

@@ -1,0 +1,140 @@
+"""Settings from which nothing follows: those that never act here, and those that do not under the tree's other options. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from headrace.ids import PoolName
+from headrace.near import some
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, PreemptionPolicy, Record, Schema, Support
+from headrace.pools.tree_options import TreeOptions, VictimRules
+
+_NEVER: Final = {
+    Support.KEPT: "kept, but not in force",
+    Support.ABSENT: "kept, but there is nothing here for it to act on",
+}
+_ONLY: Final = "kept, but in force only under preemption_policy"
+
+
+class Idle(NamedTuple):
+    """One setting from which nothing follows."""
+
+    #: Empty: it is the tree's own.
+    pool: PoolName
+    name: str
+    why: str
+
+    @property
+    def attribute(self) -> str:
+        """The attribute without what follows of its key."""
+        return self.name.partition("/")[0]
+
+
+class _Rule(NamedTuple):
+    """Attributes that act under some options of the tree alone."""
+
+    why: str
+    acts: Callable[[TreeOptions], bool]
+    of_tree: tuple[str, ...] = ()
+    of_pools: tuple[str, ...] = ()
+
+
+def _policy(*policies: PreemptionPolicy) -> Callable[[TreeOptions], bool]:
+    return lambda options: options.preemption_policy in policies
+
+
+_YTSAURUS, _YARN, _LEGACY = PreemptionPolicy.YTSAURUS, PreemptionPolicy.YARN, PreemptionPolicy.YARN_LEGACY
+_LEGACY_VICTIMS: Final = (
+    "enable_conditional_preemption",
+    "preemption_check_starvation",
+    "preemption_check_satisfaction",
+)
+_RULES: Final = (
+    _Rule(
+        f"{_ONLY} ytsaurus",
+        _policy(_YTSAURUS),
+        (
+            "enable_aggressive_starvation",
+            "fair_share_aggressive_starvation_timeout",
+            "allow_aggressive_preemption_for_gang_operations",
+            "scheduling_preemption_priority_scope",
+            "victim_rules",
+            "drop_needless_victims",
+            *_LEGACY_VICTIMS,
+        ),
+        ("enable_aggressive_starvation", "allow_aggressive_preemption"),
+    ),
+    _Rule(
+        f"{_ONLY} yarn and yarn_legacy",
+        _policy(_YARN, _LEGACY),
+        (
+            "yarn/enabled",
+            "yarn/share",
+            "yarn/cluster_utilization_threshold",
+            "yarn/wait_before_kill",
+            "yarn/min_share_spread",
+        ),
+        ("allow_preemption_from",),
+    ),
+    _Rule(f"{_ONLY} yarn", _policy(_YARN), ("yarn/heartbeat_allowance", "yarn/wait_before_next_check")),
+    _Rule(f"{_ONLY} yarn_legacy", _policy(_LEGACY), ("yarn/legacy_interval", "yarn/drf_needy_quirk")),
+    _Rule(
+        "kept, but in force only with victim_rules legacy",
+        lambda options: options.victim_rules is VictimRules.LEGACY or options.preemption_policy is not _YTSAURUS,
+        _LEGACY_VICTIMS,
+    ),
+    _Rule(
+        "kept, but in force only once ssd_priority_preemption/enable is true for the tree",
+        lambda options: options.ssd_priority_preemption.enable,
+        ("ssd_priority_preemption/node_tag_filter",),
+        ("allow_regular_allocations_on_ssd_nodes",),
+    ),
+    _Rule(
+        "kept, but in force only once the tree's option of this name is true",
+        lambda options: options.enable_step_function_for_gang_operations,
+        of_pools=("enable_step_function_for_gang_operations",),
+    ),
+    _Rule(
+        "kept, but in force only once the tree's option of this name is true",
+        lambda options: options.enable_fifo_children_reordering_for_guarantee_utilization,
+        of_pools=("enable_fifo_children_reordering_for_guarantee_utilization",),
+    ),
+)
+
+
+def idle_settings(tree: PoolTree) -> list[Idle]:
+    """The settings of a tree and its pools from which nothing follows now, those of the tree first."""
+    options = tree.options
+    found = [Idle(PoolName(""), name, _NEVER[why]) for why, name in TREE_ATTRIBUTES.not_in_force(options)]
+    rules = [rule for rule in _RULES if not rule.acts(options)]
+    is_set = set(_set_keys(TREE_ATTRIBUTES, options))
+    found += [Idle(PoolName(""), name, rule.why) for rule in rules for name in rule.of_tree if name in is_set]
+    of_pools = [(rule.why, name) for rule in rules for name in rule.of_pools]
+    for pool in tree.pools.values():
+        found += [Idle(pool.name, name, _NEVER[why]) for why, name in POOL_ATTRIBUTES.not_in_force(pool.settings)]
+        found += [Idle(pool.name, name, why) for why, name in of_pools if POOL_ATTRIBUTES.is_set(pool.settings, name)]
+    return found
+
+
+def in_words(idle: Iterable[Idle]) -> list[str]:
+    """Names them by what they lack: the tree's together, those of pools one by one."""
+    of_tree: dict[str, list[str]] = {}
+    of_pools: dict[tuple[str, str], list[PoolName]] = {}
+    for each in idle:
+        if each.pool:
+            of_pools.setdefault((each.why, each.name), []).append(each.pool)
+        else:
+            of_tree.setdefault(each.why, []).append(each.name)
+    told = [f"{why}: {', '.join(names)}" for why, names in of_tree.items()]
+    return told + [f"{why}: {name} of {some(pools)}" for (why, name), pools in of_pools.items()]
+
+
+def _set_keys(schema: Schema, value: object) -> Iterator[str]:
+    """The keys of what is set, those within a record one by one."""
+    for name, attribute in schema.attributes.items():
+        inner = getattr(value, name)
+        if isinstance(attribute.kind, Record) and inner is not None:
+            yield from (f"{name}/{key}" for key in _set_keys(attribute.kind.schema, inner))
+        elif inner != schema.default(name):
+            yield name

@@ -1,0 +1,257 @@
+"""The account of a replay: figures of pools over time, waits of operations, and places taken back. Pure.
+
+Amounts are added up in units of the resource times milliseconds, each in the stretch of time that it fell to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace.resources import RESOURCE_NAMES, Resources
+from headrace.wire.replay import ReplayedPool
+from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
+
+#: Of a series, at most.
+_MOST_STRETCHES: Final = 144
+_SHORTEST_MS: Final = 250
+_HOUR_MS: Final = 3_600_000
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """The resource that is counted, in people's units: cores, and bytes."""
+
+    place: int
+    unit: int
+
+    @staticmethod
+    def of(resource: str) -> Counted:
+        """The resource of this name."""
+        return Counted(RESOURCE_NAMES.index(resource), 100 if resource == "cpu" else 1)
+
+    def amount(self, resources: Resources) -> float:
+        """The amount of it among resources."""
+        return resources.as_tuple()[self.place] / self.unit
+
+
+class Stretches(msgspec.Struct, frozen=True):
+    """The stretches of equal length that a time is divided into."""
+
+    since_ms: int
+    until_ms: int
+    length_ms: int
+
+    @staticmethod
+    def of(since_ms: int, until_ms: int) -> Stretches:
+        """Divides a time into as many stretches as a picture shows."""
+        length_ms = -(-(until_ms - since_ms) // _MOST_STRETCHES)
+        return Stretches(since_ms, until_ms, max(_SHORTEST_MS, length_ms))
+
+    @property
+    def count(self) -> int:
+        """The number of them."""
+        return max(1, -(-(self.until_ms - self.since_ms) // self.length_ms))
+
+    def add(self, series: list[float], begin_ms: int, end_ms: int, amount: float) -> None:
+        """Adds an amount that was there for a while, which may reach beyond the time."""
+        begin_ms, end_ms = max(begin_ms, self.since_ms), min(end_ms, self.until_ms)
+        while begin_ms < end_ms:
+            place = (begin_ms - self.since_ms) // self.length_ms
+            over_ms = min(end_ms, self.since_ms + (place + 1) * self.length_ms)
+            series[place] += amount * (over_ms - begin_ms)
+            begin_ms = over_ms
+
+    def means(self, series: list[float]) -> list[float]:
+        """The mean amount in each stretch."""
+        lengths = (
+            min(self.length_ms, self.until_ms - self.since_ms - place * self.length_ms) for place in range(self.count)
+        )
+        return [each / length_ms for each, length_ms in zip(series, lengths, strict=True)]
+
+
+def hours(series: Iterable[float]) -> float:
+    """The sum of a series in units of the resource times hours."""
+    return sum(series) / _HOUR_MS
+
+
+class UsageSeries:
+    """Amounts of pools over time, without what is below them."""
+
+    def __init__(self, stretches: Stretches) -> None:
+        self._stretches = stretches
+        self.of: defaultdict[PoolName, list[float]] = defaultdict(lambda: [0.0] * stretches.count)
+
+    def add(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float) -> None:
+        """Adds an amount that a pool had for a while."""
+        self._stretches.add(self.of[pool], begin_ms, end_ms, amount)
+
+    def with_all_below(self, parents: Mapping[PoolName, PoolName]) -> dict[PoolName, list[float]]:
+        """The same with what is below each pool."""
+        found: defaultdict[PoolName, list[float]] = defaultdict(lambda: [0.0] * self._stretches.count)
+        for pool, series in self.of.items():
+            for each in upwards(pool, parents):
+                found[each] = [one + other for one, other in zip(found[each], series, strict=True)]
+        return dict(found)
+
+
+def upwards(pool: PoolName, parents: Mapping[PoolName, PoolName]) -> Iterator[PoolName]:
+    """A pool and all above it, the root last."""
+    while pool:
+        yield pool
+        pool = parents.get(pool, PoolName(""))
+
+
+class _Owed(msgspec.Struct):
+    """A pool's fair share and demand since they changed last."""
+
+    since_ms: int
+    fair_share: float
+    demand: float
+
+
+class _Wait(msgspec.Struct):
+    pool: PoolName
+    since_ms: int
+    first_job_ms: int | None = None
+
+
+class Account:
+    """The account of one replay."""
+
+    def __init__(self, stretches: Stretches, counted: Counted) -> None:
+        self.stretches = stretches
+        #: The parent of each pool that was there.
+        self.parents: dict[PoolName, PoolName] = {}
+        self.usage = UsageSeries(stretches)
+        self._counted = counted
+        self._preempted_usage = UsageSeries(stretches)
+        self._fair_share = UsageSeries(stretches)
+        self._demand = UsageSeries(stretches)
+        self._owed: dict[PoolName, _Owed] = {}
+        self._items: dict[PoolName, ShareItem] = {}
+        self._total = 0.0
+        self._waits: dict[OperationId, _Wait] = {}
+        self._refused: Counter[PoolName] = Counter()
+        #: Why operations were refused, in words.
+        self.refusals: list[str] = []
+        self._preemptions: Counter[PoolName] = Counter()
+
+    def on_shares(self, frame: ShareFrame, changed: Iterable[ShareItem], removed: Iterable[str], now_ms: int) -> None:
+        """Takes what an update changed."""
+        total = self._counted.amount(frame.total)
+        pools = {PoolName(item.name): item for item in changed if item.kind is not ElementKind.OPERATION}
+        for name, item in pools.items():
+            self.parents[name] = item.parent
+        self._items |= pools
+        for key in removed:
+            if key.startswith("/"):
+                self._settle(PoolName(key[1:]), now_ms)
+                self._owed.pop(PoolName(key[1:]), None)
+                self._items.pop(PoolName(key[1:]), None)
+        for name, item in (self._items if total != self._total else pools).items():
+            self._settle(name, now_ms)
+            place = self._counted.place
+            fair, demand = item.fair_share.total[place], item.demand_share[place]
+            self._owed[name] = _Owed(now_ms, fair * total, demand * total)
+        self._total = total
+
+    def on_operation(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
+        """Notes an operation that came."""
+        self._waits[operation] = _Wait(pool, now_ms)
+
+    def on_refused(self, pool: PoolName, why: str) -> None:
+        """Notes an operation that was refused."""
+        self._refused[pool] += 1
+        self.refusals.append(why)
+
+    def on_job_begun(self, operation: OperationId, now_ms: int) -> None:
+        """Notes that a job runs: if it is the first, the wait of its operation is over."""
+        wait = self._waits.get(operation)
+        if wait is not None and wait.first_job_ms is None:
+            wait.first_job_ms = now_ms
+
+    def on_run(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float, *, preempted: bool) -> None:
+        """Adds the usage of a run that is over."""
+        self.usage.add(pool, begin_ms, end_ms, amount)
+        if preempted:
+            self._preempted_usage.add(pool, begin_ms, end_ms, amount)
+
+    def on_preempted(self, pool: PoolName) -> None:
+        """Counts a place that is taken back for others."""
+        self._preemptions[pool] += 1
+
+    def pools(self) -> dict[PoolName, ReplayedPool]:
+        """The account of each pool with all below it, once the replay is over."""
+        for name in list(self._owed):
+            self._settle(name, self.stretches.until_ms)
+        usage = self.usage.with_all_below(self.parents)
+        preempted = self._preempted_usage.with_all_below(self.parents)
+        preemptions, refused = (_summed(each, self.parents) for each in (self._preemptions, self._refused))
+        waits: defaultdict[PoolName, list[_Wait]] = defaultdict(list)
+        for wait in self._waits.values():
+            for pool in upwards(wait.pool, self.parents):
+                waits[pool].append(wait)
+        nothing = [0.0] * self.stretches.count
+        return {
+            pool: self._pool(
+                waits[pool],
+                usage=usage.get(pool, nothing),
+                fair_share=self._fair_share.of.get(pool, nothing),
+                demand=self._demand.of.get(pool, nothing),
+                preempted_usage=hours(preempted.get(pool, nothing)),
+                preemptions=preemptions[pool],
+                refused=refused[pool],
+            )
+            for pool in self.parents
+        }
+
+    def _pool(
+        self,
+        waits: list[_Wait],
+        *,
+        usage: list[float],
+        fair_share: list[float],
+        demand: list[float],
+        preempted_usage: float,
+        preemptions: int,
+        refused: int,
+    ) -> ReplayedPool:
+        until_ms, means = self.stretches.until_ms, self.stretches.means
+        never_started = sum(wait.first_job_ms is None for wait in waits)
+        waited_ms = sorted(
+            (until_ms if wait.first_job_ms is None else wait.first_job_ms) - wait.since_ms for wait in waits
+        )
+        return ReplayedPool(
+            usage=hours(usage),
+            fair_share=hours(fair_share),
+            demand=hours(demand),
+            preempted_usage=preempted_usage,
+            preemptions=preemptions,
+            operations=len(waits) + refused,
+            never_started=never_started,
+            refused=refused,
+            median_wait_ms=waited_ms[len(waited_ms) // 2] if waited_ms else 0,
+            longest_wait_ms=waited_ms[-1] if waited_ms else 0,
+            usage_series=means(usage),
+            fair_share_series=means(fair_share),
+            demand_series=means(demand),
+        )
+
+    def _settle(self, pool: PoolName, now_ms: int) -> None:
+        owed = self._owed.get(pool)
+        if owed is not None:
+            self._fair_share.add(pool, owed.since_ms, now_ms, owed.fair_share)
+            self._demand.add(pool, owed.since_ms, now_ms, owed.demand)
+            owed.since_ms = now_ms
+
+
+def _summed(counted: Mapping[PoolName, int], parents: Mapping[PoolName, PoolName]) -> Counter[PoolName]:
+    found: Counter[PoolName] = Counter()
+    for pool, count in counted.items():
+        for each in upwards(pool, parents):
+            found[each] += count
+    return found

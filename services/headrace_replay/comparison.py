@@ -1,0 +1,134 @@
+"""Both replays side by side, and how well the first one agrees with what happened. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import Person, Tree
+from headrace.resources import Resources
+from headrace.wire.pool_changes import ChangePools, PoolPlan
+from headrace.wire.replay import Agreement, ComparedPool, Replay, ReplayedPool, ReplayRefused, ReplayTask
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
+from headrace_replay.account import Account, Counted, Stretches, UsageSeries, hours
+from headrace_replay.recording import JobRun, Recording
+from headrace_replay.world import World
+
+#: Says how much of all is done, from 0 to 1.
+Say = Callable[[float], None]
+_BY_ANYBODY = Person("replay", administrator=True)
+
+
+def replayed(task: ReplayTask, say: Say) -> Replay | ReplayRefused:
+    """Replays the recorded configuration, then the other one. Raises `BrokenReplay` where an engine fails."""
+    after = _changed(task)
+    if isinstance(after, ReplayRefused):
+        return after
+    recording = Recording(task)
+    worlds: list[World] = []
+    for tree in (task.configured, after):
+        done = len(worlds) / 2
+        worlds.append(World(task, recording, tree, lambda part, done=done: say(done + part / 2)))  # type: ignore[misc]
+        worlds[-1].run()
+    recorded = _recorded(task, recording)
+    before = worlds[0].account
+    return Replay(
+        tree=task.tree,
+        resource=task.resource,
+        since_ms=task.since_ms,
+        until_ms=task.until_ms,
+        step_ms=task.step_ms,
+        stretch_ms=before.stretches.length_ms,
+        operations=recording.started,
+        job_runs=sum(_is_within(run, task) for run in recording.runs),
+        agreement=_agreement(recorded, before.usage),
+        pools=list(_compared(after, recorded, *(world.account for world in worlds))),
+        notes=[
+            *_notes(task, recording, worlds[0]),
+            *_refusals("the recorded configuration", worlds[0].account),
+            *_refusals("the other configuration", worlds[1].account),
+        ],
+    )
+
+
+def _changed(task: ReplayTask) -> Tree | ReplayRefused:
+    configuration = TreeConfiguration(task.tree)
+    configuration.on_stored(StoredTree(1, task.configured))
+    if configuration.trouble:
+        return ReplayRefused(configuration.trouble)
+    total = Resources.sum(node.total for node in task.nodes)
+    decision = configuration.decide(ChangePools(task.changes, task.tree), {}, _BY_ANYBODY, total)
+    if isinstance(decision, Change):
+        return decision.tree
+    return ReplayRefused("; ".join(decision.broken) if isinstance(decision, PoolPlan) else decision.text())
+
+
+def _recorded(task: ReplayTask, recording: Recording) -> UsageSeries:
+    usage = UsageSeries(Stretches.of(task.since_ms, task.until_ms))
+    counted = Counted.of(task.resource)
+    for run in recording.runs:
+        amount = counted.amount(recording.specs[run.operation].resources)
+        ended_ms = task.until_ms if run.ended_at_ms is None else run.ended_at_ms
+        usage.add(recording.pool_of(run.operation), run.started_at_ms, ended_ms, amount)
+    return usage
+
+
+def _agreement(recorded: UsageSeries, replayed: UsageSeries) -> Agreement:
+    overlap = sum(
+        min(one, other)
+        for pool, series in recorded.of.items()
+        for one, other in zip(series, replayed.of[pool], strict=True)
+    )
+    sums = [sum(map(sum, each.of.values())) for each in (recorded, replayed)]
+    recorded_usage, replayed_usage = (hours([each]) for each in sums)
+    return Agreement(recorded_usage, replayed_usage, overlap / max(sums) if max(sums) else 1.0)
+
+
+def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterator[ComparedPool]:
+    """The pools of both replays: parents before children, configured ones in the order of the new tree."""
+    parents = accounts[0].parents | accounts[1].parents
+    places = {pool.name: place for place, pool in enumerate(after.pools)}
+    happened = recorded.with_all_below(accounts[0].parents)
+    pools: list[Mapping[PoolName, ReplayedPool]] = [account.pools() for account in accounts]
+    stretches = accounts[0].stretches
+    nothing = [0.0] * stretches.count
+    below: dict[PoolName, list[PoolName]] = {}
+    for name in sorted(parents, key=lambda each: (places.get(each, len(places)), each)):
+        below.setdefault(parents[name], []).append(name)
+    waiting = [(ROOT_POOL, "")] if ROOT_POOL in parents else []
+    while waiting:
+        name, above = waiting.pop()
+        path = "" if name == ROOT_POOL else f"{above}/{name}"
+        series = happened.get(name, nothing)
+        before, later = (each.get(name) for each in pools)
+        yield ComparedPool(name, path or "/", hours(series), stretches.means(series), before, later)
+        waiting += [(each, path) for each in reversed(below.get(name, []))]
+
+
+def _is_within(run: JobRun, task: ReplayTask) -> bool:
+    return run.started_at_ms <= task.until_ms and (run.ended_at_ms is None or run.ended_at_ms >= task.since_ms)
+
+
+def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[str]:
+    """Says in words what was assumed and what was left out."""
+    yield f"the {len(task.nodes)} nodes are taken as they are now, and to have been there all the time"
+    yield "the recorded configuration is that of now: changes of pools in this time are not replayed"
+    guessed = len(before.lengths.guessed)
+    if guessed:
+        yield (
+            f"{guessed} jobs have no end of their own in the log: they are taken to run as long as others of their "
+            "operation, or else to the end of this time"
+        )
+    nodes = {node.node for node in task.nodes}
+    gone = {run.node for run in recording.runs if _is_within(run, task)} - nodes
+    if gone:
+        yield f"jobs ran on nodes that are not there any more: {', '.join(sorted(gone)[:5])}"
+    if recording.of_several_trees:
+        yield f"{len(recording.of_several_trees)} operations of several trees are left out"
+    if recording.forgotten:
+        yield f"{len(recording.forgotten)} operations are left out: the log has forgotten their starts"
+
+
+def _refusals(configuration: str, account: Account) -> Iterator[str]:
+    if account.refusals:
+        yield f"{len(account.refusals)} operations are refused under {configuration}, the first: {account.refusals[0]}"

@@ -1,0 +1,135 @@
+"""Admission's side of a replay: its engine, and what it records, which is durable at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from headrace.ids import AllocationId, OperationId, PoolName
+from headrace.pools import Tree
+from headrace.runtime.engine import Moment, Outcome
+from headrace.wire import operations as wire
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.ledger import (
+    Attach,
+    DrawAnswer,
+    DrawBlock,
+    LiveOperation,
+    Released,
+    ReportedEnd,
+    ReportEnds,
+)
+from headrace.wire.log import EphemeralPoolSet, Event
+from headrace.wire.refusals import Refusal
+from headrace.wire.replay import ReplayTask
+from headrace_admission import queries
+from headrace_admission.decisions.ends_and_retries import RetriesDue
+from headrace_admission.engine import AdmissionEngine
+from headrace_admission.state.ledger import Verdict
+from headrace_admission.state.rules import GlobalRules, rules_of
+from headrace_allocator.effects import Draw
+from headrace_replay.account import Account
+from headrace_replay.recording import Action, JobRun, Recording
+
+A = TypeVar("A")
+#: Of all users together. Limits of services are no part of a tree's configuration.
+_NO_LIMIT = 10**9
+
+
+class ReplayedLedger:
+    """The operations of a replay."""
+
+    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, moment: Moment) -> None:
+        self._tree = task.tree
+        everywhere = GlobalRules(max_operation_count=_NO_LIMIT)
+        self.engine = AdmissionEngine(everywhere, keep_finished=_NO_LIMIT)
+        self._recorded: list[Sequence[Event]] = []
+        self.engine.on_configuration(self._tree, rules_of(task.configured), moment)
+        for entry in recording.past:
+            self.engine.on_entry(entry.events, entry.sequence, entry.term, moment)
+        self._sequence = self.engine.state.sequence
+        self.allocator_term = self.engine.state.allocator_terms.get(self._tree, 0) + 1
+        self._decide(self.engine.on_attach(Attach(self._tree, self.allocator_term), moment), moment)
+        self._decide(self.engine.on_configuration(self._tree, rules_of(after), moment), moment)
+        # All of that is known to those who are told of everything live.
+        self._recorded.clear()
+
+    def live(self) -> list[LiveOperation]:
+        """All live operations, as the allocator and fair_share learn them."""
+        return [queries.live_operation(operation, self._tree) for operation in self.engine.state.live.values()]
+
+    def ephemeral_pools(self) -> list[Event]:
+        """The ephemeral pools that there are, as events."""
+        return [
+            EphemeralPoolSet(each.tree, pool) for each in self.engine.state.ephemeral_pools() for pool in each.pools
+        ]
+
+    def is_out(self, run: JobRun) -> bool:
+        """True if the ledger has this run of a job as one that may be out."""
+        operation = self.engine.state.live.get(run.operation)
+        if operation is None:
+            return False
+        end = JobEnd(run.operation, run.index, run.attempt, AllocationId(""), JobResult.ABORTED)
+        return operation.ledger.judge(end) is Verdict.NEW
+
+    def pool_of(self, operation: OperationId) -> PoolName:
+        """The pool that an operation is in."""
+        return self.engine.state.operations[operation].spec.pool
+
+    def take(self) -> list[Sequence[Event]]:
+        """Hands out what was recorded since, each entry once."""
+        taken, self._recorded = self._recorded, []
+        return taken
+
+    def act(self, action: Action, account: Account, moment: Moment) -> None:
+        """Makes a request of a person again. Where the operation is over already nothing comes of it."""
+        engine, user, request = self.engine, action.user, action.request
+        match request:
+            case wire.StartOperation():
+                answer = self._decide(engine.on_start(request, user, moment), moment)
+                if isinstance(answer, wire.StartAnswer):
+                    account.on_operation(request.operation, answer.pool, moment.wall_ms)
+                elif isinstance(answer, Refusal):
+                    account.on_refused(request.spec.pool, f"{request.operation}: {answer.text()}")
+            case wire.AbortOperation():
+                self._decide(engine.on_abort(request, user, moment), moment)
+            case wire.CompleteOperation():
+                self._decide(engine.on_complete(request, user, moment), moment)
+            case wire.SuspendOperation():
+                self._decide(engine.on_suspend(request, user, moment), moment)
+            case wire.ResumeOperation():
+                self._decide(engine.on_resume(request, user, moment), moment)
+            case wire.UpdateOperation():
+                self._decide(engine.on_update(request, user, moment), moment)
+
+    def report(self, ends: list[ReportedEnd], moment: Moment) -> None:
+        """Records ends of jobs."""
+        self._decide(self.engine.on_report(ReportEnds(self._tree, self.allocator_term, ends), moment), moment)
+
+    def draw(self, draw: Draw, moment: Moment) -> DrawAnswer | None:
+        """Lets more jobs of an operation out. None where it is refused."""
+        request = DrawBlock(self._tree, self.allocator_term, draw.operation, draw.below, draw.more)
+        answer = self._decide(self.engine.on_draw(request, moment), moment)
+        return answer if isinstance(answer, DrawAnswer) else None
+
+    def release(self, operations: list[OperationId], moment: Moment) -> None:
+        """Ends operations of which no node holds anything."""
+        request = Released(self._tree, self.allocator_term, operations)
+        self._decide(self.engine.on_released(request, moment), moment)
+
+    def retry(self, moment: Moment) -> None:
+        """Lets jobs run again that failed and have waited for long enough."""
+        if self.engine.state.pausing:
+            self._decide(self.engine.on_report(RetriesDue(), moment), moment)
+
+    def scan(self, moment: Moment) -> None:
+        """Judges all queues anew."""
+        self._decide(self.engine.on_scan(moment), moment)
+
+    def _decide(self, outcome: Outcome[A, Event], moment: Moment) -> A:
+        events: Iterable[Event] = outcome.effects
+        if outcome.effects:
+            self._sequence += 1
+            self.engine.on_recorded(events, self._sequence, moment)
+            self._recorded.append(outcome.effects)
+        return outcome.answer

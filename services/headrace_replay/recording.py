@@ -1,0 +1,230 @@
+"""The recorded past, actions of people, and lengths of jobs, read from the log. Pure.
+
+Only operations of one tree are replayed. Those that several trees ran, and those whose start the log has forgotten, are counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.wire import operations as wire
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.log import (
+    AllocatorAttached,
+    EphemeralPoolAdopted,
+    EphemeralPoolSet,
+    Event,
+    JobsEnded,
+    LoggedEnd,
+    OperationPlaced,
+    OperationStarted,
+    OperationStateChanged,
+    OperationSuspended,
+    ParametersChanged,
+    StateCause,
+    concerned,
+)
+from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.replay import ReplayTask, ToldEntry
+
+Request = (
+    wire.StartOperation
+    | wire.AbortOperation
+    | wire.CompleteOperation
+    | wire.SuspendOperation
+    | wire.ResumeOperation
+    | wire.UpdateOperation
+)
+
+
+class Action(msgspec.Struct, frozen=True):
+    """A request of a person that was granted."""
+
+    at_ms: int
+    user: str
+    request: Request
+
+
+class JobRun(msgspec.Struct, frozen=True, gc=False):
+    """A run of a job by the log."""
+
+    operation: OperationId
+    index: int
+    attempt: int
+    node: NodeName | str
+    started_at_ms: int
+    #: None of one that runs on.
+    ended_at_ms: int | None
+    result: JobResult | None
+
+    def length_ms(self, until_ms: int) -> int:
+        """The milliseconds that it ran, up to the present for one that runs on."""
+        return max(0, (until_ms if self.ended_at_ms is None else self.ended_at_ms) - self.started_at_ms)
+
+
+class Recording:
+    """The log of one tree, cut at the beginning of the time that is replayed."""
+
+    def __init__(self, task: ReplayTask) -> None:
+        self.tree: TreeName = task.tree
+        self.since_ms, self.until_ms = task.since_ms, task.until_ms
+        #: Entries from before, of which the state of that moment is made.
+        self.past: list[ToldEntry] = []
+        self.actions: list[Action] = []
+        self.runs: list[JobRun] = []
+        self.users: dict[OperationId, str] = {}
+        self.specs: dict[OperationId, OperationSpec] = {}
+        #: Operations that are not replayed.
+        self.of_several_trees: set[OperationId] = set()
+        self.forgotten: set[OperationId] = set()
+        self._hubs: dict[PoolName, PoolName] = {}
+        self._pools: dict[OperationId, PoolName] = {}
+        self._others: set[OperationId] = set()
+        self._at_ms = 0
+        for entry in task.entries:
+            self._take(entry)
+        self.runs += [
+            JobRun(each.operation, each.index, each.attempt, each.node, each.started_at_ms, None, None)
+            for each in task.running
+            if each.operation in self.specs
+        ]
+
+    @property
+    def started(self) -> int:
+        """The number of operations that were started in this time."""
+        return sum(isinstance(each.request, wire.StartOperation) for each in self.actions)
+
+    def pool_of(self, operation: OperationId) -> PoolName:
+        """The pool that an operation was in last."""
+        return self._pools[operation]
+
+    def _take(self, entry: ToldEntry) -> None:
+        self._at_ms = max([self._at_ms, *map(_at_ms, entry.events)])
+        events = [event for event in entry.events if self._is_ours(event)]
+        for event in events:
+            if isinstance(event, JobsEnded):
+                self.runs += [_run(logged) for logged in event.ends if logged.end.started_at_ms]
+        if self._at_ms < self.since_ms:
+            self.past.append(msgspec.structs.replace(entry, events=events))
+        elif self._at_ms <= self.until_ms:
+            for event in events:
+                self._act(event)
+        for event in events:
+            self._note(event)
+
+    def _is_ours(self, event: Event) -> bool:
+        """True if an event is about this tree, or about an operation that runs in it alone."""
+        operation = concerned(event)
+        if operation is None:
+            assert isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted | AllocatorAttached)
+            return event.tree == self.tree
+        if isinstance(event, OperationStarted):
+            trees = {each.tree for each in event.placements} or {event.spec.tree}
+            if trees != {self.tree}:
+                (self.of_several_trees if self.tree in trees else self._others).add(operation)
+                return False
+            self.specs[operation], self.users[operation] = event.spec, event.user
+        elif operation not in self.specs and operation not in self.of_several_trees | self._others:
+            self.forgotten.add(operation)
+        return operation in self.specs
+
+    def _note(self, event: Event) -> None:
+        """Remembers hubs and pools of operations, by which later events are read."""
+        match event:
+            case EphemeralPoolSet(pool=pool) if pool.of_hub:
+                self._hubs[pool.name] = pool.parent
+            case OperationStarted():
+                self._pools[event.operation] = event.spec.pool
+            case OperationPlaced():
+                self._pools[event.operation] = event.placement.pool
+
+    def _act(self, event: Event) -> None:
+        match event:
+            case OperationStarted():
+                self._add(event.at_ms, wire.StartOperation(event.operation, self._asked(event)))
+            case OperationStateChanged(cause=StateCause.ABORTED_BY_USER | StateCause.TREE_REMOVED):
+                self._add(event.at_ms, wire.AbortOperation(event.operation))
+            case OperationStateChanged(cause=StateCause.COMPLETED_BY_USER):
+                self._add(event.at_ms, wire.CompleteOperation(event.operation))
+            case OperationSuspended(suspended=True):
+                self._add(event.at_ms, wire.SuspendOperation(event.operation, event.abort_running_jobs))
+            case OperationSuspended():
+                self._add(event.at_ms, wire.ResumeOperation(event.operation))
+            case ParametersChanged():
+                self._add(event.at_ms, wire.UpdateOperation(event.operation, event.weight))
+            case OperationPlaced(placement=placement) if placement.pool != self._pools.get(event.operation):
+                pool = self._hubs.get(placement.pool, placement.pool)
+                self._add(self._at_ms, wire.UpdateOperation(event.operation, pool=pool))
+
+    def _add(self, at_ms: int, request: Request) -> None:
+        at_ms = min(max(at_ms, self.since_ms), self.until_ms)
+        self.actions.append(Action(at_ms, self.users[request.operation], request))
+
+    def _asked(self, event: OperationStarted) -> OperationSpec:
+        """The spec as it was asked for, as far as it shows: without the pool where a rule chose it."""
+        pool = self._hubs.get(event.spec.pool, event.spec.pool)
+        if any(each.rule for each in event.placements):
+            pool = PoolName("")
+        return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="")
+
+
+class JobLengths:
+    """Lengths and results of runs of jobs, by what the log says from the beginning of the replay on.
+
+    A run that was taken back or lost says only that the job takes longer than that, unless it can go on where it was.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._until_ms = recording.until_ms
+        self._forever_ms = recording.until_ms - recording.since_ms + 1
+        self._ends: defaultdict[tuple[OperationId, int], list[tuple[int, JobResult]]] = defaultdict(list)
+        self._at_least: defaultdict[tuple[OperationId, int], int] = defaultdict(int)
+        of_operation: defaultdict[OperationId, list[int]] = defaultdict(list)
+        #: Jobs of which no end by themselves is known.
+        self.guessed: set[tuple[OperationId, int]] = set()
+        for run in sorted(recording.runs, key=lambda each: (each.ended_at_ms or recording.until_ms, each.attempt)):
+            key, ran_ms = (run.operation, run.index), run.length_ms(recording.until_ms)
+            goes_on = recording.specs[run.operation].interruptible
+            if run.result in (JobResult.COMPLETED, JobResult.FAILED):
+                whole_ms = ran_ms + (self._at_least.pop(key, 0) if goes_on else 0)
+                of_operation[run.operation].append(whole_ms)
+                if run.ended_at_ms is not None and run.ended_at_ms >= recording.since_ms:
+                    self._ends[key].append((whole_ms, run.result))
+            elif goes_on:
+                self._at_least[key] += ran_ms
+            else:
+                self._at_least[key] = max(self._at_least[key], ran_ms)
+        self._usual_ms = {name: sorted(each)[len(each) // 2] for name, each in of_operation.items()}
+
+    def of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
+        """The milliseconds of the `run`-th run of a job that ends by itself, counted from 0, and how it ends."""
+        key = (operation, index)
+        known = self._ends.get(key, [])
+        if run < len(known):
+            return known[run]
+        self.guessed.add(key)
+        usual_ms = self._usual_ms.get(operation, self._forever_ms)
+        return max(usual_ms, self._at_least.get(key, 0)), JobResult.COMPLETED
+
+
+def running_at(runs: Iterable[JobRun], at_ms: int, nodes: Sequence[NodeName]) -> dict[NodeName, list[JobRun]]:
+    """The runs that were on at a moment, by node."""
+    there: dict[NodeName, list[JobRun]] = {node: [] for node in nodes}
+    for run in runs:
+        if run.started_at_ms < at_ms and (run.ended_at_ms is None or run.ended_at_ms >= at_ms):
+            there.get(NodeName(run.node), []).append(run)
+    return there
+
+
+def _run(logged: LoggedEnd) -> JobRun:
+    end: JobEnd = logged.end
+    return JobRun(end.operation, end.index, end.attempt, logged.node, end.started_at_ms, end.ended_at_ms, end.result)
+
+
+def _at_ms(event: Event) -> int:
+    at_ms: int = getattr(event, "at_ms", 0)
+    return at_ms

@@ -1,0 +1,115 @@
+"""Fair share and integral in a replay. Updates are worked out when they are due, and take no simulated time. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.pools import Tree
+from headrace.runtime.engine import Moment, Outcome
+from headrace.wire.integral import Advance, Advanced, parts_of
+from headrace.wire.ledger import LiveOperation
+from headrace.wire.log import Event
+from headrace.wire.replay import ReplayTask
+from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.effects import Compute, Effect, KeepBrokenTree, Publish, SendAdvance
+from headrace_fair_share.engine import EngineOptions, FairShareEngine
+from headrace_fair_share.facts.known_volumes import AdvanceAnswer
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.run import FailedUpdate, Updater
+from headrace_integral.engine import IntegralEngine, VolumesRecord
+from headrace_replay.simulated_node import BrokenReplay
+
+_TERM: Final = 1
+_US_PER_MS: Final = 1_000
+#: Between two updates of which the second follows a change at once.
+_SPACING_US: Final = 50_000
+#: Usage is told whenever it changes, and is never too old.
+_NEVER_US: Final = 10**15
+#: So many updates go on from one another before one is worked out from scratch.
+_STEPS_UNTIL_AFRESH: Final = 10
+
+
+class ReplayedShares:
+    """The shares of a replay."""
+
+    def __init__(self, task: ReplayTask, after: Tree, publish: Callable[[Publish], None]) -> None:
+        step_us = task.step_ms * _US_PER_MS
+        options = EngineOptions(
+            usage_counts_within_us=_NEVER_US,
+            update_spacing_us=min(step_us, _SPACING_US),
+            update_period_us=step_us,
+            full_update_period_us=_STEPS_UNTIL_AFRESH * step_us,
+        )
+        # Its own period would be as often as in real time.
+        own = msgspec.structs.replace(after.options, fair_share_update_period=None)
+        self._after = msgspec.structs.replace(after, options=own)
+        self._publish = publish
+        self.engine = FairShareEngine(task.tree, _TERM, options)
+        volumes = VolumesRecord(task.tree, pools=task.volumes)
+        self._integral = IntegralEngine(task.tree, _TERM, volumes if task.volumes else None)
+        self._updater = Updater()
+
+    def begin(self, operations: Sequence[LiveOperation], pools: Sequence[Event], moment: Moment) -> None:
+        """Learns what there is."""
+        self.engine.on_leading(_TERM, [], moment)
+        self.engine.on_stored_tree(StoredTree(1, self._after), moment)
+        self.engine.on_operations(operations, moment)
+        self.engine.on_events(pools, moment)
+
+    def on_events(self, events: Sequence[Event], moment: Moment) -> None:
+        """Learns what admission recorded."""
+        self.engine.on_events(events, moment)
+
+    def on_usage(self, usage: UsageChange, moment: Moment) -> None:
+        """Learns what the allocator gave out."""
+        self.engine.on_usage(usage, moment)
+
+    def seconds_until_update(self, moment: Moment) -> float:
+        """Seconds until the next update is due, 0 if it is."""
+        return self.engine.seconds_until_update(moment)
+
+    @property
+    def somebody_starves(self) -> bool:
+        """True if a pool or an operation starves, by the last update."""
+        return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
+
+    def cut(self, changed: Collection[str], effect: Publish) -> ShareCut:
+        """The shares as the allocator takes them."""
+        frame = effect.frame
+        return ShareCut(self.engine.items, changed, effect.removed, frame.total, frame.options)
+
+    def update(self, moment: Moment) -> None:
+        """Makes an update."""
+        effects = deque(self.engine.on_update_due(moment).effects)
+        while effects:
+            effects.extend(self._perform(effects.popleft(), moment).effects)
+
+    def _perform(self, effect: Effect, moment: Moment) -> Outcome[None, Effect]:
+        match effect:
+            case SendAdvance(advance):
+                return self.engine.on_advance_answer(self._advanced(advance, moment), moment)
+            case Compute(cut, afresh):
+                update = self._updater.compute(cut, afresh=afresh)
+                if isinstance(update, FailedUpdate):
+                    raise BrokenReplay(f"an update of the shares failed: {update.fault}")
+                return self.engine.on_updated(update, moment)
+            case Publish():
+                self._publish(effect)
+                return self.engine.on_published(moment)
+            case KeepBrokenTree():
+                raise BrokenReplay(f"an update of the shares is wrong: {effect.fault}")
+        return Outcome(None)
+
+    def _advanced(self, advance: Advance, moment: Moment) -> AdvanceAnswer | None:
+        for part in parts_of(advance):
+            outcome = self._integral.on_advance(part, moment)
+            for save in outcome.effects:
+                self._integral.on_saved(save.record, moment)
+                record = save.record
+                return Advanced(advance.tree, record.version, record.pools, record.downtime)
+        raise BrokenReplay(f"integral does not apply an advance: {outcome.answer}")

@@ -1,0 +1,185 @@
+"""One simulated node: the real engine of the agent, and a process port whose jobs only take time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.ids import AllocationId, Incarnation, TreeName
+from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
+from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders, TakeBackReason
+from headrace.wire.replay import ReplayNode
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell
+from headrace_agent.engine import AgentEngine
+from headrace_agent.pulse import Pulse
+from headrace_agent.runner.protocol import Ended, Interrupt, KeptJob, Picture, Run, Started
+
+#: From the signal to the end of a job that is interrupted.
+_OBEYS_MS: Final = 20
+_PID: Final = 1
+#: Between two heartbeats of a node, as the allocator tells it.
+PACE_MS: Final = 1_000
+#: A heartbeat that is wanted sooner is to confirm what was just started.
+_SOON_MS: Final = PACE_MS // 2 - 1
+
+
+class BrokenReplay(HeadraceError):
+    """An engine asked for what no replay has: a fault in Headrace."""
+
+
+class Surroundings(Protocol):
+    """The world that a node stands in."""
+
+    @property
+    def moment(self) -> Moment:
+        """The simulated present."""
+        ...
+
+    def at(self, at_ns: int, do: Callable[[], None]) -> None:
+        """Does something when the steady clock shows this."""
+        ...
+
+    def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
+        """Hands a heartbeat to the allocator."""
+        ...
+
+    def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
+        """Says for how many milliseconds from its start the job runs by itself, and how it ends."""
+        ...
+
+    def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
+        """Counts the end of a run."""
+        ...
+
+    def on_preempted(self, allocation: AllocationId) -> None:
+        """Counts a place that is taken back for others."""
+        ...
+
+
+class _QuietPulse(Pulse):
+    """The pulse of an agent that beats less often than it is told while nothing happens on its node."""
+
+    def __init__(self, quiet_ms: int) -> None:
+        super().__init__()
+        self._quiet_ms = quiet_ms
+
+    def answered(self, next_ms: int, now_ns: int) -> int:
+        return super().answered(next_ms if next_ms <= _SOON_MS else max(next_ms, self._quiet_ms), now_ns)
+
+    def hasten(self, at_ns: int) -> None:
+        """Something happened that is to be told by then, though nothing calls for a heartbeat."""
+        self._due_ns = min(self._due_ns, at_ns)
+
+
+class SimulatedNode:
+    """The one life of an agent. Its jobs are figures in a table, everything else is real."""
+
+    def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int) -> None:
+        """A node on which nothing happens sends a heartbeat every `quiet_ms`."""
+        self._world = world
+        incarnation = Incarnation(f"{node.node}-000001")
+        self.engine = AgentEngine(Identity(node.node, tree, incarnation, node.total, {}, stop_timeout_ms=0))
+        self._pulse = self.engine.pulse = _QuietPulse(quiet_ms)
+        self._running: dict[JobKey, tuple[Run, int]] = {}
+        self._results: dict[JobKey, JobResult] = {}
+        self._preempted: set[str] = set()
+        self._wake_ns: int | None = None
+
+    def start(self, kept: Sequence[tuple[Run, int]]) -> None:
+        """Starts the agent, beside a runner that runs these jobs since then."""
+        self._do(self.engine.on_start)
+        steady_ns, wall_ms = self._world.moment.steady_ns, self._world.moment.wall_ms
+        jobs = []
+        for run, started_at_ms in kept:
+            boottime_ns = max(1, steady_ns - (wall_ms - started_at_ms) * NS_PER_MS)
+            jobs.append(KeptJob(run, Started(run.job, _PID, started_at_ms, boottime_ns)))
+            self._begin(run, started_at_ms)
+        picture = Picture(jobs, [], "none", "simulated", pid=_PID)
+        self._do(lambda moment: self.engine.on_runner(picture, moment))
+
+    def on_orders(self, orders: Orders) -> None:
+        """The allocator answered the heartbeat."""
+        for each in orders.take_back:
+            if each.reason is TakeBackReason.PREEMPTED and each.allocation not in self._preempted:
+                self._preempted.add(each.allocation)
+                self._world.on_preempted(each.allocation)
+        self._do(lambda moment: self.engine.on_orders(orders, moment))
+
+    def on_nudge(self, nudge: Nudge) -> None:
+        """The allocator wants a heartbeat now."""
+        self._do(lambda moment: self.engine.on_nudge(nudge, moment))
+
+    def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]]) -> None:
+        """Tells the engine of an event, and does what it asks."""
+        for effect in tell(self._world.moment).effects:
+            self._perform(effect)
+        due_ns = self.engine.due_ns()
+        if due_ns is not None and (self._wake_ns is None or due_ns < self._wake_ns):
+            self._wake_ns = due_ns
+            self._world.at(due_ns, lambda: self._wake(due_ns))
+
+    def _wake(self, due_ns: int) -> None:
+        if self._wake_ns == due_ns:
+            self._wake_ns = None
+            self._do(self.engine.on_tick)
+
+    def _perform(self, effect: AgentEffect) -> None:
+        now_ns = self._world.moment.steady_ns
+        match effect:
+            case Beat(heartbeat):
+                self._world.at(now_ns, lambda: self._world.on_heartbeat(self, heartbeat))
+            case Tell(Run() as run):
+                self._launch(run)
+            case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
+                self._results[interrupt.job] = JobResult.ABORTED
+                self._world.at(now_ns + _OBEYS_MS * NS_PER_MS, lambda: self._end(interrupt.job))
+            case Enrol(after_ms):
+                at_ns = now_ns + after_ms * NS_PER_MS
+                self._world.at(at_ns, lambda: self._do(self.engine.on_enrolled))
+            case Reconnect():
+                raise BrokenReplay(f"an agent does not know its runner: {effect}")
+
+    def _launch(self, run: Run) -> None:
+        moment = self._world.moment
+        self._begin(run, moment.wall_ms)
+        started = Started(run.job, _PID, moment.wall_ms, moment.steady_ns)
+        # The order that starts it is not obeyed in full yet.
+        self._world.at(moment.steady_ns, lambda: self._do(lambda at: self.engine.on_runner(started, at)))
+
+    def _begin(self, run: Run, started_at_ms: int) -> None:
+        length_ms, result = self._world.on_job_begun(run, started_at_ms)
+        self._running[run.job] = (run, started_at_ms)
+        self._results[run.job] = result
+        moment = self._world.moment
+        left_ms = max(0, started_at_ms + length_ms - moment.wall_ms)
+        self._world.at(moment.steady_ns + left_ms * NS_PER_MS, lambda: self._end(run.job))
+
+    def _end(self, job: JobKey) -> None:
+        """The job is over, unless it was before."""
+        if job not in self._running:
+            return
+        run, started_at_ms = self._running.pop(job)
+        result = self._results.pop(job)
+        exit_codes = {JobResult.COMPLETED: 0, JobResult.FAILED: 1}
+        end = JobEnd(
+            job.operation,
+            job.index,
+            job.attempt,
+            AllocationId(run.allocation),
+            result,
+            exit_code=exit_codes.get(result),
+            started_at_ms=started_at_ms,
+            ended_at_ms=self._world.moment.wall_ms,
+        )
+        preempted = result is JobResult.ABORTED and run.allocation in self._preempted
+        self._world.on_job_over(run, end, preempted=preempted)
+        self._pulse.hasten(self._world.moment.steady_ns + PACE_MS * NS_PER_MS)
+        self._do(lambda moment: self.engine.on_runner(Ended(end), moment))
+
+
+def kept_run(job: JobKey, allocation: str, note: msgspec.Struct, cpu: int, memory_bytes: int) -> Run:
+    """The order by which a job that runs already was started."""
+    return Run(job, allocation, ["-"], {}, "", cpu, memory_bytes, note=msgspec.msgpack.encode(note))

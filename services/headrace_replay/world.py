@@ -1,0 +1,300 @@
+"""A world in simulated time: the engines of all services and agents, wired without a bus. Pure.
+
+What one engine asks for the others are told at the same simulated moment, in the order in which it was asked. The same task gives the
+same course: nothing here is drawn by chance, and nothing waits for anything but time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Final, TypeVar
+
+from headrace.ids import AllocationId, OperationId
+from headrace.pools import PoolTree, Tree
+from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
+from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.replay import ReplayTask
+from headrace.wire.snapshots import UsageItem
+from headrace.wire.version import Version
+from headrace_agent.run_order import AdoptionNote
+from headrace_agent.runner.protocol import Run
+from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report, StepDown, Superseded
+from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Timing
+from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
+from headrace_fair_share.effects import Publish
+from headrace_fair_share.facts.usage import UsageChange
+from headrace_replay.account import Account, Counted, Stretches
+from headrace_replay.ledger import ReplayedLedger
+from headrace_replay.recording import Action, JobLengths, JobRun, Recording, running_at
+from headrace_replay.shares import ReplayedShares
+from headrace_replay.simulated_node import PACE_MS, BrokenReplay, SimulatedNode, kept_run
+
+A = TypeVar("A")
+Say = Callable[[float], None]
+#: The steady clock at the beginning: long enough after 0 for jobs that began before.
+_BEGIN_NS: Final = 10**9 * NS_PER_MS
+#: No node falls silent, and no shares are too old.
+_NEVER_S: Final = 1e9
+#: Of all nodes together while nothing happens on them, so that a large tree does not take all the time.
+_QUIET_HEARTBEATS: Final = 20_000
+#: Nodes that are asked for a heartbeat at each tick while somebody starves, so that places may be taken there.
+_LOOKED_AT: Final = 10
+_TICK_MS: Final = 1_000
+#: Steps without an update that may be made up for by updates right after one another.
+_MOST_SAVED_STEPS: Final = 50
+_SCAN_MS: Final = 60_000
+_REFRESHED_AT_ONCE: Final = 1_000
+_MOST_STEPS_OF_PROGRESS: Final = 100
+
+
+class World:
+    """One replay of a recording under one configuration."""
+
+    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, say: Say) -> None:
+        self._task, self._recording, self._say = task, recording, say
+        self._counted = Counted.of(task.resource)
+        self.lengths = JobLengths(recording)
+        self.account = Account(Stretches.of(task.since_ms, task.until_ms), self._counted)
+        self._now_ns, self._numbers = _BEGIN_NS, count()
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._ended_by_themselves: dict[tuple[OperationId, int], int] = {}
+        self._ran_ms: dict[tuple[OperationId, int], int] = {}
+        self._begun: dict[JobKey, tuple[Run, int]] = {}
+        self._usage_version = 0
+        self._next_update_ns = self._spent_ns = _BEGIN_NS
+        self._is_usage_due = self._is_refresh_due = False
+        self.ledger = ReplayedLedger(task, recording, after, self.moment)
+        timing = Timing(
+            node_heartbeat_timeout_s=_NEVER_S,
+            node_lease_s=_NEVER_S,
+            shares_count_for_s=_NEVER_S,
+            shortest_pace_ms=PACE_MS,
+        )
+        self.allocator = AllocatorEngine(task.tree, self.ledger.allocator_term, timing)
+        self.shares = ReplayedShares(task, after, self._publish)
+        quiet_ms = (task.until_ms - task.since_ms) * len(task.nodes) // _QUIET_HEARTBEATS
+        self._nodes = {node.node: SimulatedNode(node, task.tree, self, quiet_ms) for node in task.nodes}
+        #: Nodes in the order in which they are looked at while somebody starves.
+        self._order = deque(self._nodes)
+        self._pools = PoolTree(after)
+
+    @property
+    def moment(self) -> Moment:
+        """The simulated present."""
+        return Moment(self._now_ns, self._task.since_ms + (self._now_ns - _BEGIN_NS) // NS_PER_MS)
+
+    def at(self, at_ns: int, do: Callable[[], None]) -> None:
+        """Does something when the steady clock shows this."""
+        heapq.heappush(self._due, (max(at_ns, self._now_ns), next(self._numbers), do))
+
+    def run(self) -> None:
+        """Runs from the beginning to the end of the time."""
+        self._begin()
+        length_ns = (self._task.until_ms - self._task.since_ms) * NS_PER_MS
+        step_ns, told = max(1, length_ns // _MOST_STEPS_OF_PROGRESS), -1
+        while self._due and self._due[0][0] <= _BEGIN_NS + length_ns:
+            self._now_ns, _, do = heapq.heappop(self._due)
+            do()
+            if (passed := (self._now_ns - _BEGIN_NS) // step_ns) > told:
+                told = passed
+                self._say(min(1.0, (self._now_ns - _BEGIN_NS) / length_ns))
+        self._say(1.0)
+        self._now_ns = _BEGIN_NS + length_ns
+        for run, began_ms in self._begun.values():
+            self._count_run(run, began_ms, self._task.until_ms, preempted=False)
+
+    # --- the beginning --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        task, moment = self._task, self.moment
+        self.shares.begin(self.ledger.live(), self.ledger.ephemeral_pools(), moment)
+        self._take(self.allocator.on_options(self._pools.options, moment))
+        self._take(self.allocator.on_operations(self.ledger.live(), moment))
+        records = {
+            each.node: NodeRecord(each.node, task.tree, each.tags, isolated=each.isolated) for each in task.nodes
+        }
+        self._take(self.allocator.on_nodes(records, moment))
+        there = running_at(self._recording.runs, task.since_ms, list(self._nodes))
+        for name, node in self._nodes.items():
+            runs = [run for run in there[name] if self.ledger.is_out(run)]
+            node.start([(self._kept(run), run.started_at_ms) for run in runs])
+        for action in self._recording.actions:
+            at_ns = _BEGIN_NS + (action.at_ms - task.since_ms) * NS_PER_MS
+            self.at(at_ns, lambda action=action: self._act(action))  # type: ignore[misc]
+        self.at(self._now_ns, self._tick)
+        self.at(self._now_ns, self._scan)
+        self.at(self._now_ns, self._update)
+
+    def _kept(self, run: JobRun) -> Run:
+        spec = self._recording.specs[run.operation]
+        note = AdoptionNote(spec.resources, spec.job_spec(run.operation, self._recording.users[run.operation]))
+        job = JobKey(run.operation, run.index, run.attempt)
+        allocation = f"kept-{run.operation}-{run.index}"
+        return kept_run(job, allocation, note, spec.resources.cpu, spec.resources.memory)
+
+    # --- people and time ------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action) -> None:
+        self.ledger.act(action, self.account, self.moment)
+        self._feed()
+
+    def _tick(self) -> None:
+        self.ledger.retry(self.moment)
+        self._take(self.allocator.on_tick(self.moment))
+        self._want_refresh()
+        self._feed()
+        if self.shares.somebody_starves:
+            for name in list(self._order)[:_LOOKED_AT]:
+                self._perform(NudgeNode(name))
+            self._order.rotate(-_LOOKED_AT)
+        self.at(self._now_ns + max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._tick)
+
+    def _scan(self) -> None:
+        self.ledger.scan(self.moment)
+        self._feed()
+        self.at(self._now_ns + _SCAN_MS * NS_PER_MS, self._scan)
+
+    def _update(self) -> None:
+        """Updates the shares if that is due, and comes again when it will be."""
+        if self._update_due_ns() <= self._now_ns:
+            before = self.shares.engine.updates
+            self.shares.update(self.moment)
+            if self.shares.engine.updates > before:
+                self._spent_ns = max(self._spent_ns, self._now_ns) + self._task.step_ms * NS_PER_MS
+        self._await_update(max(self._update_due_ns(), self._now_ns + NS_PER_MS))
+
+    def _update_sooner(self) -> None:
+        due_ns = self._update_due_ns()
+        if due_ns < self._next_update_ns:
+            self._await_update(due_ns)
+
+    def _update_due_ns(self) -> int:
+        """When the next update is due: at once after a change, but one in a step over time."""
+        due_ns = self._now_ns + round(self.shares.seconds_until_update(self.moment) * 1e9)
+        return max(due_ns, self._spent_ns - _MOST_SAVED_STEPS * self._task.step_ms * NS_PER_MS)
+
+    def _await_update(self, at_ns: int) -> None:
+        self._next_update_ns = at_ns
+        self.at(at_ns, lambda: self._update() if self._next_update_ns == at_ns else None)
+
+    # --- between the engines --------------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        """Tells the others what admission recorded."""
+        for events in self.ledger.take():
+            self.shares.on_events(events, self.moment)
+            self._take(self.allocator.on_events(events, self.moment))
+            self._update_sooner()
+
+    def _publish(self, effect: Publish) -> None:
+        changed, moment = [item.key for item in effect.changed], self.moment
+        self._take(self.allocator.on_shares(self.shares.cut(changed, effect), moment))
+        self.account.on_shares(effect.frame, effect.changed, effect.removed, moment.wall_ms)
+        self._want_refresh()
+
+    def _want_refresh(self) -> None:
+        if not self._is_refresh_due:
+            self._is_refresh_due = True
+            self.at(self._now_ns, self._refresh)
+
+    def _refresh(self) -> None:
+        self._is_refresh_due = False
+        while self._take(self.allocator.on_refresh_due(_REFRESHED_AT_ONCE, self.moment)):
+            pass
+        passes = self.allocator.yarn
+        more = passes.is_due(self.moment)
+        while more:
+            more = self._take(passes.on_due(_REFRESHED_AT_ONCE, self.moment))
+
+    def _tell_usage(self) -> None:
+        self._is_usage_due = False
+        cut: UsageCut | None = None
+        while cut is None:
+            cut = self._take(self.allocator.on_usage_due(_REFRESHED_AT_ONCE, self.moment))
+        self._usage_version += 1
+        version = Version(self.ledger.allocator_term, self._usage_version)
+        items: list[UsageItem] = cut.items
+        self.shares.on_usage(UsageChange(version, cut.frame, items, frozenset(cut.gone)), self.moment)
+        self._update_sooner()
+
+    def _take(self, outcome: Outcome[A, Effect]) -> A:
+        """Does what the allocator asks for. Returns the answer."""
+        for effect in outcome.effects:
+            self._perform(effect)
+        facts: Facts = self.allocator.facts
+        if not self._is_usage_due and usage_changed(facts):
+            self._is_usage_due = True
+            self.at(self._now_ns, self._tell_usage)
+        if facts.unsettled.some_due:
+            self._want_refresh()
+        return outcome.answer
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Report() | Draw() | Release():
+                self.at(self._now_ns, lambda: self._ask_ledger(effect))
+            case NudgeNode(node) if node in self._nodes:
+                nudge = Nudge(node, self.ledger.allocator_term)
+                self.at(self._now_ns, lambda: self._nodes[node].on_nudge(nudge))
+            case StepDown() | Superseded():
+                raise BrokenReplay(f"the allocator believes that another one leads: {effect}")
+
+    def _ask_ledger(self, effect: Report | Draw | Release) -> None:
+        moment = self.moment
+        match effect:
+            case Report(ends):
+                self.ledger.report(ends, moment)
+                self._take(self.allocator.on_recorded(ends, moment))
+            case Draw():
+                self._take(self.allocator.on_drawn(effect.operation, self.ledger.draw(effect, moment), moment))
+            case Release(operations):
+                self.ledger.release(operations, moment)
+        self._feed()
+
+    # --- nodes ----------------------------------------------------------------------------------------------------
+
+    def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
+        """Hands a heartbeat to the allocator, and its answer back."""
+        orders = self._take(self.allocator.on_heartbeat(heartbeat, self.moment))
+        if orders is None:
+            raise BrokenReplay(f"the allocator did not answer node {heartbeat.node}")
+        self.at(self._now_ns, lambda: node.on_orders(orders))
+
+    def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
+        """Says for how many milliseconds from its start the job runs by itself, and how it ends."""
+        key = (run.job.operation, run.job.index)
+        self.account.on_job_begun(run.job.operation, started_at_ms)
+        self._begun[run.job] = (run, started_at_ms)
+        length_ms, result = self.lengths.of(*key, self._ended_by_themselves.get(key, 0))
+        return max(0, length_ms - self._ran_ms.get(key, 0)), result
+
+    def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
+        """Counts the end of a run."""
+        key = (end.operation, end.index)
+        del self._begun[run.job]
+        goes_on = self._recording.specs[end.operation].interruptible
+        if end.result is not JobResult.ABORTED:
+            self._ended_by_themselves[key] = self._ended_by_themselves.get(key, 0) + 1
+            self._ran_ms.pop(key, None)
+        elif goes_on:
+            self._ran_ms[key] = self._ran_ms.get(key, 0) + end.ended_at_ms - end.started_at_ms
+        self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted and not goes_on)
+
+    def on_preempted(self, allocation: AllocationId) -> None:
+        """Counts a place that is taken back for others."""
+        for node in self.allocator.facts.nodes.values():
+            known = node.allocations.get(allocation)
+            if known is not None:
+                self.account.on_preempted(self.ledger.pool_of(known.operation))
+                return
+
+    def _count_run(self, run: Run, began_ms: int, ended_ms: int, *, preempted: bool) -> None:
+        operation = run.job.operation
+        amount = self._counted.amount(self._recording.specs[operation].resources)
+        self.account.on_run(self.ledger.pool_of(operation), began_ms, ended_ms, amount, preempted=preempted)
