@@ -124,13 +124,18 @@ class Cluster:
 
 @asynccontextmanager
 async def running(path: Path, **settings: str) -> AsyncIterator[tuple[Cluster, Client]]:
-    """A cluster with admission, and a client once it answers."""
+    """A cluster with admission, and a client once all requests are served."""
     cluster = Cluster(path)
     with Server(cluster.folder):
         await cluster.provision()
         with cluster.process("admission", environment=settings):
             async with connect_client(state=cluster.folder / "client", user="anna", timeout_s=PATIENCE_S) as client:
-                await client.list()
+
+                async def serves() -> bool:
+                    # An answer to one request would not tell that the others are served: they follow one by one.
+                    return "admission serves" in cluster.log("admission")
+
+                await until(serves)
                 yield cluster, client
 
 
