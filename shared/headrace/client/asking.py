@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
@@ -22,6 +22,23 @@ from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: Verbs that change nothing, so that silence leaves nothing open. A verb that is not named here may have taken effect.
+READS: Final = frozenset(
+    {
+        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "op.where", "op.why", "op.progress"),
+        *(
+            "op.plan_start",
+            "op.fit",
+            "pool.list",
+            "pool.counts",
+            "pool.lost_work",
+            "pool.explain",
+            "pool.history",
+            "pool.what_if",
+        ),
+        *("tree.list", "node.list", "service.list", "service.figures", "preemption.observed", "job.logs", "rights"),
+    }
+)
 #: Whoever waits or follows bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
 LONGEST_ABSENCE_S = 60.0
 #: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
@@ -62,7 +79,7 @@ class Asker:
         repeatable: bool = True,
         computes: bool = False,
     ) -> T:
-        """The answer, of type `kind`. `computes` is True for a long computation that changes nothing.
+        """The answer, of type `kind`. `computes` is True for a long computation, which is one of `READS`.
 
         Raises `Refused`, `BadInput`, or `Unanswered` when the time is over.
         """
@@ -89,7 +106,8 @@ class Asker:
             now = self._clock.steady_s()
             if now + pause_s >= deadline or (doubt is not None and not repeatable):
                 why = doubt or trouble
-                raise Unanswered(verb, now - started, str(why), maybe_done=doubt is not None and not computes) from why
+                maybe_done = doubt is not None and ".".join(verb.split(".")[:2]) not in READS
+                raise Unanswered(verb, now - started, str(why), maybe_done=maybe_done) from why
             await anyio.sleep(pause_s)
 
     async def _attempt(self, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:

@@ -7,10 +7,12 @@ from typing import cast
 
 import pytest
 
+from headrace.access.routes import ROUTES
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client import Refused, Unanswered
-from headrace.client.asking import Asker
+from headrace.client.asking import READS, Asker
 from headrace.ids import PoolName, TreeName
+from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
@@ -42,10 +44,15 @@ class StubbornBus:
 
 
 async def ask(
-    bus: StubbornBus, *, repeatable: bool = True, computes: bool = False, timeout_s: float = 60.0
+    bus: StubbornBus,
+    *,
+    verb: str = "pool.change",
+    repeatable: bool = True,
+    computes: bool = False,
+    timeout_s: float = 60.0,
 ) -> PoolPlan:
     asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: f"me.{verb}", timeout_s)
-    return await asker.ask("pool.change", REQUEST, PoolPlan, repeatable=repeatable, computes=computes)
+    return await asker.ask(verb, REQUEST, PoolPlan, repeatable=repeatable, computes=computes)
 
 
 async def test_an_answer_is_an_answer() -> None:
@@ -99,5 +106,23 @@ async def test_a_long_computation_is_waited_for_as_long_as_it_may_take_and_never
     bus = StubbornBus(*[RequestTimeout()] * 20)
 
     with pytest.raises(Unanswered, match="nothing was done"):
-        await ask(bus, computes=True, timeout_s=10.0)
+        await ask(bus, verb="pool.what_if", computes=True, timeout_s=10.0)
     assert bus.waited_s[0] > 8.0
+
+
+@pytest.mark.parametrize("verb", ["op.get", "node.list.default", "job.logs.n1"])
+async def test_who_only_read_is_not_told_that_something_may_have_taken_effect(verb: str) -> None:
+    with pytest.raises(Unanswered, match="nothing was done"):
+        await ask(StubbornBus(*[RequestTimeout()] * 50), verb=verb, timeout_s=5.0)
+
+
+def test_each_verb_of_a_person_either_reads_or_changes() -> None:
+    of_a_person = subjects.user("{user}", "")
+    verbs = {route.subject.removeprefix(of_a_person) for route in ROUTES if route.subject.startswith(of_a_person)}
+    changing = {
+        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
+        *("pool.change", "pool.move_to_tree", "tree.create", "tree.remove", "node.change", "node.token"),
+        "debug.heartbeat",
+    }
+    assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS | changing
+    assert not READS & changing
