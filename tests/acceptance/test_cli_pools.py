@@ -42,6 +42,15 @@ def test_a_look_at_pools_loads_neither_what_services_run_on_nor_what_other_comma
     )
 
 
+@pytest.mark.parametrize(
+    "words", ["whoami", "node list", "service figures", "op list", "run --dry-run --pool research -- true"]
+)
+def test_a_look_loads_nothing_that_makes_keys_draws_bars_or_packs_files(up: Up, words: str) -> None:
+    loaded = loaded_by(*words.split(), environment=up.environment)
+
+    assert not {"cryptography", "headrace_cli.agent.token", "rich.progress", "tarfile"} & loaded.modules
+
+
 def exported(up: Up) -> Any:
     return json.loads(up.run("pool", "export", "--json").stdout)["pools"]
 

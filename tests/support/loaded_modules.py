@@ -43,5 +43,5 @@ def loaded_by(*words: str, environment: Mapping[str, str] | None = None) -> Load
     """Runs a command in an interpreter of its own."""
     command = [sys.executable, "-c", _COMMAND.format(words=list(words))]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(environment or os.environ))
-    frozen, *modules = done.stderr.split()
+    frozen, *modules = done.stderr.splitlines()[-1].split()
     return Loaded(done.stdout, int(frozen), frozenset(modules))

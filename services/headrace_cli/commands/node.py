@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -16,13 +16,13 @@ from headrace.resources import parse_amount
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
-from headrace_cli.agent.pinning import sha256_of
-from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and take them out.")
+
+_NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and nothing vouches for the server"
 
 
 @app.command(name="list")
@@ -115,6 +115,9 @@ def token(
     url
         Where the host reaches the server; else as this command does.
     """
+    from headrace_cli.agent.pinning import sha256_of  # cryptography loads longer than all of a list of nodes
+    from headrace_cli.agent.token import JoinToken, new_user_key
+
     name = node_name(node)
     terms = NodeTerms(
         tags=sorted({*(tag or ())}),
@@ -128,11 +131,8 @@ def token(
     async def work(client: Client, screen: Screen) -> None:
         made = await client.hosts.make_token(MakeToken(name, key.public, tree_name(tree), terms))
         if not (url or place.url).startswith("tls://"):
-            screen.say(
-                "the connection of this host will not be encrypted, and nothing vouches for the server", style="yellow"
-            )
-        credential = KeyCredential(jwt=made.jwt, seed=key.seed)
-        text = JoinToken(name, url or place.url, authority, credential).text()
+            screen.say(_NOT_ENCRYPTED, style="yellow")
+        text = JoinToken(name, url or place.url, authority, KeyCredential(jwt=made.jwt, seed=key.seed)).text()
         if screen.json:
             screen.print_line({"node": name, "token": text, "expires_at_ms": made.expires_at_ms})
         else:

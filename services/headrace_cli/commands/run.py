@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
 
-from headrace.archives import Packed, pack
 from headrace.client import Client, Operation
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
@@ -27,9 +26,11 @@ from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, 
 from headrace_cli.commands.operations.tried_start import try_start, warn_of_gang
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, PoolOption, Switch, talk
-from headrace_cli.show.progress import follow, send_files
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
+
+if TYPE_CHECKING:
+    from headrace.archives import Packed
 
 
 @Parameter(name="*")
@@ -158,6 +159,8 @@ class WaitOptions:
 
     async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
         """Waits until the operation is over, and returns the exit status."""
+        from headrace_cli.show.progress import follow  # bars load longer than all that a start says
+
         several = job_count > 1 if self.follow else None
         return await follow(screen, operation, abort_on_interrupt=self.abort_on_interrupt, several=several)
 
@@ -211,7 +214,7 @@ def run(
     named = _spec(command, own_pool, jobs, share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
-    packed, waits = pack(jobs.upload) if jobs.upload else None, wait_options or WaitOptions()
+    packed, waits = _packed(jobs.upload), wait_options or WaitOptions()
 
     async def work(client: Client, screen: Screen) -> int | None:
         if waits.dry_run:
@@ -249,11 +252,21 @@ def _named_options() -> Iterator[None]:
         raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
 
 
+def _packed(upload: Sequence[Path] | None) -> Packed | None:
+    if not upload:
+        return None
+    from headrace.archives import pack
+
+    return pack(upload)
+
+
 async def _start(
     screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str
 ) -> Operation:
     """Sends the files and starts it. Raises what `Client.start` does."""
     if packed is not None:
+        from headrace_cli.show.progress import send_files
+
         await send_files(screen, client, packed)
     with _named_options():
         return await client.start(await _completed(spec, packed, client), operation=operation)

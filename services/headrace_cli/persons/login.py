@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 import anyio
 from rich.table import Table
 
-from headrace.access import jwt
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Credential
 from headrace.bus.credential_files import read_credential
@@ -142,7 +141,12 @@ def _person_in(credential: Credential | KeyCredential | None) -> str:
     """The person whom a credential lets in, empty where it is any. Raises `BadInput`."""
     if credential is None:
         return ""
-    holder = credential.user if isinstance(credential, Credential) else str(jwt.claims_of(credential.jwt).get("name"))
+    if isinstance(credential, Credential):
+        holder = credential.user
+    else:
+        from headrace.access import jwt  # cryptography loads longer than all of the rest
+
+        holder = str(jwt.claims_of(credential.jwt).get("name"))
     return user_name(holder.removeprefix(PERSON_LOGIN)) if holder.startswith(PERSON_LOGIN) else ""
 
 
