@@ -41,6 +41,8 @@ def test_an_end_is_told_to_every_agent_until_one_acknowledges_it(runner: ARunner
     second.say(Acknowledge([a_job()]))
 
     assert second.hello().ended == []
+    runner.kill()
+    assert runner.start().hello().ended == []
     assert list((runner.state / "jobs").iterdir()) == []
 
 

@@ -98,7 +98,7 @@ def test_a_job_that_cannot_be_recorded_is_not_started(runner: ARunner) -> None:
     end = agent.sh(0, "echo x")
 
     assert end.result is JobResult.ABORTED
-    assert end.reason == f"not started: {runner.state}/jobs/{OPERATION}.0.1 cannot be written: File too large"
+    assert end.reason == f"not started: {runner.state}/jobs/1 cannot be written: File too large"
 
 
 def test_a_job_for_which_no_descriptor_is_left_has_not_failed(runner: ARunner) -> None:

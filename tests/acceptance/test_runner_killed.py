@@ -97,7 +97,7 @@ def test_a_pid_that_was_given_to_somebody_else_is_left_alone(runner: ARunner) ->
     bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         runner.kill()
-        record = runner.state / "jobs" / f"{OPERATION}.0.1"
+        record = runner.state / "jobs" / "1"
         records = _records(record.read_bytes())
         records[1]["pid"] = bystander.pid
         record.write_bytes(_packed(records))
@@ -118,8 +118,8 @@ def test_files_that_cannot_be_read_are_put_aside_and_said(runner: ARunner) -> No
         agent.sh(index, "exit 0")
     runner.kill()
     jobs = runner.state / "jobs"
-    for index, data in ((1, b""), (2, b"\0" * 300), (3, b"\xff" * 300)):
-        (jobs / f"{OPERATION}.{index}.1").write_bytes(data)
+    for index, data in ((1, b""), (2, b"\0" * 3), (3, b"\xff" * 300)):
+        (jobs / str(index + 1)).write_bytes(data)
     (jobs / "what is this").write_text("?")
     picture = runner.start().hello()
 
@@ -134,7 +134,7 @@ def test_a_file_that_was_torn_while_it_was_written_counts_as_before(runner: ARun
     agent.run(1, "sleep", "1000")
     runner.kill()
     for index in (0, 1):
-        record = runner.state / "jobs" / f"{OPERATION}.{index}.1"
+        record = runner.state / "jobs" / str(index + 1)
         record.write_bytes(record.read_bytes()[:-3])
     picture = runner.start().hello()
 
@@ -170,4 +170,10 @@ def _records(data: bytes) -> list[dict[str, object]]:
 
 def _packed(records: list[dict[str, object]]) -> bytes:
     payloads = [msgspec.msgpack.encode(record) for record in records]
-    return b"".join(len(p).to_bytes(4, "big") + zlib.crc32(p).to_bytes(4, "big") + p for p in payloads)
+    # All checksums depend on the first.
+    first = zlib.crc32(payloads[0])
+    checksums = [first, *(zlib.crc32(payload, first) for payload in payloads[1:])]
+    return b"".join(
+        len(payload).to_bytes(4, "big") + checksum.to_bytes(4, "big") + payload
+        for payload, checksum in zip(payloads, checksums, strict=True)
+    )

@@ -53,6 +53,8 @@ _LEAVE_MS = 2_000
 #: Two pipes, two files, one pidfd.
 _FDS_PER_JOB = 5
 _SPARE_FDS = 64
+#: Files of jobs that stay open from one job to the next.
+_MOST_KEPT_OPEN = 512
 
 
 class Runner:
@@ -66,13 +68,14 @@ class Runner:
         self._log = log
         self._poll = select.epoll()
         state = settings.state
-        self._kept = KeptJobs(host.files, state)
+        kept_open = min(_MOST_KEPT_OPEN, max(0, usable_fds - _SPARE_FDS) // 32)
+        self._kept = KeptJobs(host.files, state, kept_open)
         self._removal = Removal(host.files, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
         scratch = ScratchFolders(host.files, state, self._removal)
         launcher = Launcher(host, settings, self._kept, self._isolation, scratch, open_files)
         self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch)
-        self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
+        self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - kept_open - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None
         self._tick_ns = 0
@@ -119,6 +122,7 @@ class Runner:
         self._link.close()
         self._signals.close()
         self._poll.close()
+        self._kept.close()
         self._log.info("runner ended", unwritten_ends=self._kept.unwritten)
 
     def _watch(self, now: Moment) -> None:

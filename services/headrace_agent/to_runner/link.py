@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import math
-import os
 import random
 import socket
 import struct
@@ -24,7 +23,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
 from headrace_agent.effects import Trouble
+from headrace_agent.runner.files.kept_jobs import has_jobs
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
+from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
@@ -207,7 +208,7 @@ class RunnerLink:
     def _has_jobs(self) -> bool:
         """True if a former runner may have left jobs of which nothing is known."""
         try:
-            return bool(os.listdir(f"{self._state}/jobs"))
+            return has_jobs(LinuxFiles(), self._state)
         except (FileNotFoundError, NotADirectoryError):
             return False  # no runner has made the folder, or can
         except OSError:

@@ -31,6 +31,10 @@ class MortalFiles(LinuxFiles):
         self._live()
         return super().write(fd, data)
 
+    def write_at(self, fd: int, data: bytes | memoryview, place: int) -> int:
+        self._live()
+        return super().write_at(fd, data, place)
+
     def rename(self, old: str, new: str) -> None:
         self._live()
         super().rename(old, new)
@@ -55,6 +59,10 @@ class WatchedFiles(LinuxFiles):
         self._look()
         return super().write(fd, data)
 
+    def write_at(self, fd: int, data: bytes | memoryview, place: int) -> int:
+        self._look()
+        return super().write_at(fd, data, place)
+
     def rename(self, old: str, new: str) -> None:
         self._look()
         super().rename(old, new)
@@ -69,3 +77,6 @@ class ShortWritingFiles(LinuxFiles):
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         return super().write(fd, data[: self._most])
+
+    def write_at(self, fd: int, data: bytes | memoryview, place: int) -> int:
+        return super().write_at(fd, data[: self._most], place)

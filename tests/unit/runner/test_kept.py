@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
-from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, Leftover, ProcessRecord
+from headrace_agent.runner.files.kept_jobs import JobRecord, Kept, KeptJobs, Leftover, ProcessRecord, has_jobs
 from headrace_agent.runner.host.files import LinuxFiles
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.faulty_files import MortalFiles, PowerCut
@@ -17,67 +20,141 @@ from tests.unit.runner.faulty_files import MortalFiles, PowerCut
 HOST = LinuxFiles()
 RECORD = JobRecord(a_job(), "alloc-1", "this boot")
 PROCESS = ProcessRecord(100, 1_700_000_000_000)
+NEXT = JobRecord(a_job(1), "alloc-1", "this boot")
 
 
-def an_end(job: JobKey) -> JobEnd:
-    return JobEnd(job.operation, job.index, job.attempt, AllocationId("alloc-1"), JobResult.FAILED, exit_code=3)
+def an_end(job: JobKey, exit_code: int = 3) -> JobEnd:
+    return JobEnd(job.operation, job.index, job.attempt, AllocationId("alloc-1"), JobResult.FAILED, exit_code=exit_code)
 
 
-def kept_jobs(folder: Path, host: LinuxFiles | None = None) -> KeptJobs:
-    return KeptJobs(host or HOST, str(folder))
+def kept_jobs(folder: Path, host: LinuxFiles | None = None, most_open: int = 64) -> KeptJobs:
+    return KeptJobs(host or HOST, str(folder), most_open)
 
 
-def a_whole_life(kept: KeptJobs) -> None:
+def found_in(folder: Path) -> Kept:
+    """What the next runner reads."""
+    return kept_jobs(folder).load()
+
+
+def a_whole_life(kept: KeptJobs, job: JobRecord = RECORD) -> None:
+    kept.write_job(job)
+    kept.write_process(job.job, PROCESS)
+    assert kept.write_end(an_end(job.job))
+
+
+@pytest.mark.parametrize("most_open", [0, 64])
+def test_each_record_is_read_back(tmp_path: Path, most_open: int) -> None:
+    kept = kept_jobs(tmp_path, most_open=most_open)
+    assert kept.load() == Kept()
     kept.write_job(RECORD)
+    assert found_in(tmp_path).leftovers == [Leftover(RECORD, None)]
     kept.write_process(a_job(), PROCESS)
-    assert kept.write_end(an_end(a_job()))
-
-
-def test_each_record_is_read_back(tmp_path: Path) -> None:
-    kept = kept_jobs(tmp_path)
-    assert kept.load().leftovers == []
-    kept.write_job(RECORD)
-    assert kept.load().leftovers == [Leftover(RECORD, None)]
-    kept.write_process(a_job(), PROCESS)
-    assert kept.load().leftovers == [Leftover(RECORD, PROCESS)]
+    assert found_in(tmp_path).leftovers == [Leftover(RECORD, PROCESS)]
     kept.write_end(an_end(a_job()))
-    assert kept.load().ends == [an_end(a_job())]
-    assert kept.load().leftovers == []
+    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
     kept.forget(a_job())
+    kept.close()
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
-@pytest.mark.parametrize("calls", range(7))
+def test_a_file_goes_from_job_to_job_and_says_nothing_of_the_one_before(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path)
+    kept.load()
+    a_whole_life(kept)
+    kept.forget(a_job())
+    # As long as those before them, so that each stands where one of the other job stood.
+    kept.write_job(NEXT)
+    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, None)])
+    kept.write_process(a_job(1), PROCESS)
+    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, PROCESS)])
+    kept.write_end(an_end(a_job(1)))
+    assert found_in(tmp_path) == Kept(ends=[an_end(a_job(1))])
+    assert [file.name for file in (tmp_path / "jobs").iterdir()] == ["1"]
+
+
+def test_a_file_that_no_job_has_tells_of_none_and_goes_with_the_next_runner(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path)
+    kept.load()
+    a_whole_life(kept)
+    assert has_jobs(HOST, str(tmp_path))
+    kept.forget(a_job())
+
+    assert not has_jobs(HOST, str(tmp_path))
+    assert found_in(tmp_path) == Kept()
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_no_more_files_than_that_stay_open(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path, most_open=2)
+    kept.load()
+    before = len(os.listdir("/proc/self/fd"))
+    for index in range(5):
+        a_whole_life(kept, JobRecord(a_job(index), "alloc-1", "this boot"))
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    for index in range(5):
+        kept.forget(a_job(index))
+
+    assert len(list((tmp_path / "jobs").iterdir())) == 2
+    kept.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("calls", range(5))
 def test_wherever_the_runner_is_killed_the_file_says_something_true(tmp_path: Path, calls: int) -> None:
-    kept_jobs(tmp_path).load()
+    found_in(tmp_path)
     with contextlib.suppress(PowerCut):
         a_whole_life(kept_jobs(tmp_path, MortalFiles(calls)))
-    found = kept_jobs(tmp_path).load()
+    found = found_in(tmp_path)
 
     expected = [
         ([], []),  # nothing was begun
         ([], []),  # an empty file: the process was not started
         ([Leftover(RECORD, None)], []),
-        ([Leftover(RECORD, None)], []),
-        ([Leftover(RECORD, PROCESS)], []),
         ([Leftover(RECORD, PROCESS)], []),
         ([], [an_end(a_job())]),
     ][calls]
     assert (found.leftovers, found.ends) == expected
 
 
+@pytest.mark.parametrize("most", [1, 5, 8, 30])
+@pytest.mark.parametrize("calls", range(1, 60))
+def test_wherever_a_record_is_torn_a_file_that_had_a_job_before_says_something_true(
+    tmp_path: Path, calls: int, most: int
+) -> None:
+    class Files(MortalFiles):
+        def write_at(self, fd: int, data: bytes | memoryview, place: int) -> int:
+            return super().write_at(fd, data[:most], place)
+
+    files = Files(10_000)
+    kept = kept_jobs(tmp_path, files)
+    kept.load()
+    a_whole_life(kept)
+    kept.forget(a_job())
+    files.calls_left = calls
+    with contextlib.suppress(PowerCut):
+        a_whole_life(kept, NEXT)
+    found = found_in(tmp_path)
+
+    assert (found.leftovers, found.ends) in [
+        ([], []),
+        ([Leftover(NEXT, None)], []),
+        ([Leftover(NEXT, PROCESS)], []),
+        ([], [an_end(a_job(1))]),
+    ]
+
+
 @pytest.mark.parametrize("mask", [1, 2, 0x80, 0xFF])
 def test_never_is_a_damaged_file_taken_for_something_else(tmp_path: Path, mask: int) -> None:
     """Every single byte of it, damaged alone."""
-    kept_jobs(tmp_path).load()
+    found_in(tmp_path)
     a_whole_life(kept_jobs(tmp_path))
-    file = tmp_path / "jobs" / f"{OPERATION}.0.1"
+    file = tmp_path / "jobs" / "1"
     content = file.read_bytes()
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= mask
         file.write_bytes(damaged)
-        found = kept_jobs(tmp_path).load()
+        found = found_in(tmp_path)
 
         assert found.ends == []
         assert found.leftovers in ([], [Leftover(RECORD, None)], [Leftover(RECORD, PROCESS)])
@@ -86,24 +163,39 @@ def test_never_is_a_damaged_file_taken_for_something_else(tmp_path: Path, mask: 
 
 @pytest.mark.parametrize("size", [0, 3, 8, 40, 90, 120])
 def test_a_file_that_was_cut_says_what_is_whole(tmp_path: Path, size: int) -> None:
-    kept_jobs(tmp_path).load()
+    found_in(tmp_path)
     a_whole_life(kept_jobs(tmp_path))
-    file = tmp_path / "jobs" / f"{OPERATION}.0.1"
+    file = tmp_path / "jobs" / "1"
     file.write_bytes(file.read_bytes()[:size])
-    found = kept_jobs(tmp_path).load()
+    found = found_in(tmp_path)
 
     assert found.ends == []
     assert len(found.leftovers) + len(found.spoiled) == 1
 
 
-def test_a_file_under_the_name_of_another_job_is_put_aside(tmp_path: Path) -> None:
+def test_a_file_of_an_older_version_is_read_and_gets_its_end(tmp_path: Path) -> None:
+    """It has the name of its job, and checksums that do not depend on one another."""
+    (tmp_path / "jobs").mkdir()
+    payloads = [msgspec.msgpack.encode(record) for record in (RECORD, PROCESS)]
+    records = [len(data).to_bytes(4, "big") + zlib.crc32(data).to_bytes(4, "big") + data for data in payloads]
+    (tmp_path / "jobs" / f"{OPERATION}.0.1").write_bytes(b"".join(records))
     kept = kept_jobs(tmp_path)
-    kept.load()
-    a_whole_life(kept)
-    (tmp_path / "jobs" / f"{OPERATION}.0.1").rename(tmp_path / "jobs" / f"{OPERATION}.1.1")
+    assert kept.load() == Kept(leftovers=[Leftover(RECORD, PROCESS)])
+    kept.write_end(an_end(a_job()))
 
-    assert kept.load().spoiled == [f"{OPERATION}.1.1"]
-    assert (tmp_path / "spoiled" / f"{OPERATION}.1.1").exists()
+    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+
+
+def test_files_that_cannot_be_read_are_put_aside_under_names_that_no_other_gets(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        kept = kept_jobs(tmp_path)
+        kept.load()
+        kept.write_job(RECORD)
+        [file] = (tmp_path / "jobs").iterdir()
+        file.write_text(text)
+        assert found_in(tmp_path).spoiled == [file.name]
+
+    assert sorted(file.read_text() for file in (tmp_path / "spoiled").iterdir()) == ["first", "second"]
 
 
 def test_an_end_that_could_not_be_written_is_written_when_it_can_be(tmp_path: Path) -> None:
@@ -112,15 +204,13 @@ def test_an_end_that_could_not_be_written_is_written_when_it_can_be(tmp_path: Pa
     (tmp_path / "jobs").rename(tmp_path / "away")
 
     assert not kept.write_end(an_end(a_job()))
-    assert kept.trouble == (
-        f"1 ends of jobs are held in memory only: {tmp_path}/jobs/{OPERATION}.0.1: No such file or directory"
-    )
+    assert kept.trouble == f"1 ends of jobs are held in memory only: {tmp_path}/jobs/1: No such file or directory"
     kept.retry()
     assert kept.unwritten == 1
     (tmp_path / "away").rename(tmp_path / "jobs")
     kept.retry()
     assert (kept.unwritten, kept.trouble) == (0, "")
-    assert kept_jobs(tmp_path).load().ends == [an_end(a_job())]
+    assert found_in(tmp_path).ends == [an_end(a_job())]
 
 
 def test_an_acknowledged_end_is_not_written_any_more(tmp_path: Path) -> None:

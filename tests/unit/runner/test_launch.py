@@ -52,7 +52,7 @@ def a_launcher(folder: Path, processes: LinuxProcesses) -> Launcher:
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
-    kept = KeptJobs(host.files, str(folder))
+    kept = KeptJobs(host.files, str(folder), most_open=0)
     kept.load()
     scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
     return Launcher(host, settings, kept, Isolation(""), scratch, open_files=(1024, 1024))

@@ -1,10 +1,12 @@
 """Files that outlive the runner: one per job, from before its process starts until its end is acknowledged.
 
-A file holds records, each with length and checksum: the job, then its process, then its end. They are appended, and one that is torn
-(the runner was killed within the write, the disk was full) counts as not written. So at any moment the file says «perhaps running» or
-«ended so». An append costs a third of a file renamed over another, which ext4 moreover flushes at once. Only where an append failed
-is the whole file replaced. Nothing is synced: a killed runner loses nothing that was written, and after a crash of the host no
-process is left that a file could speak of.
+A file holds records, each with length and checksum: the job, then its process, then its end. So at any moment it says «perhaps
+running» or «ended so». A file whose job is acknowledged is marked as free and goes to a later job, open as it is: to make a file and
+to remove it costs ten times what the records cost, and ext4 looks through all that it removed in the last seconds for each new one.
+
+What an earlier job left behind the newest record is told apart by the checksums: each depends on that of the file's first record. A
+record that is torn (the runner was killed within the write, the disk was full) counts as not written. Nothing is synced: a killed
+runner loses nothing that was written, and after a crash of the host no process is left that a file could speak of.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import zlib
 import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey
-from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host.files import LinuxFiles, write_file
+from headrace_agent.runner.host.files import LinuxFiles
 
 _HEAD_BYTES = 8
+#: Length and checksum of nothing, at the beginning of a file that no job has.
+_FREE = bytes(_HEAD_BYTES)
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
-_NEW = ".new"
 
 
 class JobRecord(msgspec.Struct, frozen=True, tag="job"):
@@ -70,14 +72,39 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
 
-class KeptJobs:
-    """The folder `jobs` in the state folder, with `spoiled` beside it."""
+class _File(msgspec.Struct):
+    """The file of one job."""
 
-    def __init__(self, files: LinuxFiles, state: str) -> None:
+    path: str
+    #: Less than 0: it is opened for each record.
+    fd: int = -1
+    #: Where the next record goes.
+    size_bytes: int = 0
+    #: The checksum of its first record, on which those of the others depend. In a file of an older version none does.
+    first: int = 0
+
+
+def has_jobs(files: LinuxFiles, state: str) -> bool:
+    """True if a runner of this state folder may have left jobs or ends of which nothing is known. Raises OSError."""
+    folder = f"{state}/jobs"
+    return any(_read(files, f"{folder}/{entry.name}", _HEAD_BYTES) != _FREE for entry in files.entries(folder))
+
+
+class KeptJobs:
+    """The folder `jobs` in the state folder, with `spoiled` beside it. At most `most_open` files stay open."""
+
+    def __init__(self, files: LinuxFiles, state: str, most_open: int = 64) -> None:
         self._files = files
-        self._jobs = f"{state}/jobs"
+        self._folder = f"{state}/jobs"
         self._spoiled = f"{state}/spoiled"
-        #: Ends whose file could not be written, oldest first.
+        self._most_open = most_open
+        self._open = 0
+        #: The newest file's name.
+        self._serial = 0
+        self._of_job: dict[JobKey, _File] = {}
+        #: Open files that no job has.
+        self._free: list[_File] = []
+        #: Ends that could not be written, oldest first.
         self._unwritten: dict[JobKey, JobEnd] = {}
         self._trouble = ""
 
@@ -96,21 +123,28 @@ class KeptJobs:
 
         Raises OSError only for the folder.
         """
-        self._files.make_folder(self._jobs)
+        self._files.make_folder(self._folder)
+        with contextlib.suppress(OSError):  # there is none as long as nothing was spoiled
+            self._serial = _newest(self._files, self._spoiled)
+        self._serial = max(self._serial, _newest(self._files, self._folder))
         kept = Kept()
-        for entry in self._files.entries(self._jobs):
-            path = f"{self._jobs}/{entry.name}"
-            if entry.name.endswith(_NEW):  # an end that was being written; the file it was to replace is there
-                self._files.unlink(path)
+        for entry in self._files.entries(self._folder):
+            path = f"{self._folder}/{entry.name}"
+            data = _read(self._files, path, _LARGEST_FILE_BYTES)
+            if data[:_HEAD_BYTES] == _FREE:
+                self._remove(path)
                 continue
-            records = self._read(path)
+            records, file = _records_in(path, data)
             match records:
-                case [*_, EndRecord(end)] if job_name(end.key) == entry.name:
+                case [EndRecord(end)] | [JobRecord(), EndRecord(end)] | [JobRecord(), ProcessRecord(), EndRecord(end)]:
                     kept.ends.append(end)
-                case [JobRecord() as record] if job_name(record.job) == entry.name:
+                    self._of_job[end.key] = file
+                case [JobRecord() as record]:
                     kept.leftovers.append(Leftover(record, None))
-                case [JobRecord() as record, ProcessRecord() as process] if job_name(record.job) == entry.name:
+                    self._of_job[record.job] = file
+                case [JobRecord() as record, ProcessRecord() as process]:
                     kept.leftovers.append(Leftover(record, process))
+                    self._of_job[record.job] = file
                 case _:
                     self._move_aside(path, entry.name)
                     kept.spoiled.append(entry.name)
@@ -120,11 +154,11 @@ class KeptJobs:
 
     def write_job(self, record: JobRecord) -> None:
         """Adds a job before its start. Raises OSError: then it must not be started, since nobody could find it again."""
-        path = self._path(record.job)
+        file = self._file_of(record.job)
         try:
-            write_file(self._files, path, _pack(record))
+            self._write(file, record)
         except OSError:
-            self._remove(path)
+            self.forget(record.job)
             raise
 
     def write_process(self, job: JobKey, record: ProcessRecord) -> None:
@@ -132,20 +166,13 @@ class KeptJobs:
 
         Raises OSError. Without the record the process can still be found by its marker.
         """
-        write_file(self._files, self._path(job), _pack(record), os.O_WRONLY | os.O_APPEND)
+        self._write(self._file_of(job), record)
 
     def write_end(self, end: JobEnd) -> bool:
         """Adds an end to the job's file. Returns False if it could not be written and is held in memory for `retry`."""
-        path = self._path(end.key)
-        record = _pack(EndRecord(end))
         try:
-            if end.key in self._unwritten:
-                write_file(self._files, path + _NEW, record)
-                self._files.rename(path + _NEW, path)
-            else:
-                write_file(self._files, path, record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._write(self._file_of(end.key), EndRecord(end))
         except OSError as error:
-            self._remove(path + _NEW)
             self._unwritten[end.key] = end
             self._trouble = f"{error.filename}: {error.strerror}"
             return False
@@ -159,23 +186,70 @@ class KeptJobs:
                 return
 
     def forget(self, job: JobKey) -> None:
-        """The job's file goes, if there is one."""
+        """The job's file is free, if there is one."""
         self._unwritten.pop(job, None)
-        self._remove(self._path(job))
+        file = self._of_job.pop(job, None)
+        if file is None:
+            return
+        file.size_bytes, file.first = 0, 0
+        if file.fd >= 0:
+            with contextlib.suppress(OSError):
+                self._write_at(file, _FREE, 0)
+                self._free.append(file)
+                return
+        self._close(file)
+        self._remove(file.path)
 
-    def _path(self, job: JobKey) -> str:
-        return f"{self._jobs}/{job_name(job)}"
+    def close(self) -> None:
+        """Leaves only the files of jobs behind."""
+        for file in self._free:
+            self._remove(file.path)
+        for file in [*self._free, *self._of_job.values()]:
+            self._close(file)
+        self._free.clear()
+
+    def _file_of(self, job: JobKey) -> _File:
+        file = self._of_job.get(job)
+        if file is None:
+            if not self._free:
+                self._serial += 1
+            file = self._of_job[job] = self._free.pop() if self._free else _File(f"{self._folder}/{self._serial}")
+        return file
+
+    def _write(self, file: _File, record: Record) -> None:
+        """Adds a record behind those that the file has. Raises OSError with the path in it: then it is as if nothing was written."""
+        payload = _encoder.encode(record)
+        checksum = zlib.crc32(payload, file.first)
+        try:
+            if file.fd < 0:
+                file.fd = self._files.open(file.path, os.O_WRONLY | os.O_CREAT)
+                self._open += 1
+            self._write_at(file, _head(payload, checksum) + payload, file.size_bytes)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, file.path) from None
+        finally:
+            if self._open > self._most_open:
+                self._close(file)
+        if not file.size_bytes:
+            file.first = checksum
+        file.size_bytes += _HEAD_BYTES + len(payload)
+
+    def _write_at(self, file: _File, data: bytes, place: int) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = self._files.write_at(file.fd, rest, place)
+            place, rest = place + written, rest[written:]
+
+    def _close(self, file: _File) -> None:
+        if file.fd >= 0:
+            self._files.close(file.fd)
+            file.fd = -1
+            self._open -= 1
 
     def _remove(self, path: str) -> None:
         # One that cannot be removed is reported again after a restart: harmless, since an end may be told twice.
         with contextlib.suppress(OSError):
             self._files.unlink(path)
-
-    def _read(self, path: str) -> list[Record]:
-        try:
-            return _unpack(self._files.read_file(path, _LARGEST_FILE_BYTES))
-        except (OSError, msgspec.DecodeError, ValueError):
-            return []
 
     def _move_aside(self, path: str, name: str) -> None:
         try:
@@ -185,21 +259,38 @@ class KeptJobs:
             self._remove(path)
 
 
-def _pack(record: Record) -> bytes:
-    payload = _encoder.encode(record)
-    return len(payload).to_bytes(4, "big") + zlib.crc32(payload).to_bytes(4, "big") + payload
+def _read(files: LinuxFiles, path: str, most_bytes: int) -> bytes:
+    """The beginning of a file, empty where it cannot be read."""
+    try:
+        return files.read_file(path, most_bytes)
+    except OSError:
+        return b""
 
 
-def _unpack(data: bytes) -> list[Record]:
-    """All whole records. A torn one after a whole one is as if it had not been begun. Raises ValueError or DecodeError."""
+def _newest(files: LinuxFiles, folder: str) -> int:
+    return max((int(entry.name) for entry in files.entries(folder) if entry.name.isdecimal()), default=0)
+
+
+def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
+    """The whole records of one job, and the file that the next is added to."""
+    file = _File(path)
     records: list[Record] = []
-    while data:
-        size = int.from_bytes(data[:4], "big")
-        payload = data[_HEAD_BYTES : _HEAD_BYTES + size]
-        if len(data) < _HEAD_BYTES or len(payload) < size:
-            break
-        if zlib.crc32(payload) != int.from_bytes(data[4:_HEAD_BYTES], "big"):
-            raise ValueError("checksum")
-        records.append(_decoder.decode(payload))
-        data = data[_HEAD_BYTES + size :]
-    return records
+    is_chained = path.rpartition("/")[2].isdecimal()
+    while True:
+        begin = file.size_bytes + _HEAD_BYTES
+        head = data[file.size_bytes : begin]
+        payload = data[begin : begin + int.from_bytes(head[:4], "big")]
+        checksum = zlib.crc32(payload, file.first)
+        if head != _head(payload, checksum):
+            return records, file
+        try:
+            records.append(_decoder.decode(payload))
+        except (msgspec.DecodeError, ValueError):
+            return records, file
+        if is_chained and not file.size_bytes:
+            file.first = checksum
+        file.size_bytes = begin + len(payload)
+
+
+def _head(payload: bytes, checksum: int) -> bytes:
+    return len(payload).to_bytes(4, "big") + checksum.to_bytes(4, "big")

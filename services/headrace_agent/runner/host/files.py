@@ -63,6 +63,9 @@ class LinuxFiles:
     def write(self, fd: int, data: bytes | memoryview) -> int:
         return os.write(fd, data)
 
+    def write_at(self, fd: int, data: bytes | memoryview, place: int) -> int:
+        return os.pwrite(fd, data, place)
+
     def close(self, fd: int) -> None:
         os.close(fd)
 
