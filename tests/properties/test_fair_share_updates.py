@@ -24,6 +24,7 @@ from headrace_fair_share.configuration.tree_configuration import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.results import FEW_ALIKE
 from headrace_fair_share.update.run import Updater
 from tests.support.effort import few_or_many
 from tests.support.tree_services import live
@@ -88,10 +89,10 @@ def configurations(draw: st.DrawFn) -> list[Pool]:
 class Course(RuleBasedStateMachine):
     """One engine to which things happen; after each, what it told so far is compared with what a new one would tell."""
 
-    @initialize(listed=configurations())
-    def begin(self, listed: list[Pool]) -> None:
+    @initialize(listed=configurations(), few_alike=st.sampled_from([0, FEW_ALIKE]))
+    def begin(self, listed: list[Pool], few_alike: int) -> None:
         self.engine = FairShareEngine(TREE, 1, GOING_ON)
-        self.updater = Updater()
+        self.updater = Updater(few_alike=few_alike)
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}

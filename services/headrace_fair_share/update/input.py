@@ -5,7 +5,7 @@ An operation of which nothing changed since the update before keeps what was mad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire import integral as wire
+from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
@@ -64,7 +65,10 @@ class InputMaker:
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
+        #: Ephemeral pools, and what they were found by: the names in use that nobody configured, and what admission told.
         self._ephemeral: list[Pool] = []
+        self._unconfigured: list[PoolName] = []
+        self._told: Mapping[PoolName, EphemeralPool] = {}
         self._averages: dict[str, float] = {}
         self._nodes = MatchingNodes(None)
         #: As configured, and as the algorithm is to see them; what the nodes have that each is limited to by its filters.
@@ -130,8 +134,11 @@ class InputMaker:
         configured = cut.pools
         used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
         unconfigured = [name for name in used if name not in configured.pools]
-        ephemeral = ephemeral_pools_of(unconfigured, cut.ephemeral_pools, configured)
-        anew = configured is not self._configured or ephemeral != self._ephemeral
+        told, ephemeral, anew = cut.ephemeral_pools, self._ephemeral, configured is not self._configured
+        if anew or told is not self._told or unconfigured != self._unconfigured:
+            ephemeral = ephemeral_pools_of(unconfigured, told, configured)
+            self._told, self._unconfigured = told, unconfigured
+        anew = anew or ephemeral != self._ephemeral
         if anew:
             pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
             places = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from msgspec.structs import replace
 
 from headrace.ids import PoolName
 from headrace.pools.amounts import NOTHING
@@ -18,6 +18,8 @@ from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 from headrace_fair_share.starvation.clocks import STARVATION, STARVATION_REASON
 from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY
 from headrace_fair_share.update.elements import Elements, pool_key
+
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Stands where there is no moment of Unix time.
 NO_MOMENT: Final = -1
@@ -111,91 +113,184 @@ class ElementResults:
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(ElementResults))
+#: Stands for each column in a sum of columns.
+_BIT: Final = {name: 1 << number for number, name in enumerate(_COLUMNS)}
+ALL_COLUMNS: Final = sum(_BIT.values())
+#: Of so few elements in which the same columns differ all is made again: to find the others costs as much.
+FEW_ALIKE: Final = 16
 
 
-def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Ints:
-    """Places of elements of which some result is not what it was.
+class Differences(NamedTuple):
+    """The elements of which some result is not what it was."""
+
+    places: Ints
+    #: Of each of them the sum of the bits of the columns that differ, `ALL_COLUMNS` where it is new.
+    columns: Ints
+
+
+def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Differences:
+    """Finds the elements of which some result is not what it was.
 
     `place_before` says where each stood, -1 where it is new, None if all stand where they stood.
     """
     count = len(now.weight)
     # One look at all of them together: in a small tree each step of numpy costs as much as in a large one.
-    changes = [] if place_before is None else [(place_before < 0).reshape(1, count)]
+    changes = []
     for name in _COLUMNS:
         old = getattr(before, name)
         if place_before is not None:
             old = old.take(place_before, axis=-1)
         changes.append((getattr(now, name) != old).reshape(-1, count))
-    return np.flatnonzero(np.concatenate(changes).any(axis=0))
+    rows = np.concatenate(changes)
+    if place_before is not None:
+        rows |= place_before < 0
+    places = np.flatnonzero(rows.any(axis=0))
+    first = np.cumsum([0, *map(len, changes[:-1])])
+    columns = np.array(list(_BIT.values())) @ np.logical_or.reduceat(rows[:, places], first)
+    return Differences(places, columns)
+
+
+class _Field(NamedTuple):
+    """How a field of a share item is made: its values at some places, and the bits of the columns that they follow from."""
+
+    columns: int
+    values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]
+
+
+def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
+    """The figures of a column, tuples of those by resource, or what each is read as."""
+
+    def values(_: Elements, results: ElementResults, at: Ints) -> Iterable[Any]:
+        column = getattr(results, name)[..., at]
+        # Row by row: numpy makes an array of its own of each column that it lists.
+        figures = zip(*column.tolist(), strict=True) if column.ndim > 1 else column.tolist()
+        return figures if read is None else map(read, figures)
+
+    return _Field(_BIT[name], values)
+
+
+def _of_element(read: Callable[[Elements, int], Any]) -> _Field:
+    """What no figure tells, see `Elements.differs`."""
+    return _Field(0, lambda elements, _, at: (read(elements, place) for place in at.tolist()))
+
+
+def _moment(moment: int) -> int | None:
+    return None if moment == NO_MOMENT else moment
+
+
+def _due(amounts: tuple[int, ...]) -> Resources | None:
+    return Resources(*amounts) if any(amounts) else None
+
+
+def _filter_limits(amounts: tuple[int, ...]) -> Resources | None:
+    return None if amounts[0] >= LARGEST_SUM else Resources(*amounts)
+
+
+def _status(below_since_ms: int) -> SchedulingStatus:
+    return SchedulingStatus.NORMAL if below_since_ms == NO_MOMENT else SchedulingStatus.BELOW_FAIR_SHARE
+
+
+#: The parts of `ShareItem.fair_share`.
+_PARTS: Final = {
+    "strong_guarantee": _plain("strong_part"),
+    "integral_guarantee": _plain("integral_part"),
+    "weight_proportional": _plain("weight_proportional_part"),
+    "total": _plain("fair_share"),
+}
+
+
+def _fair_share(elements: Elements, results: ElementResults, at: Ints) -> Iterable[DetailedShare]:
+    return map(DetailedShare, *(part.values(elements, results, at) for part in _PARTS.values()))
+
+
+#: In the order of `ShareItem`.
+_FIELDS: Final = {
+    "kind": _of_element(Elements.kind),
+    "name": _of_element(lambda elements, place: elements.names[place]),
+    "parent": _of_element(lambda elements, place: elements.parents[place]),
+    "fair_share": _Field(sum(part.columns for part in _PARTS.values()), _fair_share),
+    "usage_share": _plain("usage_share"),
+    "demand_share": _plain("demand_share"),
+    "limits_share": _plain("limits_share"),
+    "strong_guarantee_share": _plain("strong_guarantee_share"),
+    "promised_fair_share": _plain("promised_fair_share"),
+    "estimated_guarantee_share": _plain("estimated_guarantee_share"),
+    "weight": _plain("weight"),
+    "dominant_resource": _plain("dominant_resource", RESOURCE_NAMES.__getitem__),
+    "satisfaction_ratio": _plain("satisfaction"),
+    "local_satisfaction_ratio": _plain("local_satisfaction"),
+    "scheduling_status": _plain("below_since_ms", _status),
+    "starvation_status": _plain("starvation", STARVATION.__getitem__),
+    "below_fair_share_since_ms": _plain("below_since_ms", _moment),
+    "starving_since_ms": _plain("starving_since_ms", _moment),
+    "schedulable": _plain("schedulable"),
+    "owed_everything": _plain("owed_everything"),
+    "accumulated_ratio_volume": _plain("ratio_volume"),
+    "ephemeral": _of_element(Elements.is_ephemeral),
+    "fifo_index": _plain("fifo_index", _moment),
+    "effective_fifo_index": _plain("effective_fifo_index", _moment),
+    "proposed_integral_share": _plain("proposed_integral_share"),
+    "specified_resource_flow_ratio": _plain("flow_ratio"),
+    "specified_burst_ratio": _plain("burst_ratio"),
+    "total_resource_flow_ratio": _plain("total_flow_ratio"),
+    "total_burst_ratio": _plain("total_burst_ratio"),
+    "limits": _of_element(lambda elements, place: elements.limits[place] if place < elements.pools else NOTHING),
+    "preemption_priority": _plain("preemption_priority", PREEMPTION_PRIORITY.__getitem__),
+    "starvation_reason": _plain("starvation_reason", STARVATION_REASON.__getitem__),
+    "options": _of_element(lambda elements, place: elements.options[place] if place < elements.pools else None),
+    "rank": _plain("rank"),
+    "tag_filter_limits": _plain("tag_filter_limits", _filter_limits),
+    "due_to_fair_share": _plain("due_to_fair_share", _due),
+    "due_to_min_share": _plain("due_to_min_share", _due),
+    "claims": _plain("claims"),
+}
 
 
 def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[ShareItem]:
     """Makes share items of the elements at some places."""
-
-    def rows(column: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
-        return map(tuple, column[:, places].T.tolist())
-
-    def moments(column: Ints) -> Iterator[int | None]:
-        return (None if moment == NO_MOMENT else moment for moment in column[places].tolist())
-
-    fair = map(
-        DetailedShare,
-        rows(results.strong_part),
-        rows(results.integral_part),
-        rows(results.weight_proportional_part),
-        rows(results.fair_share),
-    )
-    at = places.tolist()
-    columns = zip(
-        map(elements.kind, at),
-        (elements.names[place] for place in at),
-        (elements.parents[place] for place in at),
-        fair,
-        rows(results.usage_share),
-        rows(results.demand_share),
-        rows(results.limits_share),
-        rows(results.strong_guarantee_share),
-        rows(results.promised_fair_share),
-        rows(results.estimated_guarantee_share),
-        results.weight[places].tolist(),
-        (RESOURCE_NAMES[r] for r in results.dominant_resource[places].tolist()),
-        results.satisfaction[places].tolist(),
-        results.local_satisfaction[places].tolist(),
-        map(_status, results.below_since_ms[places].tolist()),
-        (STARVATION[code] for code in results.starvation[places].tolist()),
-        moments(results.below_since_ms),
-        moments(results.starving_since_ms),
-        results.schedulable[places].tolist(),
-        results.owed_everything[places].tolist(),
-        results.ratio_volume[places].tolist(),
-        map(elements.is_ephemeral, at),
-        moments(results.fifo_index),
-        moments(results.effective_fifo_index),
-        rows(results.proposed_integral_share),
-        results.flow_ratio[places].tolist(),
-        results.burst_ratio[places].tolist(),
-        results.total_flow_ratio[places].tolist(),
-        results.total_burst_ratio[places].tolist(),
-        (elements.limits[place] if place < elements.pools else NOTHING for place in at),
-        (PREEMPTION_PRIORITY[code] for code in results.preemption_priority[places].tolist()),
-        (STARVATION_REASON[code] for code in results.starvation_reason[places].tolist()),
-        (elements.options[place] if place < elements.pools else None for place in at),
-        results.rank[places].tolist(),
-        map(_filter_limits, results.tag_filter_limits[:, places].T.tolist()),
-        map(_due, results.due_to_fair_share[:, places].T.tolist()),
-        map(_due, results.due_to_min_share[:, places].T.tolist()),
-        results.claims[places].tolist(),
-        strict=True,
-    )
-    return [ShareItem(*one) for one in columns]
+    values = (field.values(elements, results, places) for field in _FIELDS.values())
+    return [ShareItem(*one) for one in zip(*values, strict=True)]
 
 
-def _due(amounts: list[int]) -> Resources | None:
-    return Resources(*amounts) if any(amounts) else None
+def items_after(
+    elements: Elements, results: ElementResults, differences: Differences, before: Mapping[str, ShareItem], few: int
+) -> list[ShareItem]:
+    """Makes share items of the elements that differ. They keep all of the items `before` that follows from no column that differs.
+
+    Where a cluster is short, each share that changes changes those of thousands of others, and little else of them. Up to `few`
+    elements in which the same columns differ are made as if they were new.
+    """
+    places, columns = differences
+    made: dict[int, ShareItem] = {}
+    kinds, counts = np.unique(columns, return_counts=True)
+    for which in kinds[(counts > few) & (kinds != ALL_COLUMNS)].tolist():
+        here = places[columns == which]
+        old = [before[elements.keys[place]] for place in here.tolist()]
+        made.update(zip(here.tolist(), _with_columns(elements, results, here, which, old), strict=True))
+    others = np.array([place for place in places.tolist() if place not in made], np.int64)
+    made.update(zip(others.tolist(), items_of(elements, results, others), strict=True))
+    return [made[place] for place in places.tolist()]
 
 
-def _filter_limits(amounts: list[int]) -> Resources | None:
-    return None if amounts[0] >= LARGEST_SUM else Resources(*amounts)
+def _with_columns(
+    elements: Elements, results: ElementResults, places: Ints, columns: int, before: list[ShareItem]
+) -> Iterable[ShareItem]:
+    """Changes items in what follows from some columns."""
+    given: dict[str, Iterable[Any]] = {
+        name: field.values(elements, results, places) for name, field in _FIELDS.items() if field.columns & columns
+    }
+    if "fair_share" in given:
+        parts = {
+            name: part.values(elements, results, places) for name, part in _PARTS.items() if part.columns & columns
+        }
+        given["fair_share"] = _replaced((item.fair_share for item in before), parts)
+    return _replaced(before, given) if given else before
+
+
+def _replaced(before: Iterable[_S], given: Mapping[str, Iterable[Any]]) -> Iterator[_S]:
+    """Gives each struct its values of some fields."""
+    for one, values in zip(before, zip(*given.values(), strict=True), strict=True):
+        yield replace(one, **dict(zip(given, values, strict=True)))
 
 
 def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:
@@ -233,7 +328,3 @@ def check_shares(items: Mapping[str, ShareItem], pools: Iterable[PoolName]) -> l
         if (own := items.get(pool_key(PoolName(parent)))) is not None
         and any(sum_ > share + _ROUNDING for sum_, share in zip(together, own.fair_share.total, strict=True))
     ]
-
-
-def _status(below_since_ms: int) -> SchedulingStatus:
-    return SchedulingStatus.NORMAL if below_since_ms == NO_MOMENT else SchedulingStatus.BELOW_FAIR_SHARE

@@ -23,11 +23,14 @@ from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
+    ALL_COLUMNS,
+    FEW_ALIKE,
     NO_MOMENT,
+    Differences,
     ElementResults,
     PoolResults,
     differing,
-    items_of,
+    items_after,
     pool_results_of,
 )
 from headrace_fair_share.update.share_models import ShareUpdater, share_updater
@@ -86,11 +89,14 @@ class _Previous(NamedTuple):
 class Updater:
     """Updates of one tree, one after another. What did not change since the update before is neither worked out nor made again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, few_alike: int = FEW_ALIKE) -> None:
+        self._few_alike = few_alike
         self._input_maker = InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
         self._previous: _Previous | None = None
+        #: The items of all elements of it, by key.
+        self._items: dict[str, ShareItem] = {}
         #: The tree that the update begun last works on.
         self._tree: TreeInput | None = None
 
@@ -121,34 +127,45 @@ class Updater:
         wrong = _compared(cut, given, shares, *kept) if afresh and self._previous is not None else None
         results, judged = results_of(cut, given, shares)
         results.check(given.elements)
-        changed, removed = self._difference(given.elements, results)
+        differences, removed = self._difference(given.elements, results)
+        changed = items_after(given.elements, results, differences, self._items, self._few_alike)
+        pool_results = pool_results_of(given.elements, results, differences.places)
+        frame = frame_of(cut, shares)
         self._previous = _Previous(given.elements, results)
+        self._items.update((item.key, item) for item in changed)
+        for key in removed:
+            del self._items[key]
         return Update(
-            frame=frame_of(cut, shares),
-            changed=items_of(given.elements, results, changed),
+            frame=frame,
+            changed=changed,
             removed=removed,
-            pool_results=pool_results_of(given.elements, results, changed),
+            pool_results=pool_results,
             clocks=judged.clocks,
             yarn=judged.yarn,
             wrong=wrong,
         )
 
-    def _difference(self, elements: Elements, results: ElementResults) -> tuple[Ints, list[str]]:
-        """Returns places of what is new or different, and keys of what is gone."""
+    def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
+        """Returns what is new or different, and keys of what is gone."""
+        count = len(elements.names)
         if self._previous is None:
-            return np.arange(len(elements.names)), []
+            return Differences(np.arange(count), np.full(count, ALL_COLUMNS)), []
         before, results_before = self._previous
         if before is elements:
             return differing(results, results_before, None), []
         there = before.places
-        place_before = np.fromiter((there.get(key, -1) for key in elements.keys), np.int64, len(elements.names))
-        places = differing(results, results_before, place_before)
+        place_before = np.fromiter((there.get(key, -1) for key in elements.keys), np.int64, count)
+        places, columns = differing(results, results_before, place_before)
         moved = [
             place
             for place, old in enumerate(place_before.tolist())
             if old >= 0 and elements.differs(place, before, old)
         ]
-        return np.union1d(places, np.array(moved, np.int64)), [key for key in there if key not in elements.places]
+        all_columns = np.zeros(count, np.int64)
+        all_columns[places] = columns
+        all_columns[moved] = ALL_COLUMNS
+        places = np.flatnonzero(all_columns)
+        return Differences(places, all_columns[places]), [key for key in there if key not in elements.places]
 
 
 def _compared(

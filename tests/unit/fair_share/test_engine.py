@@ -66,6 +66,7 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import Age, Ages, clocks_of
+from headrace_fair_share.update.results import FEW_ALIKE
 from headrace_fair_share.update.run import FailedUpdate, Update, Updater
 from headrace_fair_share.view import pool_list
 from tests.support.clocks import NOW
@@ -304,6 +305,32 @@ def test_only_what_is_different_is_told() -> None:
     assert len(first.changed) == 5
     assert second.changed == []
     assert {item.key for item in third.changed} == {"/<Root>", "/a", "operation-1"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [uses("operation-39", 0, 0)],
+        [uses(f"operation-{number}", 1, 4) for number in range(20)],
+        [*(uses(f"operation-{number}", 2, 9) for number in range(20)), uses("operation-39", 1, 0)],
+    ],
+    ids=["demand of one", "usage of some", "both"],
+)
+def test_what_changes_alike_for_many_is_told_as_if_all_was_worked_out_anew(changes: list[UsageItem]) -> None:
+    desk, names = Desk(("a", ROOT_POOL)), [f"operation-{number}" for number in range(40)]
+    desk.operations(*(live(name, "a", 5) for name in names))
+    desk.usage(*(uses(name, 0, 5) for name in names))
+    desk.update()
+    desk.usage(*changes)
+    desk.now_ms += 200
+    desk.engine.on_update_due(desk.now)
+    (compute,) = desk.engine.on_advance_answer(None, desk.now).effects
+    assert isinstance(compute, Compute)
+    update = desk.updater.update(compute.cut)
+    desk.engine.on_updated(update, desk.now)
+
+    assert len(update.changed) > FEW_ALIKE
+    assert {item.key: item for item in Updater().update(compute.cut).changed} == desk.engine.items
 
 
 def test_the_total_stays_while_the_allocator_recovers() -> None:
