@@ -24,6 +24,7 @@ from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, 
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.port import Host
@@ -73,8 +74,9 @@ class Runner:
         self._removal = Removal(host.files, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
         scratch = ScratchFolders(host.files, state, self._removal)
-        launcher = Launcher(host, settings, self._kept, self._isolation, scratch, open_files)
-        self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch)
+        retention = Retention(settings.logs_total_bytes)
+        launcher = Launcher(host, settings, self._kept, self._isolation, scratch, retention, open_files)
+        self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch, retention)
         self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - kept_open - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None

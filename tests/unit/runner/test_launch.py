@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
@@ -17,7 +18,7 @@ from headrace_agent.runner.host.processes import LinuxProcesses, Spawn
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launcher, NotStarted
 from headrace_agent.runner.settings import parse
-from tests.unit.runner.builders import a_run
+from tests.unit.runner.builders import OPERATION, a_run
 
 
 class PoorHost(LinuxProcesses):
@@ -47,15 +48,17 @@ class PoorHost(LinuxProcesses):
         return super().pidfd(pid)
 
 
-def a_launcher(folder: Path, processes: LinuxProcesses) -> Launcher:
-    host = Host(LinuxFiles(), processes)
+def a_launcher(
+    folder: Path, processes: LinuxProcesses, files: LinuxFiles | None = None, retention: Retention | None = None
+) -> Launcher:
+    host = Host(files or LinuxFiles(), processes)
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
     kept = KeptJobs(host.files, str(folder), most_open=0)
     kept.load()
     scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
-    return Launcher(host, settings, kept, Isolation(""), scratch, open_files=(1024, 1024))
+    return Launcher(host, settings, kept, Isolation(""), scratch, retention or Retention(0), open_files=(1024, 1024))
 
 
 @pytest.mark.parametrize(
@@ -81,3 +84,24 @@ def test_a_host_without_room_fails_the_job_and_leaves_nothing_behind(
     assert len(os.listdir("/proc/self/fd")) == len(before)
     assert list((tmp_path / "scratch").iterdir()) == []
     assert not any(Path(f"/proc/{pid}").exists() for pid in host.started)
+
+
+def test_the_folder_of_logs_is_made_for_the_first_job_of_an_operation_only(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    class Files(LinuxFiles):
+        def make_folder(self, path: str) -> None:
+            made.append(path)
+            super().make_folder(path)
+
+    retention = Retention(0)
+    launcher = a_launcher(tmp_path, LinuxProcesses(), Files(), retention)
+    for index in (0, 1):
+        launched = launcher.launch(a_run(index, "true"))
+        retention.job_started(OPERATION, 0.0)
+        os.waitpid(launched.pid, 0)
+        for fd in (launched.pidfd, launched.stdout_fd, launched.stderr_fd):
+            os.close(fd)
+    retention.job_ended(OPERATION, 0.0)
+
+    assert made.count(f"{tmp_path}/logs/{OPERATION}") == 1

@@ -10,6 +10,7 @@ from headrace.runtime.engine import Moment
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
@@ -32,8 +33,9 @@ def a_table(folder: Path, processes: LinuxProcesses | None = None) -> ProcessTab
     kept.load()
     isolation = Isolation("")
     scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
-    launcher = Launcher(host, settings, kept, isolation, scratch, open_files=(1024, 1024))
-    return ProcessTable(host, settings, poll, launcher, isolation, scratch)
+    retention = Retention(settings.logs_total_bytes)
+    launcher = Launcher(host, settings, kept, isolation, scratch, retention, open_files=(1024, 1024))
+    return ProcessTable(host, settings, poll, launcher, isolation, scratch, retention)
 
 
 def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ class Retention:
                 self._held[folder.name] = _Held(size, folder.changed_at)
                 self.total_bytes += size
 
+    def holds(self, operation: str) -> bool:
+        """True if the operation has a folder of logs here."""
+        return operation in self._held
+
     def job_started(self, operation: str, now: float) -> None:
         held = self._held.setdefault(operation, _Held(0, now))
         held.jobs += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -23,7 +24,7 @@ MARKER = "HEADRACE_JOB"
 RUNNER_MARKER = "HEADRACE_RUNNER"
 
 _FIONREAD = 0x541B
-_PROC_BYTES = 65536
+_PROC_BYTES = 4096
 #: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
 _DEAD = (b"Z", b"X", b"x")
 
@@ -84,8 +85,10 @@ class LinuxProcesses:
         self._runner = runner
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._own_folder = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        self._children_file = f"/proc/self/task/{os.getpid()}/children"
         self._is_reaper = False
+        self._children_fd = -1
+        with contextlib.suppress(FileNotFoundError):  # a kernel built without it
+            self._children_fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
     def become_reaper(self) -> bool:
         """Makes orphans below us our children, whatever they did to get away. False where the kernel refuses."""
@@ -207,11 +210,11 @@ class LinuxProcesses:
         """Children of the runner: main processes of jobs and what was orphaned below them. Empty if orphans do not come to us."""
         if not self._is_reaper:  # then children that we do not know are not ours to judge
             return []
-        try:
-            return [int(pid) for pid in _read_all(self._children_file).split()]
-        except FileNotFoundError:  # a kernel built without it
+        if self._children_fd < 0:
             me = os.getpid()
             return [pid for pid in self.pids() if _parent(pid) == me]
+        # Asked for at every end, and kept open: to find it anew costs ten times the answer.
+        return [int(pid) for pid in _all_of(self._children_fd).split()]
 
     def pids(self) -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -247,15 +250,20 @@ def _value(variables: list[bytes], name: str) -> str:
 
 
 def _read_all(path: str) -> bytes:
-    """A file of /proc, which does not know its size beforehand. Half the cost of Python's own file objects, and asked at every end."""
+    """A file of /proc. Half the cost of Python's own file objects."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = b""
-        while more := os.read(fd, _PROC_BYTES):
-            data += more
-        return data
+        return _all_of(fd)
     finally:
         os.close(fd)
+
+
+def _all_of(fd: int) -> bytes:
+    """All of an open file of /proc, which does not know its size beforehand, as it is now."""
+    data = b""
+    while more := os.pread(fd, _PROC_BYTES, len(data)):
+        data += more
+    return data
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:

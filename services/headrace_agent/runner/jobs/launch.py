@@ -13,6 +13,7 @@ import msgspec
 from headrace.runtime.engine import Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
@@ -59,6 +60,7 @@ class Launcher:
         kept: KeptJobs,
         isolation: Isolation,
         scratch: ScratchFolders,
+        retention: Retention,
         open_files: tuple[int, int],
     ) -> None:
         self._host = host
@@ -66,6 +68,7 @@ class Launcher:
         self._kept = kept
         self._isolation = isolation
         self._scratch = scratch
+        self._retention = retention
         self._open_files = open_files
         self._raised = resource.getrlimit(resource.RLIMIT_NOFILE) != open_files
         #: Identity of this boot of the host.
@@ -89,7 +92,8 @@ class Launcher:
     def _prepare(self, run: Run, *, needs_scratch: bool) -> str:
         """Makes all that the job needs on disk. Returns its scratch folder, or nothing if it needs none."""
         try:
-            open_folder(self._host.files, self._settings.logs, run.job.operation)
+            if not self._retention.holds(run.job.operation):
+                open_folder(self._host.files, self._settings.logs, run.job.operation)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
             return self._scratch.take() if needs_scratch else ""

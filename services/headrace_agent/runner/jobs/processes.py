@@ -61,6 +61,7 @@ class ProcessTable:
         launcher: Launcher,
         isolation: Isolation,
         scratch: ScratchFolders,
+        retention: Retention,
     ) -> None:
         self._host = host
         self._settings = settings
@@ -68,7 +69,7 @@ class ProcessTable:
         self._launcher = launcher
         self._isolation = isolation
         self._scratch = scratch
-        self.retention = Retention(settings.logs_total_bytes)
+        self.retention = retention
         self._jobs: dict[JobKey, _Process] = {}
         #: Those whose main process lives, by its pid; and their names.
         self._pids: dict[int, _Process] = {}
