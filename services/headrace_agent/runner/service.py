@@ -51,11 +51,9 @@ _TICK_MS = 1_000
 _FIGURES_MS = 60_000
 #: After the last job: for the agent to read what it was told, and for ends that could not be written.
 _LEAVE_MS = 2_000
-#: Two pipes, two files, one pidfd.
-_FDS_PER_JOB = 5
+#: Two pipes, three files, one pidfd.
+_FDS_PER_JOB = 6
 _SPARE_FDS = 64
-#: Files of jobs that stay open from one job to the next.
-_MOST_KEPT_OPEN = 512
 
 
 class Runner:
@@ -69,15 +67,14 @@ class Runner:
         self._log = log
         self._poll = select.epoll()
         state = settings.state
-        kept_open = min(_MOST_KEPT_OPEN, max(0, usable_fds - _SPARE_FDS) // 32)
-        self._kept = KeptJobs(host.files, state, kept_open)
+        self._kept = KeptJobs(host.files, state)
         self._removal = Removal(host.files, f"{state}/trash")
         self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
         scratch = ScratchFolders(host.files, state, self._removal)
         retention = Retention(settings.logs_total_bytes)
         launcher = Launcher(host, settings, self._kept, self._isolation, scratch, retention, open_files)
         self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch, retention)
-        self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - kept_open - _SPARE_FDS) // _FDS_PER_JOB))
+        self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None
         self._tick_ns = 0
@@ -102,6 +99,8 @@ class Runner:
         """Waits for something to happen, `most_ms` at most, and does it. Returns True if the runner may go."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
+        # Before the messages: a place that became free waits for its next job.
+        self._look()
         for message in self._link.messages(_MESSAGES_A_TURN):
             self._on_message(message)
         now = self._host.processes.now()
@@ -109,7 +108,6 @@ class Runner:
         if due_ns is not None and due_ns <= now.steady_ns:
             self._settle(self._jobs.jobs())
             self._take(self._engine.on_time(self._host.processes.now()))
-        self._look()
         self._make_room()
         self._removal.step()
         if now.steady_ns >= self._tick_ns:

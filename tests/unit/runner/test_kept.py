@@ -27,8 +27,8 @@ def an_end(job: JobKey, exit_code: int = 3) -> JobEnd:
     return JobEnd(job.operation, job.index, job.attempt, AllocationId("alloc-1"), JobResult.FAILED, exit_code=exit_code)
 
 
-def kept_jobs(folder: Path, host: LinuxFiles | None = None, most_open: int = 64) -> KeptJobs:
-    return KeptJobs(host or HOST, str(folder), most_open)
+def kept_jobs(folder: Path, host: LinuxFiles | None = None) -> KeptJobs:
+    return KeptJobs(host or HOST, str(folder))
 
 
 def found_in(folder: Path) -> Kept:
@@ -42,9 +42,8 @@ def a_whole_life(kept: KeptJobs, job: JobRecord = RECORD) -> None:
     assert kept.write_end(an_end(job.job))
 
 
-@pytest.mark.parametrize("most_open", [0, 64])
-def test_each_record_is_read_back(tmp_path: Path, most_open: int) -> None:
-    kept = kept_jobs(tmp_path, most_open=most_open)
+def test_each_record_is_read_back(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path)
     assert kept.load() == Kept()
     kept.write_job(RECORD)
     assert found_in(tmp_path).leftovers == [Leftover(RECORD, None)]
@@ -84,18 +83,15 @@ def test_a_file_that_no_job_has_tells_of_none_and_goes_with_the_next_runner(tmp_
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
-def test_no_more_files_than_that_stay_open(tmp_path: Path) -> None:
-    kept = kept_jobs(tmp_path, most_open=2)
+def test_only_files_of_jobs_that_have_not_ended_are_open(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path)
     kept.load()
     before = len(os.listdir("/proc/self/fd"))
-    for index in range(5):
-        a_whole_life(kept, JobRecord(a_job(index), "alloc-1", "this boot"))
-    assert len(os.listdir("/proc/self/fd")) == before + 2
-    for index in range(5):
-        kept.forget(a_job(index))
-
-    assert len(list((tmp_path / "jobs").iterdir())) == 2
-    kept.close()
+    kept.write_job(RECORD)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    kept.write_end(an_end(a_job()))
+    assert len(os.listdir("/proc/self/fd")) == before
+    kept.forget(a_job())
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -182,8 +178,11 @@ def test_a_file_of_an_older_version_is_read_and_gets_its_end(tmp_path: Path) -> 
     kept = kept_jobs(tmp_path)
     assert kept.load() == Kept(leftovers=[Leftover(RECORD, PROCESS)])
     kept.write_end(an_end(a_job()))
-
     assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+    kept.forget(a_job())
+    a_whole_life(kept, NEXT)
+
+    assert found_in(tmp_path) == Kept(ends=[an_end(a_job(1))])
 
 
 def test_files_that_cannot_be_read_are_put_aside_under_names_that_no_other_gets(tmp_path: Path) -> None:

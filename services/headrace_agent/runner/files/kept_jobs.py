@@ -1,8 +1,8 @@
 """Files that outlive the runner: one per job, from before its process starts until its end is acknowledged.
 
 A file holds records, each with length and checksum: the job, then its process, then its end. So at any moment it says «perhaps
-running» or «ended so». A file whose job is acknowledged is marked as free and goes to a later job, open as it is: to make a file and
-to remove it costs ten times what the records cost, and ext4 looks through all that it removed in the last seconds for each new one.
+running» or «ended so». A file whose job is acknowledged is marked as free and goes to a later job: to make a file and to remove it
+costs ten times what the records cost, and ext4 looks through all that it removed in the last seconds for each new one.
 
 What an earlier job left behind the newest record is told apart by the checksums: each depends on that of the file's first record. A
 record that is torn (the runner was killed within the write, the disk was full) counts as not written. Nothing is synced: a killed
@@ -24,6 +24,7 @@ _HEAD_BYTES = 8
 #: Length and checksum of nothing, at the beginning of a file that no job has.
 _FREE = bytes(_HEAD_BYTES)
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
+_MOST_FREE = 1_000
 
 
 class JobRecord(msgspec.Struct, frozen=True, tag="job"):
@@ -76,7 +77,7 @@ class _File(msgspec.Struct):
     """The file of one job."""
 
     path: str
-    #: Less than 0: it is opened for each record.
+    #: It is open from the record of the job to that of its end: every process that is started costs more with each open file.
     fd: int = -1
     #: Where the next record goes.
     size_bytes: int = 0
@@ -91,18 +92,16 @@ def has_jobs(files: LinuxFiles, state: str) -> bool:
 
 
 class KeptJobs:
-    """The folder `jobs` in the state folder, with `spoiled` beside it. At most `most_open` files stay open."""
+    """The folder `jobs` in the state folder, with `spoiled` beside it."""
 
-    def __init__(self, files: LinuxFiles, state: str, most_open: int = 64) -> None:
+    def __init__(self, files: LinuxFiles, state: str) -> None:
         self._files = files
         self._folder = f"{state}/jobs"
         self._spoiled = f"{state}/spoiled"
-        self._most_open = most_open
-        self._open = 0
         #: The newest file's name.
         self._serial = 0
         self._of_job: dict[JobKey, _File] = {}
-        #: Open files that no job has.
+        #: Files that no job has.
         self._free: list[_File] = []
         #: Ends that could not be written, oldest first.
         self._unwritten: dict[JobKey, JobEnd] = {}
@@ -170,12 +169,15 @@ class KeptJobs:
 
     def write_end(self, end: JobEnd) -> bool:
         """Adds an end to the job's file. Returns False if it could not be written and is held in memory for `retry`."""
+        file = self._file_of(end.key)
         try:
-            self._write(self._file_of(end.key), EndRecord(end))
+            self._write(file, EndRecord(end))
         except OSError as error:
             self._unwritten[end.key] = end
             self._trouble = f"{error.filename}: {error.strerror}"
             return False
+        finally:
+            self._close(file)
         self._unwritten.pop(end.key, None)
         return True
 
@@ -191,22 +193,22 @@ class KeptJobs:
         file = self._of_job.pop(job, None)
         if file is None:
             return
-        file.size_bytes, file.first = 0, 0
-        if file.fd >= 0:
-            with contextlib.suppress(OSError):
+        try:
+            if len(self._free) < _MOST_FREE and _is_chained(file.path):
+                file.size_bytes = file.first = 0
                 self._write_at(file, _FREE, 0)
                 self._free.append(file)
-                return
-        self._close(file)
-        self._remove(file.path)
+            else:
+                self._files.unlink(file.path)
+        except OSError:
+            self._remove(file.path)
+        finally:
+            self._close(file)
 
     def close(self) -> None:
         """Leaves only the files of jobs behind."""
         for file in self._free:
             self._remove(file.path)
-        for file in [*self._free, *self._of_job.values()]:
-            self._close(file)
-        self._free.clear()
 
     def _file_of(self, job: JobKey) -> _File:
         file = self._of_job.get(job)
@@ -220,31 +222,26 @@ class KeptJobs:
         """Adds a record behind those that the file has. Raises OSError with the path in it: then it is as if nothing was written."""
         payload = _encoder.encode(record)
         checksum = zlib.crc32(payload, file.first)
-        try:
-            if file.fd < 0:
-                file.fd = self._files.open(file.path, os.O_WRONLY | os.O_CREAT)
-                self._open += 1
-            self._write_at(file, _head(payload, checksum) + payload, file.size_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, file.path) from None
-        finally:
-            if self._open > self._most_open:
-                self._close(file)
+        self._write_at(file, _head(payload, checksum) + payload, file.size_bytes)
         if not file.size_bytes:
             file.first = checksum
         file.size_bytes += _HEAD_BYTES + len(payload)
 
     def _write_at(self, file: _File, data: bytes, place: int) -> None:
-        rest = memoryview(data)
-        while rest:
-            written = self._files.write_at(file.fd, rest, place)
-            place, rest = place + written, rest[written:]
+        try:
+            if file.fd < 0:
+                file.fd = self._files.open(file.path, os.O_WRONLY | os.O_CREAT)
+            rest = memoryview(data)
+            while rest:
+                written = self._files.write_at(file.fd, rest, place)
+                place, rest = place + written, rest[written:]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, file.path) from None
 
     def _close(self, file: _File) -> None:
         if file.fd >= 0:
             self._files.close(file.fd)
             file.fd = -1
-            self._open -= 1
 
     def _remove(self, path: str) -> None:
         # One that cannot be removed is reported again after a restart: harmless, since an end may be told twice.
@@ -275,7 +272,7 @@ def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
     """The whole records of one job, and the file that the next is added to."""
     file = _File(path)
     records: list[Record] = []
-    is_chained = path.rpartition("/")[2].isdecimal()
+    is_chained = _is_chained(path)
     while True:
         begin = file.size_bytes + _HEAD_BYTES
         head = data[file.size_bytes : begin]
@@ -290,6 +287,11 @@ def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
         if is_chained and not file.size_bytes:
             file.first = checksum
         file.size_bytes = begin + len(payload)
+
+
+def _is_chained(path: str) -> bool:
+    """True if its checksums depend on the first. Older versions named a file by its job."""
+    return path.rpartition("/")[2].isdecimal()
 
 
 def _head(payload: bytes, checksum: int) -> bytes:
