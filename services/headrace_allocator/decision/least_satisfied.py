@@ -21,7 +21,7 @@ from headrace.resources import EPS, Resources
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, Owed, local_satisfaction
 from headrace.wire.operations import OperationSpec
-from headrace.wire.snapshots import ShareItem
+from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
@@ -117,7 +117,7 @@ class PoolOrder:
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 
 
-_MadeOf = tuple[OperationSpec, Resources, ShareItem | None, ShareItem | None, AllocationOptions]
+_MadeOf = tuple[OperationSpec, Resources, PreemptionPriority, tuple[str, ...], AllocationOptions, ShareItem | None]
 
 
 class _Place:
@@ -152,8 +152,7 @@ class LeastSatisfied:
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
         place = self._places.get(operation.id)
-        spec, pools = operation.spec, self._facts
-        made_of = (spec, operation.min_needed, operation.share, pools.pool(spec.pool).item, pools.options)
+        spec, made_of = operation.spec, self._made_of(operation)
         if place is not None and (place.made_of != made_of or operation.limited or operation.gang is not None):
             if place.made_of[0] is not spec or place.job_class != self._class_of(operation):
                 self.remove(operation.id)
@@ -249,6 +248,13 @@ class LeastSatisfied:
     def is_high(self, operation: OperationId) -> bool:
         """True if an operation of the order is of high priority, where the tree has such."""
         return operation in self._places and self._places[operation].job_class.high
+
+    def _made_of(self, operation: Operation) -> _MadeOf:
+        # Of a share no more than counts: each snapshot has another one of thousands of operations, in the class that they were in.
+        spec, options = operation.spec, self._facts.options
+        share = operation.share if options.enable_guarantee_priority_scheduling else None
+        filters = self._facts.pool(spec.pool).filters
+        return (spec, operation.min_needed, operation.preemption_priority, filters, options, share)
 
     def _class_of(self, operation: Operation) -> JobClass:
         filters = self._facts.filters_of(operation.spec)

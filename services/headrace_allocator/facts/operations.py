@@ -158,12 +158,15 @@ class Operation:
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Notes what a snapshot of shares says of it, of which `total` is the whole."""
+        if item.demand_share != self.demand_share or total is not self.total:
+            # Most snapshots change the fair share alone, of thousands of operations.
+            self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
         self.dominant_resource = item.dominant_resource
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
-        self.total, self._most_held, self.owed = total, None, None
+        self.total, self.owed = total, None
         self._cut_at = _NEVER
 
     @property

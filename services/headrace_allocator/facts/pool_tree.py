@@ -145,9 +145,10 @@ class PoolTree:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
         # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
         resorted = has_other_rules = cut.options != self.options or cut.total != self.total
-        self.total = cut.total
+        # Else the same stay: whoever made something of them sees by one look that they are no others.
+        if cut.total != self.total:
+            self.total = cut.total
         if cut.options != self.options:
-            # Else the same stays: whoever made something of it sees by one look that it is no other.
             self.options = cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
