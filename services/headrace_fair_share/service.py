@@ -32,7 +32,16 @@ from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
-from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, UsageFrame, UsageItem, UsagePart, WholeRequest
+from headrace.wire.snapshots import (
+    MovedShare,
+    ShareFrame,
+    ShareItem,
+    SharePart,
+    UsageFrame,
+    UsageItem,
+    UsagePart,
+    WholeRequest,
+)
 from headrace.wire.version import Term
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
@@ -165,7 +174,9 @@ class FairShareService:
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
         saved = await self._clocks.load()
         self._shell.take(self.engine.on_leading(role.term, saved, self._shell.moment()))
-        self._publisher = SnapshotPublisher(SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key)
+        self._publisher = SnapshotPublisher(
+            SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key, moved=MovedShare.between
+        )
         async with anyio.create_task_group() as tasks:
             await self._pools.write_lost_again()
             await self._store.ensure(self._settings.tree_options())

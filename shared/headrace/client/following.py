@@ -98,7 +98,7 @@ class StarvationTail:
         self._version, self._next_part = part.version, part.part + 1
         if before is not None:
             goes_on = part.version == before and part.part == expected
-            begins = part.part == 0 and part.base in (None, before)
+            begins = part.part == 0 and part.builds_on in (None, before)
             if not goes_on and not begins:
                 self.has_gap = True
                 yield Missed(now_ms, "fair_share", self._tree)

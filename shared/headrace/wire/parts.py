@@ -7,14 +7,14 @@ needs the whole. Parts may come twice, late or not at all: what the reader holds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from headrace.ids import TreeName
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode, runs_of_bytes
-from headrace.wire.snapshots import Part, WholeRequest
+from headrace.wire.snapshots import MovedShare, Part, WholeRequest
 from headrace.wire.version import NEVER, Term, Version
 
 Item = TypeVar("Item", bound=msgspec.Struct)
@@ -35,7 +35,11 @@ _MOST_AHEAD = 64
 
 
 class SnapshotPublisher(Generic[Item, Frame]):
-    """The publishing side: holds the newest version whole. `part_type` is `SharePart` or `UsagePart`, `key` names an item."""
+    """The publishing side: holds the newest version whole.
+
+    `part_type` is `SharePart` or `UsagePart`, and `key` names an item. `moved` tells of an item before and the one after how to make
+    the one of the other, None where that is not worth it.
+    """
 
     def __init__(
         self,
@@ -44,10 +48,12 @@ class SnapshotPublisher(Generic[Item, Frame]):
         term: Term,
         frame: Frame,
         key: Callable[[Item], str],
+        moved: Callable[[Item, Item], MovedShare | None] | None = None,
     ) -> None:
         self._part_type = part_type
         self._tree = tree
         self._key = key
+        self._moved = moved
         self.version = Version(term, 0)
         self.frame = frame
         self.items: dict[str, Item] = {}
@@ -65,12 +71,19 @@ class SnapshotPublisher(Generic[Item, Frame]):
         self.frame = frame
         gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
+        all_moved: list[MovedShare] = []
         for item in changed:
             key = self._key(item)
-            if self.items.get(key) != item:
-                self.items[key] = item
+            before = self.items.get(key)
+            if before == item:
+                continue
+            self.items[key] = item
+            moved = self._moved(before, item) if before is not None and self._moved is not None else None
+            if moved is None:
                 different.append(item)
-        return self._cut(base, different, gone)
+            else:
+                all_moved.append(moved)
+        return self._cut(base, different, gone, all_moved)
 
     def page(self, request: WholeRequest) -> bytes:
         """A page of the whole that the request names, or the first page of the newest if there is room.
@@ -103,26 +116,33 @@ class SnapshotPublisher(Generic[Item, Frame]):
             self._read.pop(gone, None)
             del self._wholes[gone]
 
-    def _cut(self, base: Version | None, items: list[Item], removed: list[str]) -> list[bytes]:
-        encoded = [*map(_encode, removed), *map(_encode, items)]
+    def _cut(
+        self, base: Version | None, items: list[Item], removed: list[str], moved: Sequence[MovedShare] = ()
+    ) -> list[bytes]:
+        fields: dict[str, Sequence[object]] = {"removed": removed, "items": items, "moved": moved}
+        encoded = [_encode(one) for contents in fields.values() for one in contents]
+        of_field = [name for name, contents in fields.items() for _ in contents]
         room = min(_PART_BYTES, LARGEST_MESSAGE_BYTES - len(_encode(self.frame)) - _ENVELOPE_BYTES)
         runs = list(runs_of_bytes(encoded, room)) or [[]]
         parts: list[bytes] = []
-        removed_left = len(removed)
+        begin = 0
         for number, run in enumerate(runs):
-            contents = [msgspec.Raw(one) for one in run]
+            names = of_field[begin : begin + len(run)]
+            begin += len(run)
             part = self._part_type(
                 tree=self._tree,
                 version=self.version,
-                base=base,
+                base=self.version if moved else base,
                 part=number,
                 parts=len(runs),
                 frame=self.frame,
-                items=contents[removed_left:],
-                removed=contents[:removed_left],
+                **{
+                    field: [msgspec.Raw(one) for one, name in zip(run, names, strict=True) if name == field]
+                    for field in fields
+                },
+                moved_since=base if moved else None,
             )
             parts.append(encode(part))
-            removed_left = max(0, removed_left - len(run))
         return parts
 
 
@@ -140,17 +160,31 @@ class _Gathering(Generic[Item, Frame]):
     """Parts of one version that is not complete yet."""
 
     def __init__(self, first: Part[Item, Frame]) -> None:
-        self.base = first.base
+        self.base = first.builds_on
         self.parts: dict[int, Part[Item, Frame]] = {}
         #: Of each part, by their keys: what can be done as parts come is not left for the moment when all are swapped in.
         self.items: dict[int, dict[str, Item]] = {}
+        #: Numbers of parts of which the items that moved are not among these yet.
+        self.unmoved: set[int] = set()
         self.count = first.parts
 
     def add(self, part: Part[Item, Frame], key: Callable[[Item], str]) -> bool:
         if part.parts == self.count and part.part < self.count:
             self.parts[part.part] = part
             self.items[part.part] = {key(item): item for item in part.items}
+            if part.moved:
+                self.unmoved.add(part.part)
         return len(self.parts) == self.count
+
+    def move(self, items: Mapping[str, Any]) -> bool:
+        """Makes the items that moved of those of the version that it builds on. True if none of these was missing."""
+        known = True
+        for number in self.unmoved:
+            made = {one.key: one.applied(items[one.key]) for one in self.parts[number].moved if one.key in items}
+            self.items[number].update(cast("dict[str, Item]", made))
+            known = known and len(made) == len(self.parts[number].moved)
+        self.unmoved.clear()
+        return known
 
 
 class SnapshotReader(Generic[Item, Frame]):
@@ -165,6 +199,8 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole = True
         self._gathering: dict[tuple[Version, bool], _Gathering[Item, Frame]] = {}
         self._ahead: dict[Version, tuple[Version, _Gathering[Item, Frame]]] = {}
+        #: True if an item is said to have moved that is not there, which no publisher says.
+        self._is_defective = False
 
     def on_part(self, part: Part[Item, Frame]) -> Applied | None:
         """Takes one part, published or as a page. Returns what changed when a version (or several) became complete."""
@@ -175,11 +211,14 @@ class SnapshotReader(Generic[Item, Frame]):
         if gathering is None:
             gathering = self._gathering[place] = _Gathering(part)
             self._forget_oldest()
-        if not gathering.add(part, self._key):
+        is_complete = gathering.add(part, self._key)
+        if gathering.base == self.version:
+            self._is_defective |= not gathering.move(self.items)
+        if not is_complete:
             return None
         del self._gathering[place]
-        if part.base is not None and (part.base != self.version or self.needs_whole):
-            self._ahead[part.base] = (part.version, gathering)
+        if gathering.base is not None and (gathering.base != self.version or self.needs_whole):
+            self._ahead[gathering.base] = (part.version, gathering)
             while len(self._ahead) > _MOST_AHEAD:
                 del self._ahead[min(self._ahead)]
             self.needs_whole = True
@@ -196,6 +235,7 @@ class SnapshotReader(Generic[Item, Frame]):
         steps = [(version, gathering)]
         while steps:
             at, step = steps.pop()
+            self._is_defective |= not step.move(self.items)
             for number in range(step.count):
                 for name in step.parts[number].removed:
                     self.items.pop(name, None)
@@ -207,7 +247,7 @@ class SnapshotReader(Generic[Item, Frame]):
             following = self._ahead.pop(at, None)
             if following is not None:
                 steps.append(following)
-        self.needs_whole = False
+        self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
         gone = (removed | before) - self.items.keys()

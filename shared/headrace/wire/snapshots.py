@@ -10,6 +10,7 @@ import enum
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
@@ -180,6 +181,42 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
 
 
+class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The new fair share of an element of which nothing else changed: a fifth of its `ShareItem`."""
+
+    #: As `ShareItem.key`.
+    key: str
+    weight_proportional: Share
+    #: None: the same.
+    total: Share | None = None
+    #: The ratio of the element and its local one. None: as they were.
+    satisfaction: tuple[Finite, Finite] | None = None
+
+    @staticmethod
+    def between(before: ShareItem, after: ShareItem) -> MovedShare | None:
+        """Tells what of an element changed, or None if that cannot be told by such a struct."""
+        fair, satisfaction = after.fair_share, (after.satisfaction_ratio, after.local_satisfaction_ratio)
+        if before.fair_share == fair:
+            return None
+        is_satisfied_as_before = (before.satisfaction_ratio, before.local_satisfaction_ratio) == satisfaction
+        moved = MovedShare(
+            before.key,
+            fair.weight_proportional,
+            None if fair.total == fair.weight_proportional else fair.total,
+            None if is_satisfied_as_before else satisfaction,
+        )
+        return moved if moved.applied(before) == after else None
+
+    def applied(self, before: ShareItem) -> ShareItem:
+        """The item of the element, which was `before`."""
+        total = self.weight_proportional if self.total is None else self.total
+        fair = replace(before.fair_share, weight_proportional=self.weight_proportional, total=total)
+        if self.satisfaction is None:
+            return replace(before, fair_share=fair)
+        ratio, local = self.satisfaction
+        return replace(before, fair_share=fair, satisfaction_ratio=ratio, local_satisfaction_ratio=local)
+
+
 class ShareComplaint(msgspec.Struct, frozen=True):
     """One error of the algorithm, in words with figures, and the pools that it concerns."""
 
@@ -214,7 +251,7 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
 
     tree: TreeName
     version: Version
-    #: What the change is relative to; null: this is the whole.
+    #: What the change is relative to; null: this is the whole. See `builds_on`.
     base: Version | None
     #: Number of this part from 0, and how many there are.
     part: Counter
@@ -223,6 +260,16 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     items: list[Item] = []
     #: Keys of items that are gone: operation ids; for pools of a share snapshot `ShareItem.key`.
     removed: list[str] = []
+    #: Of shares: elements of which the fair share alone changed.
+    moved: list[MovedShare] = []
+    #: What a change with such elements is relative to. Its `base` is its own version, which no reader has before: one that does not
+    #: know of `moved` asks for the whole.
+    moved_since: Version | None = None
+
+    @property
+    def builds_on(self) -> Version | None:
+        """The version that a reader must have to take this part. None: it is the whole."""
+        return self.base if self.moved_since is None else self.moved_since
 
 
 class UsagePart(Part[UsageItem, UsageFrame], frozen=True):

@@ -32,6 +32,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,
+    MovedShare,
     ShareFrame,
     ShareItem,
     SharePart,
@@ -104,9 +105,12 @@ def shares() -> Iterator[msgspec.Struct]:
     )
     items = [msgspec.structs.replace(widest, name=a_name(number)) for number in range(POOLS)]
     publisher: SnapshotPublisher[ShareItem, ShareFrame] = SnapshotPublisher(
-        SharePart, TREE, 2**40, ShareFrame(), key=lambda item: item.key
+        SharePart, TREE, 2**40, ShareFrame(), key=lambda item: item.key, moved=MovedShare.between
     )
     parts = publisher.advance(frame, items)
+    others = DetailedShare(THIRD, THIRD, (*THIRD[:4], 1 / 7), (*THIRD[1:], 1 / 7))
+    changed = {"fair_share": others, "satisfaction_ratio": 1 / 3, "local_satisfaction_ratio": 1 / 7}
+    parts += publisher.advance(frame, [msgspec.structs.replace(item, **changed) for item in items])
     parts.append(publisher.page(WholeRequest()))
     parts += publisher.advance(frame, [], [item.key for item in items])
     failed = engine.on_update_failed(FailedUpdate(ValueError("x" * 10**6), None, 2**50), NOW)
