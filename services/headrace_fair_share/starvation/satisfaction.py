@@ -33,7 +33,10 @@ def satisfaction_ratios(local: Floats, parent: Ints, pools: int) -> Floats:
     ratios = local.copy()
     ratios[:pools] = INFINITE_SATISFACTION
     np.minimum.at(ratios, parent[pools:], local[pools:])
+    # As lists: to look into an array costs ten times as much, and there may be thousands of pools.
+    of_pools, above = ratios[:pools].tolist(), parent[:pools].tolist()
     for place in range(pools - 1, 0, -1):
-        above = parent[place]
-        ratios[above] = min(ratios[above], ratios[place])
+        if of_pools[place] < of_pools[above[place]]:
+            of_pools[above[place]] = of_pools[place]
+    ratios[:pools] = of_pools
     return ratios

@@ -54,6 +54,7 @@ class _Entry:
     was_named: bool
     input: OperationInput
     demand: Demand
+    runs: bool
     own_options: EffectiveOptions | None
     #: Formulas over tags of nodes, and what the nodes have that match each.
     filters: tuple[str, ...]
@@ -125,7 +126,7 @@ class InputMaker:
             elements=self._elements,
             tree=tree,
             pending=np.fromiter((demand.is_pending for demand in demands), np.bool_, count),
-            running=np.fromiter((not entry.known.waits for entry in entries.values()), np.bool_, count),
+            running=np.fromiter(map(attrgetter("runs"), entries.values()), np.bool_, count),
             tag_filter_limits=_as_column([None, *self._most, *(entry.most for entry in entries.values())]),
             demands=demands,
         )
@@ -196,7 +197,7 @@ class InputMaker:
             takes_part=known.takes_part,
         )
         own = None if wishes is None else of_operation(self._options[pool + 1], wishes, tree)
-        return _Entry(known, usage, was_named, given, demand, own, filters, most)
+        return _Entry(known, usage, was_named, given, demand, not known.waits, own, filters, most)
 
 
 def _limited(pool: PoolInput, most: Resources | None) -> PoolInput:

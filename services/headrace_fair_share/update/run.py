@@ -273,10 +273,13 @@ def _ratio_volumes(cut: Cut, elements: Elements) -> Floats:
 
 def _counted(elements: Elements, which: Bools) -> Ints:
     """Counts some of the operations, in each pool and below it."""
-    counts = np.zeros(len(elements.names), np.int64)
-    np.add.at(counts, elements.parent[elements.pools :], which)
-    for place in range(elements.pools - 1, 0, -1):
-        counts[elements.parent[place]] += counts[place]
+    pools = elements.pools
+    counts = np.bincount(elements.parent[pools:][which], minlength=len(elements.names))
+    # As lists: to look into an array costs ten times as much, and there may be thousands of pools.
+    of_pools, above = counts[:pools].tolist(), elements.parent[:pools].tolist()
+    for place in range(pools - 1, 0, -1):
+        of_pools[above[place]] += of_pools[place]
+    counts[:pools] = of_pools
     return counts
 
 
