@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: image images-standin test-containers test-as_root
-test-as_root: setup ## Jobs under accounts of their own: needs root and useradd
+test-as_root: setup ## Jobs under accounts of their own, full disks: needs root, useradd and mount
 	@$(call timed,$@,$(BIN)/pytest tests/as_root)
 
 .PHONY: test-host

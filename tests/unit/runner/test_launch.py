@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -106,3 +107,33 @@ def test_the_folder_of_logs_is_made_for_the_first_job_of_an_operation_only(tmp_p
     retention.job_ended(OPERATION, 0.0)
 
     assert made.count(f"{tmp_path}/logs/{OPERATION}") == 1
+
+
+class Disk(NamedTuple):
+    """What the system says of a disk, as far as it counts."""
+
+    f_bavail: int
+    f_favail: int = 1_000
+    f_frsize: int = 4_096
+    f_blocks: int = 1_000_000
+    f_files: int = 1_000
+
+
+@pytest.mark.parametrize("disk", [Disk(f_bavail=255), Disk(f_bavail=1_000_000, f_favail=0)])
+def test_where_output_would_find_no_room_no_job_starts_and_the_host_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk
+) -> None:
+    launcher = a_launcher(tmp_path, LinuxProcesses())
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
+
+    with pytest.raises(NotStarted, match=f"{tmp_path}/logs cannot be written: No space left on device") as refusal:
+        launcher.launch(a_run(0, "true"))
+
+    assert refusal.value.exit_code is None
+
+
+@pytest.mark.parametrize("disk", [Disk(f_bavail=256), Disk(f_bavail=0, f_blocks=0), Disk(256, f_favail=0, f_files=0)])
+def test_a_disk_that_has_room_or_does_not_tell_is_written_to(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: disk)
+
+    LinuxFiles().check_room("/", 2**20)

@@ -37,6 +37,15 @@ class LinuxFiles:
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and not os.listdir(path)
 
+    def check_room(self, folder: str, least_bytes: int) -> None:
+        """Raises OSError, as a write does, if the disk has less room than that or takes no more files."""
+        disk = os.statvfs(folder)
+        has_bytes = (
+            not disk.f_blocks or disk.f_bavail * disk.f_frsize >= least_bytes
+        )  # not all disks tell how large they are
+        if not has_bytes or (disk.f_files and not disk.f_favail):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
+
     def let_others_read(self, folder: str) -> None:
         """Lets every account list the folder. The rights of its files are left as they are."""
         os.chmod(folder, 0o755)

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import signal
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ from headrace_agent.runner.settings import Settings
 
 #: A shell returns it for a command that is not there.
 _NOT_FOUND = 127
+#: With less on the disk of the logs a job would start, and fail for want of room for its output.
+_LEAST_ROOM_BYTES: Final = 2**20
 
 
 class NotStarted(Exception):
@@ -94,6 +97,7 @@ class Launcher:
         try:
             if not self._retention.holds(run.job.operation):
                 open_folder(self._host.files, self._settings.logs, run.job.operation)
+            self._host.files.check_room(self._settings.logs, _LEAST_ROOM_BYTES)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
             return self._scratch.take() if needs_scratch else ""

@@ -1,0 +1,100 @@
+"""A disk that is really full: everybody who could not do what they wanted is told, nothing is lost, and work goes on by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.headrace_up import Up
+
+_BLOCK = 4096
+
+
+@contextmanager
+def a_small_disk(at: Path, size: str) -> Iterator[None]:
+    """Mounts a disk of so much there."""
+    at.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", at], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", at], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """A file with all the room that was left."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, (os.statvfs(disk).f_bavail - 1) * _BLOCK)
+        file.seek(0, os.SEEK_END)
+        with suppress(OSError):
+            while file.write(bytes(_BLOCK)):
+                pass
+    return filler
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="hr-") as made:
+        yield Path(made)
+
+
+def test_a_node_without_room_fails_nobodys_jobs_says_why_and_works_again_by_itself(folder: Path) -> None:
+    disk, go_on = folder / "agents" / "alpha", folder / "go-on"
+    os.mkfifo(go_on)
+    with a_small_disk(disk, "8m"), Up(state=folder) as up:
+        up.run("run", "--jobs", "4", "--wait", "--", "true")  # whose files others can have
+        silent = up.start_operation("--", "sh", "-c", f"echo begun; read x <{go_on}")
+        up.wait_line(silent, "begun")
+        filler = fill(disk)
+        started = up.start_operation("--jobs", "20", "--max-failed-job-count", "1", "--", "echo", "x")
+        while "No space left on device" not in up.run("node", "list").stdout:
+            pass
+        why = up.run("op", "explain", started).stdout
+        go_on.write_text("\n")
+        ended = up.run("op", "wait", silent)
+        filler.unlink()
+        up.run("op", "wait", started)
+        view = json.loads(up.run("op", "get", started, "--json").stdout)["operation"]
+
+    assert f"not started: {disk}" in " ".join(why.split())
+    assert "1 of 1 jobs completed" in ended.stderr
+    assert (view["completed_jobs"], view["failed_jobs"]) == (20, 0)
+
+
+def test_what_was_acknowledged_before_the_disk_was_full_runs_and_what_was_refused_can_be_sent_again(
+    folder: Path,
+) -> None:
+    disk = folder / "disk"
+    with a_small_disk(disk, "64m"):
+        (disk / "state").mkdir()
+        # A terminal has room where the disk has none.
+        (disk / "state" / "up.stderr").write_text("\n")
+        with Up(state=disk / "state") as up:
+            known = [up.start_operation("--jobs", "3", "--", "sleep", "1")]
+            filler = fill(disk)
+            up.wait_said("the disk of .* is full: nothing can be recorded until it has room")
+            large = "X=" + "x" * 3_000  # so that the last block is soon full
+            while (done := up.run("run", "--env", large, "--", "true", expect=None)).returncode == 0:
+                known.append(done.stdout.strip())
+            again = ("run", "--id", "sent-again", "--wait", "--", "true")
+            refused = up.run(*again, expect=None)
+            listed = up.run("service", "list").stderr
+            filler.unlink()
+            up.wait_said("the disk has room again")
+            while up.run("whoami", expect=None).returncode != 0:
+                pass  # the server starts
+            for operation in known:
+                up.run("op", "wait", operation)
+            up.run(*again)
+            up.run("pool", "create", "lab")
+
+    for told in (done.stderr, refused.stderr, listed):
+        assert f"the disk of {disk}/state/nats is full" in " ".join(told.split())
