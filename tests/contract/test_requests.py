@@ -217,3 +217,30 @@ async def test_a_subject_or_header_that_cannot_be_is_said(server: NatsServer, wo
         with pytest.raises(BadInput):
             await bus.publish(word, b"", headers={"two\nlines": "x"})
         assert bus.connected
+
+
+async def test_the_first_message_of_a_turn_of_the_loop_is_written_at_once_and_the_others_together_in_their_order(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(word)
+        await anyio.lowlevel.checkpoint()
+
+        held_back = []
+        for data in (b"first", b"second", b"third"):
+            await bus.publish(word, data)
+            held_back.append(len(bus._link._nats._pending))
+        await anyio.lowlevel.checkpoint()
+
+        assert held_back == [0, 1, 2]
+        assert bus._link._nats._pending == []
+        assert [(await anext(inbox)).data for _ in range(3)] == [b"first", b"second", b"third"]
+
+
+async def test_a_header_of_two_lines_is_one_header(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        inbox = await bus.subscribe(word)
+
+        await bus.publish(word, b"", headers={"said": "two\r\nlines: here"})
+
+        assert (await anext(inbox)).headers == {"said": "two  lines: here"}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.lowlevel
 
 from headrace.bus.protocol import BusError, NotConnected, RequestTimeout
 
@@ -20,11 +19,17 @@ _FLUSH_TIMEOUT_S = 60
 
 
 class Barriers:
-    """The barriers of one connection. `check_connected` raises what whoever waits on a broken one gets."""
+    """The barriers of one connection.
 
-    def __init__(self, client: Client, tasks: TaskGroup, check_connected: Callable[[], None]) -> None:
+    `write` writes what waits. `check_connected` raises what whoever waits on a broken one gets.
+    """
+
+    def __init__(
+        self, client: Client, tasks: TaskGroup, write: Callable[[], None], check_connected: Callable[[], None]
+    ) -> None:
         self._nats = client
         self._tasks = tasks
+        self._write = write
         self._check_connected = check_connected
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -32,14 +37,14 @@ class Barriers:
         """Returns when the server has processed everything sent before.
 
         nats-py's `flush` writes its PING past the commands that still wait for the flusher: 15 of 500 requests right after
-        subscribe and flush found nobody. So the flusher comes first.
+        subscribe and flush found nobody. So they are written first.
         """
         self._check_connected()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(done)
         try:
             with anyio.move_on_after(timeout_s):
-                await anyio.lowlevel.checkpoint()
+                self._write()
                 while self._nats.pending_data_size > 0:
                     self._check_connected()
                     await anyio.sleep(0.001)

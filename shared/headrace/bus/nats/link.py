@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import anyio
-from nats.errors import BadHeaderError, BadSubjectError, ConnectionClosedError, OutboundBufferLimitError
+from nats.errors import BadSubjectError, ConnectionClosedError
 
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import TOKEN_BYTES, Calls
@@ -60,8 +60,8 @@ class Link:
         self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
         self._calls = Calls(self._prefix)
         self._listeners: set[Listener] = set()
-        self._barriers = Barriers(client, tasks, self._check_connected)
         self._outgoing = Outgoing(client, self._check_connected)
+        self._barriers = Barriers(client, tasks, self._outgoing.write, self._check_connected)
         self._turns = Turns()
         self._errors: deque[Exception] = deque(maxlen=1_000)
         self._wake = anyio.Event()
@@ -175,20 +175,7 @@ class Link:
         self, subject: str, data: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Sends once, header names as they are. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
-        self._outgoing.check_size(subject, data, headers)
-        self._check_connected()
-        if not self._outgoing.has_room_for(data):
-            await self._outgoing.wait_for_room()
-        try:
-            await self._nats.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
-        except ConnectionClosedError:
-            raise BusClosed from None
-        except OutboundBufferLimitError:
-            raise NotConnected from None
-        except BadHeaderError as error:
-            raise BadInput("header", str(error), "a name of visible characters") from None
-        except BadSubjectError:
-            raise BadInput("subject", subject, "tokens without blanks, joined by dots") from None
+        await self._outgoing.send(self._outgoing.framed(subject, data, reply, headers))
 
     async def call(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None

@@ -1,15 +1,21 @@
-"""Outgoing bytes of a connection: how large a message may be, how much waits, and when a sender must."""
+"""Outgoing bytes of a connection: how they are written, and how much of them may wait.
+
+nats-py leaves each message to a task, which writes all that waits a turn of the loop later. Here the first message of a turn is
+written at once. Somebody's work waits for it. What follows in the same turn is written together at its end.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
 
 from headrace.bus.protocol import MAX_MESSAGE_BYTES, NotConnected, TooLarge
+from headrace.errors import BadInput
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -18,9 +24,10 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: How long a sender waits for room. Longer means that the server takes nothing.
 _ROOM_TIMEOUT_S = 2.0
-_HEADER_FRAME_BYTES = len("NATS/1.0\r\n\r\n")
-#: Of a message beside its data: subjects and a trace. Most take a quarter of it.
-_FRAME_BYTES = 512
+#: In a subject these would end it, and begin another command of the protocol.
+_BLANKS: Final = re.compile(r"[ \t\r\n]")
+_BREAKS: Final = re.compile(r"[\r\n]")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 class Outgoing:
@@ -31,27 +38,57 @@ class Outgoing:
         self._check_connected = check_connected
         #: No more than this can be unsent: what was at the last look, and all that was sent since.
         self._at_most_bytes = 0
+        #: Something was written in this turn of the loop.
+        self._turn_is_open = False
 
-    def check_size(self, subject: str, data: bytes, headers: Mapping[str, str] | None) -> None:
-        """Raises `TooLarge` for a message that the server would not take."""
+    def framed(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
+        """A message as it goes over the wire. Raises `BadInput`, and `TooLarge` for one that the server would not take."""
+        for name in (subject, reply) if reply else (subject,):
+            if not name or _BLANKS.search(name):
+                raise BadInput("subject", name, "tokens without blanks, joined by dots")
+        block = _header_block(headers) if headers else b""
         # nats-py looks at the payload alone; with headers past the server's limit the connection is closed for good.
-        size = len(data)
-        if headers:
-            size += _HEADER_FRAME_BYTES
-            size += sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
-        limit = min(MAX_MESSAGE_BYTES, self._nats.max_payload)
+        size, limit = len(block) + len(data), min(MAX_MESSAGE_BYTES, self._nats.max_payload)
         if size > limit:
             raise TooLarge(subject, size, limit)
+        command = f"HPUB {subject} {reply} {len(block)} {size}\r\n" if block else f"PUB {subject} {reply} {size}\r\n"
+        return b"".join((command.encode(), block, data, b"\r\n"))
 
-    def has_room_for(self, data: bytes) -> bool:
+    async def send(self, frame: bytes) -> None:
+        """Sends what `framed` made, and waits for nothing but room. Raises as `check_connected` does."""
+        self._check_connected()
+        if not self._has_room_for(frame):
+            await self._wait_for_room()
+            self._check_connected()
+        nats = self._nats
+        nats.stats["out_msgs"] += 1
+        nats.stats["out_bytes"] += len(frame)
+        nats._pending.append(frame)
+        nats._pending_data_size += len(frame)
+        if self.transport() is None:
+            # A websocket, to which only nats-py's own task can write.
+            await nats._flush_pending()
+        elif not self._turn_is_open:
+            self._turn_is_open = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+            self.write()
+
+    def write(self) -> None:
+        """Writes all that waits for the transport, commands of nats-py as well."""
+        nats, transport = self._nats, self.transport()
+        if transport is not None and nats._pending and nats.is_connected:
+            waiting, nats._pending, nats._pending_data_size = nats._pending, [], 0
+            transport.writelines(waiting)
+
+    def _has_room_for(self, frame: bytes) -> bool:
         """False if so much is unsent that whoever sends this must wait for room."""
         # To ask the transport costs as much as half of all else that is done for a message, so few of them ask.
-        self._at_most_bytes += len(data) + _FRAME_BYTES
+        self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
-            self._at_most_bytes = self.unsent_bytes() + len(data) + _FRAME_BYTES
+            self._at_most_bytes = self.unsent_bytes() + len(frame)
         return self._at_most_bytes <= _HIGH_WATER_BYTES
 
-    async def wait_for_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         """Waits while too much is unsent. Raises `NotConnected` if the server takes nothing."""
         with anyio.move_on_after(_ROOM_TIMEOUT_S):
             await anyio.lowlevel.checkpoint()
@@ -76,3 +113,17 @@ class Outgoing:
         """The transport of the socket, or None while there is none."""
         writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
         return None if writer is None else writer.transport
+
+    def _end_turn(self) -> None:
+        self._turn_is_open = False
+        self.write()
+
+
+def _header_block(headers: Mapping[str, str]) -> bytes:
+    lines = ["NATS/1.0\r\n"]
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise BadInput("header", name, "a name of visible characters")
+        # A break would begin another header.
+        lines.append(f"{name}: {_BREAKS.sub(' ', value)}\r\n")
+    return "".join((*lines, "\r\n")).encode()
