@@ -166,7 +166,8 @@ class AgentEngine:
                 effects += self._jobs.on_ended(message.end, moment, message.followed_by)
                 if len(self.held.ends) > before:
                     may_wait = self.held.unstarted_behind(message.end) > _MANY_AHEAD
-                    self.pulse.want(HeartbeatReason.JOB_ENDED, may_wait=may_wait)
+                    is_last = not self.held.by_job
+                    self.pulse.want(HeartbeatReason.JOB_ENDED, may_wait=may_wait, is_last=is_last)
             case Recalled(allocation):
                 effects = self._jobs.on_recalled(AllocationId(allocation))
                 if effects and self._stopping.mode is not None:

@@ -10,7 +10,8 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-#: Between two heartbeats at least, so that jobs which end one right after the other are told together. A nudge ends it.
+#: Between two heartbeats at least, so that jobs which end one right after the other are told together. A nudge ends it, and the end
+#: of the last job that ran here.
 _GAP_NS: Final = 10 * NS_PER_MS
 #: Between two heartbeats where all that calls for one may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
@@ -42,8 +43,12 @@ class Pulse:
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
         #: True if all that calls for a heartbeat may wait for more of its kind.
         self._may_wait = False
+        #: True if no job is left whose end could go with what calls for a heartbeat.
+        self._is_last = False
         #: Not before this, whatever calls for it.
         self._floor_ns = 0
+        #: The end of the gap, 0 if none holds.
+        self._gap_ns = 0
         self._due_ns = 0
         #: From the newest answer to the heartbeat that it asked for.
         self._told_ns = 0
@@ -62,18 +67,20 @@ class Pulse:
     def open(self) -> None:
         self._open = True
 
-    def want(self, reason: HeartbeatReason, *, may_wait: bool = False) -> None:
+    def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
         """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds.
 
-        What may wait goes with what follows within a tenth of a second.
+        What may wait goes with what follows within a tenth of a second. Nothing follows the end of the last job, and a node that
+        runs nothing has no reason to wait.
         """
+        self._is_last = self._is_last or is_last
         self._may_wait = may_wait and (self._wanted is None or self._may_wait)
         if self._wanted is None or reason is HeartbeatReason.STOPPING:
             self._wanted = reason
 
     def end_pause(self, now_ns: int) -> None:
         """Somebody spoke to us: there is no reason to wait longer for an allocator."""
-        self._floor_ns = min(self._floor_ns, now_ns)
+        self._floor_ns, self._gap_ns = min(self._floor_ns, now_ns), 0
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
         """Returns the reason to send a heartbeat now, or None if it is not the time.
@@ -84,7 +91,7 @@ class Pulse:
         if next_ns is None or now_ns < next_ns:
             return None
         reason = self._wanted or HeartbeatReason.PERIOD
-        self._wanted, self._may_wait = None, False
+        self._wanted, self._may_wait, self._is_last = None, False, False
         self.seq += 1
         self._in_flight_ns = self._sent_ns = now_ns
         return reason
@@ -96,9 +103,9 @@ class Pulse:
         self._in_flight_ns = None
         self.applied = self.settled = self.seq
         self.lost_in_a_row = 0
-        self._floor_ns = sent_ns + _GAP_NS
+        self._floor_ns, self._gap_ns = sent_ns, sent_ns + _GAP_NS
         self._told_ns = next_ms * NS_PER_MS
-        self._due_ns = max(now_ns + self._told_ns, self._floor_ns)
+        self._due_ns = now_ns + self._told_ns
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
@@ -117,10 +124,11 @@ class Pulse:
         """The time at which `take` will give one, or None while one is in flight."""
         if not self._open or self._in_flight_ns is not None:
             return None
-        due_ns = max(self._due_ns, self._floor_ns)
+        floor_ns = self._floor_ns if self._is_last else max(self._floor_ns, self._gap_ns)
+        due_ns = max(self._due_ns, floor_ns)
         if self._wanted is None:
             return due_ns
-        return min(due_ns, max(self._floor_ns, self._sent_ns + _TOGETHER_NS)) if self._may_wait else self._floor_ns
+        return min(due_ns, max(floor_ns, self._sent_ns + _TOGETHER_NS)) if self._may_wait else floor_ns
 
     def figures(self) -> list[Figure]:
         """Heartbeats sent, and how they fared."""

@@ -229,13 +229,14 @@ class Desk:
 
     def turn(self, *orders: Start | Extend | TakeBack, forget: Forget | None = None) -> Heartbeat:
         """Answers the heartbeat in flight, or the next one, and brings the one after."""
-        if not self.engine.pulse.in_flight:
-            self.next_beat()
+        self.next_beat()
         self.answer(*orders, forget=forget)
         return self.next_beat()
 
     def next_beat(self) -> Heartbeat:
-        """Time passes until a heartbeat goes."""
+        """The heartbeat in flight. Without one, time passes until one goes."""
+        if self.engine.pulse.in_flight:
+            return self.beat
         due_ns = self.engine.due_ns()
         assert due_ns is not None, "no heartbeat goes"
         before = len(self.effects)

@@ -33,10 +33,10 @@ class _WatchedPulse(Pulse):
         #: Since when none is in flight: one that waits for the answer to another is not due.
         self._free_ns = 0
 
-    def want(self, reason: HeartbeatReason, *, may_wait: bool = False) -> None:
+    def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
         if self._wanted is None:
             self._wanted_ns = self.event_ns
-        super().want(reason, may_wait=may_wait)
+        super().want(reason, may_wait=may_wait, is_last=is_last)
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
         next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0

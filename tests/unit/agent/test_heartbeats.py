@@ -95,6 +95,34 @@ def test_an_end_while_a_heartbeat_is_in_flight_goes_with_the_next_at_once() -> N
     assert desk.beat.reason == HeartbeatReason.JOB_ENDED
 
 
+def test_the_end_of_the_last_job_is_told_at_once_and_one_beside_others_with_what_follows_it() -> None:
+    """A node with room for two short jobs would else stand idle for most of its time."""
+    desk = Desk()
+    desk.turn(start("a", [0]), start("b", [1]))
+    desk.answer(next_ms=60_000)
+    before = len(desk.beats)
+
+    desk.ended(end_of(job(0)))
+    beside_another = len(desk.beats) - before
+    desk.ended(end_of(job(1)))
+
+    assert beside_another == 0
+    assert [job(0), job(1)] == [end.key for end in desk.beat.ends]
+    assert len(desk.beats) == before + 1
+
+
+def test_the_end_of_the_last_job_ends_no_pause_after_a_lost_heartbeat() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    desk.lose()
+    before = len(desk.beats)
+
+    desk.ended(end_of(job(0)))
+    desk.advance(100)
+
+    assert len(desk.beats) == before
+
+
 def test_a_nudge_brings_a_heartbeat_at_once() -> None:
     desk = Desk()
     desk.answer(next_ms=60_000)
