@@ -131,7 +131,7 @@ class FairShareService:
         #: Used by one worker thread at a time.
         self._updater = Updater()
         #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
-        self._publishing = anyio.Lock()
+        self._publishing = anyio.Lock(fast_acquire=True)
         self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
             tree, UsageFrame(), key=lambda item: item.operation
         )

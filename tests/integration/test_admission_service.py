@@ -323,6 +323,22 @@ async def test_starts_into_pools_that_nobody_configured_read_all_pools_once_and_
     assert len(reads) == 2
 
 
+async def test_what_was_recorded_is_told_to_services_before_it_is_told_to_people(server: NatsServer) -> None:
+    """The walk to a process goes on by the event; on a small machine whoever is told first runs first."""
+    view = subjects.operation_view("anna", OperationId("operation-1"))
+    async with running(server, SETTINGS, serve), a_bus(server, "service", "reader") as reader:
+        inbox = await reader.subscribe(subjects.EVENTS, view)
+        await request(server, "op.start", a_start(), StartAnswer)
+        told: list[str] = []
+        while len(set(told)) < 2:
+            message = await anext(inbox)
+            # One without events only tells how far the log is.
+            if message.subject == view or decode(message.data, Published).events:
+                told.append(message.subject)
+
+    assert told[0] == subjects.EVENTS
+
+
 async def test_failed_jobs_run_again_until_there_are_too_many(server: NatsServer) -> None:
     """The limit is 2: the first failure is retried, the second fails the operation, whose other jobs are let go."""
     async with running(server, SETTINGS, serve), a_bus(server, "service", "reader") as reader:

@@ -178,14 +178,18 @@ class Recorder:
         self._sequence = sequence
         self._durable_count += len(events)
         self._durable_bytes += sum(map(len, encoded))
-        self._on_durable(events, sequence)
+        # First of all that follows from the entry: the walk to a process goes on by it, and nobody else is in such a hurry.
         self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events, self._announced))
         self._publish_wanted.set()
+        self._on_durable(events, sequence)
 
     async def _send(self, published: Published) -> None:
-        for subject, told in ((subjects.EVENTS, published), (subjects.HAPPENINGS, recorded(published))):
+        for subject, words in (
+            (subjects.EVENTS, lambda: published),
+            (subjects.HAPPENINGS, lambda: recorded(published)),
+        ):
             try:
-                await self._bus.publish(subject, encode(told))
+                await self._bus.publish(subject, encode(words()))
             except (BusError, MessageTooLarge) as error:
                 # A reader sees by the next position that it misses something. A service reads it from the stream.
                 logger().info("events not published", subject=subject, sequence=published.sequence, error=str(error))
