@@ -196,6 +196,29 @@ def test_a_login_that_does_not_work_keeps_nothing_and_one_that_does_is_for_its_o
         assert "hunter2" not in done.stderr
 
 
+def test_a_trial_is_refused_to_whoever_may_not_do_the_thing_itself(tmp_path: Path) -> None:
+    heavier = tmp_path / "heavier.yaml"
+    heavier.write_text("pools: {closed: {weight: 3}}\n")
+    start, replay = ("--pool", "closed", "--", "true"), ("replay", "--with", str(heavier))
+    with a_team(tmp_path, operator=False) as team:
+        login(team, "eve", "--name=all")
+        team.run("pool", "create", "closed", "access={use=[eve]; manage=[eve]}")
+        by_administrator = team.run(*replay, status=Exit.USAGE)
+        login(team, "ada")
+        tried = team.run("run", "--dry-run", *start, status=Exit.REFUSED)
+        started = team.run("run", *start, status=Exit.REFUSED)
+        replayed = team.run(*replay, status=Exit.REFUSED)
+        supposed = team.run("plan", "--live", "closed.weight=3", status=Exit.REFUSED)
+        operations = json.loads(team.run("op", "list", "--json").stdout)["operations"]
+
+    assert "an empty log" in by_administrator.stderr
+    assert "ada may not run operations in pool closed; it takes the right `use`" in tried.stderr
+    assert tried.stderr == started.stderr
+    assert "ada may not change pool closed; it takes the right `write` on pool closed: eve" in replayed.stderr
+    assert "ada may not change pool closed" in supposed.stderr
+    assert operations == []
+
+
 def test_every_command_of_the_page_works_in_its_order(tmp_path: Path) -> None:
     team = Team(tmp_path, operator=True)
     team.home.mkdir()

@@ -112,7 +112,8 @@ def plan(
 
 def _refuse_of_a_file(resource: str | None, total: str | None) -> None:
     if resource or total:
-        raise BadInput("plan --live", "--resource" if resource else "--total", "neither of them: it shows what runs")
+        given = "--resource" if resource else "--total"
+        raise BadInput("plan --live", given, f"no {given}: it shows all resources of what runs")
 
 
 def _is_change(word: str) -> bool:

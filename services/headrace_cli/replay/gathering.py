@@ -14,14 +14,12 @@ from headrace.pools import Pool, Tree
 from headrace.resources import RESOURCE_NAMES, ZERO
 from headrace.runtime.clock import SystemClock
 from headrace.wire.integral import PoolVolume, Volume
-from headrace.wire.log import JobsEnded
 from headrace.wire.nodes import NodeView
 from headrace.wire.pool_changes import PoolChange
 from headrace.wire.pools import PoolList
-from headrace.wire.replay import LiveRun, ReplayNode, ReplayTask, ToldEntry
+from headrace.wire.replay import LiveRun, ReplayNode, ReplayTask
+from headrace_cli.replay.needed_log import NeededLog
 
-#: Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
-MOST_RUNS: Final = 300_000
 #: Operations that are asked where their jobs run now.
 _MOST_LIVE: Final = 1_000
 #: A replay of a day is done in so many updates of the shares at most, if all goes on changing.
@@ -46,10 +44,11 @@ async def gathered(
     """Asks for all of it. Raises `BadInput` where nothing was recorded or too much, `Refused`, `Unanswered`."""
     tree = client.trees.own
     options = (await client.trees.list(tree)).trees[0].options
-    entries = await _log(client, say)
-    times_ms = [at_ms for entry in entries for event in entry.events if (at_ms := getattr(event, "at_ms", 0))]
-    since_ms = max(wished.since_ms, min(times_ms, default=0))
-    if not any(since_ms <= at_ms <= wished.until_ms for at_ms in times_ms):
+    log = await _log(client, wished, say)
+    if not log.first_ms:
+        raise BadInput("replay", "an empty log", "a cluster on which operations ran")
+    since_ms = max(wished.since_ms, log.first_ms)
+    if not log.tells:
         raise BadInput("--since", "a time of which the log tells nothing", "a time in which operations ran")
     length_ms = wished.until_ms - since_ms
     return ReplayTask(
@@ -58,7 +57,7 @@ async def gathered(
         until_ms=wished.until_ms,
         step_ms=wished.step_ms or max(_SHORTEST_STEP_MS, length_ms // _MOST_STEPS),
         resource=wished.resource,
-        entries=entries,
+        entries=log.entries,
         nodes=[_node(node) for node in (await client.nodes()).nodes if _counts(node)],
         running=await _running(client, wished.until_ms),
         configured=Tree(tree, _configured(listed), options),
@@ -67,17 +66,14 @@ async def gathered(
     )
 
 
-async def _log(client: Client, say: Callable[[str], None]) -> list[ToldEntry]:
-    entries: list[ToldEntry] = []
-    runs = 0
+async def _log(client: Client, wished: Wished, say: Callable[[str], None]) -> NeededLog:
+    log = NeededLog(wished.since_ms, wished.until_ms)
     async for page in client.happenings.log():
-        entries += page.entries
-        runs += sum(len(event.ends) for entry in page.entries for event in entry.events if isinstance(event, JobsEnded))
-        if runs > MOST_RUNS:
-            raise BadInput("replay", f"a log of more than {MOST_RUNS} runs of jobs", f"at most {MOST_RUNS}")
+        log.add(page.entries)
         if page.next is not None:
-            say(f"{len(entries)} entries of the log read")
-    return entries
+            say(f"{len(log.entries)} entries of the log read")
+    log.cut()
+    return log
 
 
 async def _running(client: Client, until_ms: int) -> list[LiveRun]:
