@@ -25,7 +25,7 @@ from headrace.wire.figures import Figure, FiguresAnswer, FiguresRequest, Histogr
 from headrace.wire.nodes import ListNodes, NodeList
 from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
 from headrace.wire.pool_changes import ChangePools, PoolPlan, Set
-from headrace.wire.snapshots import SharePart
+from headrace.wire.snapshots import ElementKind, SharePart
 from tests.support.nats_server import NatsServer
 from tests.support.stores import provision_stores
 from tests.support.tree_services import TREE, a_bus, ask
@@ -134,7 +134,8 @@ class ShareWatch:
         async for message in await self._bus.subscribe(subjects.share(TREE)):
             part = decode(message.data, SharePart)
             self.snapshots += part.part + 1 == part.parts
-            self.operations += sum(item.kind.value == "operation" for item in part.items)
+            self.operations += sum(item.kind is ElementKind.OPERATION for item in part.items)
+            self.operations += sum(not moved.key.startswith("/") for moved in part.moved)
 
 
 async def figures_of(bus: Bus) -> dict[str, dict[str, float | Histogram]]:
