@@ -25,6 +25,7 @@ import tests.bench.integral
 import tests.bench.leader_loss
 import tests.bench.recovery
 import tests.bench.starvation
+import tests.bench.waiting_shares
 import tests.bench.walk
 import tests.bench.whole_stack  # noqa: F401
 from headrace.runtime.service import COLLECTOR_THRESHOLDS
