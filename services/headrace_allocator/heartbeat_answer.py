@@ -28,11 +28,11 @@ from headrace_allocator.checks.choices import ChoiceCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.decision.view import Overlay, View, restless
 from headrace_allocator.decision.walk import RoomLeft
 from headrace_allocator.effects import Effect, KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
-from headrace_allocator.facts.facts import Facts, restless
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt

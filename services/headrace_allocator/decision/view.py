@@ -9,11 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from typing import Final
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
+from headrace.wire.heartbeat import AllocationState
 from headrace_allocator.decision.holding_back import held_back, only_by_preemption, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import (
@@ -27,11 +29,39 @@ from headrace_allocator.decision.least_satisfied import (
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.facts import Facts, restless
+from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, waits_for_a_turn
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
+
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_RUNNING: Final = AllocationState.RUNNING
+
+
+def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
+    """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
+    picture = node.picture
+    if node.record.drained or node.ends_all(facts.timing):
+        picture.rests = None
+        return list(node.allocations.values())
+    ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
+    if picture.booked is not None and picture.rests is not None:
+        # There are too many allocations for the caches of a core, and few operations.
+        for rest in picture.rests:
+            if rest.job_ms < ahead_ms:
+                break
+        else:
+            return []
+    # Asked of each allocation, so that nothing else is looked at here.
+    stirring = [
+        one
+        for one in node.allocations.values()
+        if one.rest.job_ms < ahead_ms or one.take_back is not None or one.state is not _RUNNING or len(one.slots) > 1
+    ]
+    # Whoever stirs may be given a reason to go, so that nothing is remembered of the others.
+    picture.rests = None if stirring or picture.booked is None else {one.rest for one in node.allocations.values()}
+    return stirring
 
 
 class View(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -37,10 +37,18 @@ class Picture:
     Invariant (`Node.check`): it shows nothing new. Whatever changes the jobs of an allocation drops it, and so does one that comes or goes.
     """
 
-    __slots__ = ("booked",)
+    __slots__ = ("booked", "rests")
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
+        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each once. Else None.
+        self.rests: Collection[Rest] | None = None
+
+    def book(self, reports: Sequence[AllocationReport]) -> None:
+        """Notes a picture that shows nothing new."""
+        if self.booked is None:
+            self.rests = None
+        self.booked = reports
 
 
 class Allocation:

@@ -16,22 +16,20 @@ from typing import Final, TypeVar
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import AllocationState, Heartbeat, JobSlot, RunningJob
+from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
-from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, note_progress
+from headrace_allocator.facts.operations import Operation, note_progress
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.gangs.book import Gangs
 from headrace_allocator.unsettled import Unsettled
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
-_RUNNING: Final = AllocationState.RUNNING
 #: Nodes that are judged at once by rules that changed, a millisecond.
 _FILTERED_AT_ONCE: Final = 50
 
@@ -369,19 +367,6 @@ class Facts:
             operation.held = operation.held + amount
             self.pools.use(operation.spec.pool, amount)
             self.touch(operation.id)
-
-
-def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
-    """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
-    if node.record.drained or node.ends_all(facts.timing):
-        return list(node.allocations.values())
-    # Asked of each allocation on each heartbeat, so that nothing else is looked at here.
-    ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
-    return [
-        one
-        for one in node.allocations.values()
-        if one.rest.job_ms < ahead_ms or one.take_back is not None or one.state is not _RUNNING or len(one.slots) > 1
-    ]
 
 
 def filter_nodes(facts: Facts) -> bool:

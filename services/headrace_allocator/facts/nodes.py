@@ -15,7 +15,7 @@ from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import AllocationReport, Heartbeat, JobKey, NodeState, Orders
+from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation, Picture
@@ -254,7 +254,16 @@ class Node:
             broken.append("used differs from its allocations")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
             broken.append("its allocations are not what the picture that is booked shows")
+        if self.picture.booked is not None and self.picture.rests is not None and not self._rests():
+            broken.append("an allocation that may need an order is remembered as one that needs none")
         return [f"node {self.record.node}: {words}" for words in broken]
+
+    def _rests(self) -> bool:
+        rests = self.picture.rests or ()
+        return all(
+            one.rest in rests and one.take_back is None and one.state is AllocationState.RUNNING and len(one.slots) <= 1
+            for one in self.allocations.values()
+        )
 
 
 class LastHeard:

@@ -18,6 +18,7 @@ _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, Preem
 
 def preempt(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
     """Takes an allocation back."""
+    allocation.picture.booked = None
     allocation.take_back = _reason(record)
     _note(facts, allocation, record)
 

@@ -66,7 +66,7 @@ def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None
     picture = heartbeat.allocations
     is_plain = node.sent is None and not heartbeat.ends
     if is_plain and (picture is node.picture.booked or node.shows_nothing_new(picture)):
-        node.picture.booked = picture
+        node.picture.book(picture)
         node.recorded.clear()
         return None
     return _Reconciliation(facts, node, heartbeat).run()

@@ -7,12 +7,14 @@ import pytest
 
 from headrace.ids import ROOT_POOL, OperationId
 from headrace.pools.amounts import PartialResources
-from headrace.wire.heartbeat import JobEnd, JobResult, Start
+from headrace.wire.heartbeat import JobEnd, JobResult, Start, TakeBackReason
 from headrace.wire.log import OperationSuspended
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decision.placing import Choice
-from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.view import Overlay, restless
+from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
@@ -156,3 +158,57 @@ def test_an_extended_allocation_is_looked_at_again() -> None:
     _, effects = desk.beat("n1", allocations=[running(start)])
 
     assert effects
+
+
+def test_allocations_that_all_rest_are_not_asked_again_while_their_node_shows_the_same() -> None:
+    desk, start = a_full_node()
+    (allocation,) = desk.node("n1").allocations.values()
+    desk.engine.check = list  # type: ignore[method-assign]  # it finds what is done to the allocation below
+    desk.beat("n1", allocations=[running(start)])
+
+    # Nobody does so without a word: it tells whether the allocation is asked.
+    allocation.take_back = TakeBackReason.OPERATION_ENDED
+    assert desk.beat("n1", allocations=[running(start)])[0].take_back == []
+
+    # That is a word.
+    desk.node("n1").picture.booked = None
+    assert desk.beat("n1", allocations=[running(start)])[0].take_back
+
+
+def test_a_node_that_is_to_be_empty_is_remembered_as_nothing_that_rests() -> None:
+    desk, start = a_full_node()
+    desk.beat("n1", allocations=[running(start)])
+    node = desk.node("n1")
+    assert restless(desk.facts, node, 1000) == []
+
+    node.record = msgspec.structs.replace(node.record, drained=True)
+    asked = restless(desk.facts, node, 1000)
+
+    assert asked == list(node.allocations.values())
+    assert node.picture.rests is None
+
+
+def test_a_reason_to_go_that_is_gone_before_the_node_heard_of_it_is_dropped() -> None:
+    desk, start = a_full_node()
+    suspended = OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1, abort_running_jobs=True)
+    desk.learn(suspended)
+    ended, _ = desk.beat("n1", allocations=[running(start)])
+    assert [order.reason for order in ended.take_back] == [TakeBackReason.SUSPENDED]
+
+    desk.learn(OperationSuspended(OperationId("operation-1"), suspended=False, at_ms=2))
+    kept = [desk.beat("n1", obeyed=False, allocations=[running(start)])[0].take_back for _ in range(3)]
+
+    assert kept == [[], [], []]
+    (allocation,) = desk.node("n1").allocations.values()
+    assert allocation.take_back is None
+
+
+def test_a_preempted_allocation_is_asked_at_once() -> None:
+    desk, start = a_full_node()
+    desk.beat("n1", allocations=[running(start)])
+    (allocation,) = desk.node("n1").allocations.values()
+    assert desk.node("n1").picture.rests
+
+    preempt(desk.facts, allocation, PreemptionRecord(PreemptionReason.PREEMPTION))
+
+    assert restless(desk.facts, desk.node("n1"), 1000) == [allocation]
