@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final, assert_never
 
-from headrace.ids import OperationId
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
@@ -225,17 +226,22 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
     if isinstance(reason, why.PoolLimitReached):
         small = [one.resource for one in reason.exceeded if getattr(spec.resources, one.resource) > one.limit]
         if small:
-            higher = f"`headrace pool set {reason.pool} resource_limits/{small[0]}=…`"
+            higher = f"`headrace pool set {_typed(reason.pool)} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
         if not reason.limit_of:
             return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
-        return f"a higher limit, `headrace pool set {reason.limit_of}`, or a gang of fewer or smaller jobs"
+        return f"a higher limit, `headrace pool set {_typed(reason.limit_of)}`, or a gang of fewer or smaller jobs"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
-        return (
-            f"a smaller gang, a guarantee for its pool, or others that want less: `headrace pool explain {spec.pool}`"
-        )
-    return _CURES[type(reason)].format(operation=operation, pool=getattr(reason, "pool", "") or spec.pool)
+        explain = f"`headrace pool explain {_typed(spec.pool)}`"
+        return f"a smaller gang, a guarantee for its pool, or others that want less: {explain}"
+    pool = PoolName(getattr(reason, "pool", "")) or spec.pool
+    return _CURES[type(reason)].format(operation=operation, pool=_typed(pool))
+
+
+def _typed(pool: PoolName) -> str:
+    """The pool as it can be pasted into a shell, to which <Root> would be a file to read."""
+    return "/" if pool == ROOT_POOL else quote(pool)
 
 
 def _words_of_loss(lost: LostJob) -> str:

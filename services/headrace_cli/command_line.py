@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
@@ -123,6 +124,16 @@ def _load_all(command: App) -> None:
         command[name]
 
 
+def _tell_more(error: CycloptsError, words: list[str]) -> None:
+    """Says what can be typed in place of words that nothing here has a use for."""
+    from headrace_cli.slurm_words import said_here
+
+    command = " ".join(error.command_chain or ())
+    more = f"`headrace {command} --help` says what it takes" if isinstance(error, UnusedCliTokensError) else ""
+    if said := said_here(words) or more:
+        print(said, file=sys.stderr)
+
+
 def run_command(words: list[str]) -> int:
     """Runs the command that the words behind `headrace` name, and returns its exit status. Raises what the command raises."""
     if words and not words[0].startswith("-"):
@@ -141,6 +152,7 @@ def run_command(words: list[str]) -> int:
             _load_all(app[first])
     try:
         status = (app if named else _app(listing=True))(words, exit_on_error=False)
-    except CycloptsError:
-        return Exit.USAGE  # it has said what is wrong
+    except CycloptsError as error:  # which has said what is wrong
+        _tell_more(error, words)
+        return Exit.USAGE
     return status if isinstance(status, int) else Exit.DONE

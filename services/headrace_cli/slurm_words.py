@@ -1,0 +1,58 @@
+"""Words of Slurm, and what says the same here: whoever comes from there types them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_COMMANDS: Final = {
+    "sacct": "op list",
+    "sbatch": "run",
+    "scancel": "op abort",
+    "scontrol": "op get",
+    "sdiag": "service list",
+    "sinfo": "node list",
+    "sprio": "pool tree",
+    "squeue": "op list",
+    "sreport": "pool volume",
+    "srun": "run --follow",
+    "sshare": "pool tree",
+}
+_OPTIONS: Final = {
+    "--account": "--pool",
+    "--array": "--jobs",
+    "--chdir": "--cwd",
+    "--constraint": "--node-filter",
+    "--cpus-per-task": "--cpu",
+    "--export": "--env",
+    "--gpus": "--gpu",
+    "--gres": "--gpu",
+    "--job-name": "--title",
+    "--mem": "--memory",
+    "--ntasks": "--jobs",
+    "--partition": "--pool",
+}
+#: The options that stand for none here, and what is done instead.
+_DONE_OTHERWISE: Final = {
+    "--dependency": "a script that waits: `headrace op wait OPERATION` ends with 0 only if it completed",
+    "--nodes": "--gang, for jobs that start together or not at all; each is on one node",
+    "--time": "`timeout 10m` before the command: jobs have no time limit",
+}
+
+
+def said_here(words: Sequence[str]) -> str:
+    """A line about the first word of Slurm in a command line, empty where there is none.
+
+    >>> said_here(["squeue", "-u", "ada"])
+    '`squeue` of Slurm is `headrace op list` here'
+    """
+    if words[:1] != ["run"]:
+        command = _COMMANDS.get(words[0], "") if words else ""
+        return f"`{words[0]}` of Slurm is `headrace {command}` here" if command else ""
+    for word in words[1:]:
+        if word == "--":
+            break
+        name = word.partition("=")[0]
+        if here := _OPTIONS.get(name) or _DONE_OTHERWISE.get(name):
+            return f"for {name} of Slurm there is {here}"
+    return ""

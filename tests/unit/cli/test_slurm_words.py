@@ -1,0 +1,38 @@
+"""Whoever types a word of Slurm is told the word for it here."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace_cli import slurm_words
+from headrace_cli.command_line import app, run_command
+from headrace_cli.exit_statuses import Exit
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["squeue", "-u", "ada"], "`squeue` of Slurm is `headrace op list` here"),
+        (["run", "--array=0-9", "--", "true"], "for --array of Slurm there is --jobs"),
+        (["run", "--cpu", "1", "--time", "10m", "--", "true"], "for --time of Slurm there is `timeout 10m`"),
+        (["op", "list", "ada"], "`headrace op list --help` says what it takes"),
+    ],
+)
+def test_a_command_line_that_cannot_be_used_is_followed_by_what_can(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert run_command(words) == Exit.USAGE
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("words", [["run", "--wronge", "--", "sbatch", "--array=1"], ["nonsense"], ["--wronge"], []])
+def test_nothing_is_told_of_words_that_slurm_has_not(words: list[str]) -> None:
+    assert slurm_words.said_here(words) == ""
+
+
+def test_what_is_told_is_there() -> None:
+    for command in slurm_words._COMMANDS.values():
+        named, _, _ = app.parse_commands(command.split(" --")[0].split())
+        assert " ".join(named) == command.split(" --")[0]
+    options = {name for argument in app["run"].assemble_argument_collection() for name in argument.names}
+    assert set(slurm_words._OPTIONS.values()) <= options
