@@ -139,6 +139,8 @@ class Account:
         #: Why operations were refused, in words.
         self.refusals: list[str] = []
         self._preemptions: Counter[PoolName] = Counter()
+        #: Operations that were over by the end, each with its pool and the moment.
+        self.over: dict[OperationId, tuple[PoolName, int]] = {}
 
     def on_shares(self, frame: ShareFrame, changed: Iterable[ShareItem], removed: Iterable[str], now_ms: int) -> None:
         """Takes what an update changed."""
@@ -173,6 +175,10 @@ class Account:
         wait = self._waits.get(operation)
         if wait is not None and wait.first_job_ms is None:
             wait.first_job_ms = now_ms
+
+    def on_over(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
+        """Notes that an operation is over."""
+        self.over[operation] = (pool, now_ms)
 
     def on_run(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float, *, preempted: bool) -> None:
         """Adds the usage of a run that is over."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import Person, Tree
@@ -10,12 +12,15 @@ from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.replay import Agreement, ComparedPool, Replay, ReplayedPool, ReplayRefused, ReplayTask
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
-from headrace_replay.account import Account, Counted, Stretches, UsageSeries, hours
+from headrace_replay.account import Account, Counted, Stretches, UsageSeries, hours, upwards
 from headrace_replay.recording import JobRun, Recording
 from headrace_replay.world import World
 
 #: Says how much of all is done, from 0 to 1.
 Say = Callable[[float], None]
+#: The end of an operation that is not over by the end of the replay.
+_NEVER_MS: Final = 2**62
+_WORTH_TELLING_MS: Final = 1_000
 _BY_ANYBODY = Person("replay", administrator=True)
 
 
@@ -90,6 +95,7 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterato
     places = {pool.name: place for place, pool in enumerate(after.pools)}
     happened = recorded.with_all_below(accounts[0].parents)
     pools: list[Mapping[PoolName, ReplayedPool]] = [account.pools() for account in accounts]
+    sooner, delayed = _sooner_and_later(accounts[0], accounts[1], parents)
     stretches = accounts[0].stretches
     nothing = [0.0] * stretches.count
     below: dict[PoolName, list[PoolName]] = {}
@@ -101,8 +107,23 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterato
         path = "" if name == ROOT_POOL else f"{above}/{name}"
         series = happened.get(name, nothing)
         before, later = (each.get(name) for each in pools)
-        yield ComparedPool(name, path or "/", hours(series), stretches.means(series), before, later)
+        moved = sooner[name], delayed[name]
+        yield ComparedPool(name, path or "/", hours(series), stretches.means(series), before, later, *moved)
         waiting += [(each, path) for each in reversed(below.get(name, []))]
+
+
+def _sooner_and_later(
+    before: Account, after: Account, parents: Mapping[PoolName, PoolName]
+) -> tuple[Counter[PoolName], Counter[PoolName]]:
+    """The operations of each pool with all below it that the other configuration brings to their end sooner, and later."""
+    sooner: Counter[PoolName] = Counter()
+    later: Counter[PoolName] = Counter()
+    for operation in before.over.keys() | after.over.keys():
+        pool, before_ms = before.over.get(operation, (PoolName(""), _NEVER_MS))
+        pool_after, after_ms = after.over.get(operation, (pool, _NEVER_MS))
+        if abs(after_ms - before_ms) >= _WORTH_TELLING_MS:
+            (sooner if after_ms < before_ms else later).update(upwards(pool or pool_after, parents))
+    return sooner, later
 
 
 def _is_within(run: JobRun, task: ReplayTask) -> bool:

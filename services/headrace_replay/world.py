@@ -16,7 +16,9 @@ from headrace.ids import AllocationId, OperationId
 from headrace.pools import PoolTree, Tree
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge
+from headrace.wire.log import OperationStateChanged
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.operations import FINAL_STATES
 from headrace.wire.replay import ReplayTask
 from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import Version
@@ -191,6 +193,9 @@ class World:
             self.shares.on_events(events, self.moment)
             self._take(self.allocator.on_events(events, self.moment))
             self._update_sooner()
+            for event in events:
+                if isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
+                    self.account.on_over(event.operation, self.ledger.pool_of(event.operation), self.moment.wall_ms)
 
     def _publish(self, effect: Publish) -> None:
         changed, moment = [item.key for item in effect.changed], self.moment

@@ -47,13 +47,13 @@ def replay_table(answer: Replay) -> Table:
     heads = (f"recorded\n{hours}", f"usage\n{hours}", f"fair share\n{hours}", "median\nwait", "longest\nwait")
     made = table()
     made.add_column("\npool", overflow="fold")
-    for head in (*heads, "never\nstarted", "places\ntaken"):
+    for head in (*heads, "never\nstarted", "places\ntaken", "done\nsooner", "done\nlater"):
         made.add_column(head, justify="right", no_wrap=True)
     leads = branches((each.path, _above(each)) for each in answer.pools)
     for lead, each in zip(leads, answer.pools, strict=True):
         name = "<Root>" if each.pool == ROOT_POOL else gibberish_free(each.pool)
         title = Text.assemble((lead, "dim"), (name, "bold"))
-        made.add_row(title, amount_text(each.recorded_usage / size), *_figures(each, size))
+        made.add_row(title, amount_text(each.recorded_usage / size), *_figures(each, size), *_moved(each))
     return made
 
 
@@ -80,6 +80,11 @@ def _figures(pool: ComparedPool, size: int) -> Iterator[Text]:
     for figure in figures:
         before, after = ("–" if each is None else figure(each) for each in (pool.before, pool.after))
         yield Text(before) if before == after else Text(f"{before} → {after}", style="yellow")
+
+
+def _moved(pool: ComparedPool) -> Iterator[Text]:
+    yield Text(str(pool.sooner), style="green") if pool.sooner else Text("–")
+    yield Text(str(pool.later), style="red") if pool.later else Text("–")
 
 
 def _above(pool: ComparedPool) -> str:

@@ -112,6 +112,9 @@ class ComparedPool(msgspec.Struct, frozen=True):
     recorded_series: list[Finite]
     before: ReplayedPool | None = None
     after: ReplayedPool | None = None
+    #: Operations that are over a second or more sooner in the second replay, and those that are later or by its end not.
+    sooner: Counter = 0
+    later: Counter = 0
 
 
 class Agreement(msgspec.Struct, frozen=True):

@@ -113,6 +113,21 @@ def test_a_guarantee_takes_places_back_and_what_they_had_done_is_lost() -> None:
     assert both(answer, "research")[1].median_wait_ms < 60_000
 
 
+def test_who_is_done_sooner_and_who_later_is_counted() -> None:
+    day = Day()
+    for name, pool in ((ONE, "adhoc"), (TWO, "research")):
+        day.start(name, pool, 8, 0)
+        for index in range(8):
+            day.end(name, index, 10 * (index // 4), 10 * (index // 4) + 10)
+    tree = a_tree(adhoc=1e6, research=1)
+    answer = replay(day, tree, 60, setting("adhoc", weight=1), setting("research", weight=1e6))
+    same = replay(day, tree, 60, setting("adhoc", weight=1e6))
+    moved = {each.pool: (each.sooner, each.later) for each in answer.pools}
+
+    assert moved == {"<Root>": (1, 1), "adhoc": (0, 1), "research": (1, 0)}
+    assert all((each.sooner, each.later) == (0, 0) for each in same.pools)
+
+
 def test_jobs_that_understand_the_signal_go_on_where_they_were() -> None:
     day = Day()
     day.start(ONE, "adhoc", 4, 0, interruptible=True)
