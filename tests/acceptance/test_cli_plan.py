@@ -51,6 +51,6 @@ def test_a_file_that_cannot_be_used_is_told_line_by_line(tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         f"{file}:3: pools.a.wieght: unknown key; did you mean weight?",
-        f"{file}:4: pools.b.weight: -1 cannot be used; expected a number from 1.490116119e-08 to 67108864",
+        f"{file}:4: pools.b.weight: -1 cannot be used; expected a positive number that is not tiny, up to 67108864",
         f"{file}:4: pools.b.parent: there is no pool 'c'; expected one of a, b",
     ]

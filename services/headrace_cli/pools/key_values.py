@@ -35,8 +35,10 @@ _SCALARS: Final[dict[str, object]] = {
 }
 
 
-def assignments(given: Sequence[str], schema: Schema, unset: Sequence[str] = ()) -> dict[str, object]:
-    """`key=value` each, and keys to take back to their defaults. Raises `BadInput`."""
+def assignments(
+    given: Sequence[str], schema: Schema, unset: Sequence[str] = (), *, above: str = ""
+) -> dict[str, object]:
+    """`key=value` each, and keys to take back to their defaults. Raises `BadInput`, whose places begin with `above`."""
     changes: dict[str, object] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -44,7 +46,7 @@ def assignments(given: Sequence[str], schema: Schema, unset: Sequence[str] = ())
             raise BadInput("command line", each, "key=value, such as weight=2; key= takes it back to its default")
         if key in changes:
             raise BadInput("command line", each, f"{key} once")
-        changes[key] = read_written(text, kind_at(schema, key), key) if text else None
+        changes[key] = read_written(text, kind_at(schema, key), above + key) if text else None
     for key in unset:
         if key in changes:
             raise BadInput("--unset", key, f"{key} either set or unset")
@@ -52,15 +54,13 @@ def assignments(given: Sequence[str], schema: Schema, unset: Sequence[str] = ())
     return changes
 
 
-def checked(changes: Mapping[str, object], schema: Schema) -> None:
-    """Raises `BadInput` with all that can be told to be wrong without asking anybody."""
+def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
+    """Raises `BadInput` with all that can be told to be wrong without asking anybody. Its places begin with `above`."""
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
     except Defects as defects:
-        first = defects.problems[0]
-        if len(defects.problems) == 1:
-            raise first from None
-        raise defects from None
+        problems = [BadInput(above + each.place, each.value, each.expected) for each in defects.problems]
+        raise (problems[0] if len(problems) == 1 else Defects(problems)) from None
 
 
 def read_written(text: str, kind: Kind | None, place: str) -> object:

@@ -42,8 +42,8 @@ def supposed_changes(changed: Sequence[str], create: Sequence[str], remove: Sequ
             )
         of_pools.setdefault(pool_name(name), []).append(assigned)
     for pool, assigned_to in of_pools.items():
-        attributes = assignments(assigned_to, POOL_ATTRIBUTES)
-        checked(attributes, POOL_ATTRIBUTES)
+        attributes = assignments(assigned_to, POOL_ATTRIBUTES, above=f"{pool}.")
+        checked(attributes, POOL_ATTRIBUTES, above=f"{pool}.")
         made.append(Set(pool, msgspec.json.encode(attributes)))
     # Whatever runs in them goes on in ephemeral pools, which is to be seen as well.
     made += [Remove(pool_name(text.strip("/").rpartition("/")[2]), recursive=True, in_use=True) for text in remove]

@@ -157,7 +157,7 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
     [
         ({"total_operation_count": 5}, "did you mean max_operation_count?"),
         ({"running_operation_count": 5}, "did you mean max_running_operation_count?"),
-        ({"weight": 0}, "a number from 1.490116119e-08 to 67108864"),
+        ({"weight": 0}, "a positive number that is not tiny, up to 67108864"),
         ({"max_operation_count": True}, "a whole number, 0 or more"),
         ({"max_operation_count": -1}, "a whole number, 0 or more"),
         ({"max_operation_count": 1.5}, "a whole number, 0 or more"),

@@ -19,6 +19,8 @@ from headrace.pools.node_filter import parse_formula
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
+#: A bound that is smaller than this tells people nothing.
+_TINY = 1e-6
 _LONGEST_WORD = 1_000
 _DEEPEST = 40
 _FLAGS: Final = {"true": True, "false": False}
@@ -79,6 +81,8 @@ class Number(Kind):
 
     @property
     def words(self) -> str:  # type: ignore[override]
+        if 0 < self.least < _TINY:
+            return f"a positive number that is not tiny, up to {self.most:.10g}"
         return f"a number {'above' if self.above else 'from'} {self.least:.10g} to {self.most:.10g}"
 
     def read(self, value: object, place: str) -> Any:
