@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Final, assert_never
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.ledger import ReportedEnd
@@ -149,7 +149,8 @@ def _words_of_nodes(
             return words
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
-            return f"no node matches {' and '.join(reason.filters)}: {take} other tags"
+            words = f"no node matches {' and '.join(reason.filters)}: {take} other tags"
+            return words + (f"; {reason.named} is a node's name, and filters are over tags" if reason.named else "")
         case why.MatchingNodesOwed():
             who = f"its pool {reason.pool}" if reason.pool else "it"
             have = ", ".join(f"{name} {format_amount(name, getattr(reason.most, name))}" for name in reason.resources)
@@ -158,7 +159,7 @@ def _words_of_nodes(
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
             take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
-            needed, free = _amounts(reason.needed), _amounts(reason.free)
+            needed, free = _amounts(reason.needed), _amounts(reason.free, wanted=reason.needed)
             words = f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
             if reason.needed.dominates(reason.spare):
                 return words
@@ -278,9 +279,14 @@ def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
     return f"each job is larger than every node: it asks for {asks}; {largest}"
 
 
-def _amounts(amount: Resources) -> str:
-    figures = zip(RESOURCE_NAMES, amount.as_tuple(), strict=True)
-    named = [f"{name} {format_amount(name, figure)}" for name, figure in figures if figure > 0 and name != "user_slots"]
+def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
+    """Names what there is, and of the rest what is less than is wanted."""
+    figures = zip(RESOURCE_NAMES, amount.as_tuple(), wanted.as_tuple(), strict=True)
+    named = [
+        f"{name} {format_amount(name, figure)}"
+        for name, figure, want in figures
+        if figure < want or (figure > 0 and name != "user_slots")
+    ]
     return ", ".join(named) or "nothing"
 
 

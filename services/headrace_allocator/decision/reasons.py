@@ -117,6 +117,8 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     filters: tuple[str, ...]
     #: So many nodes accept jobs.
     nodes: int
+    #: A node whose name stands where a tag should. Empty: none does.
+    named: NodeName = NodeName("")
 
 
 class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):

@@ -169,7 +169,8 @@ def _no_room(
         )
     matching = facts.shapes.count(filters)
     if not matching:
-        return why.NoNodeMatches(filters, len(facts.shapes))
+        named = next((NodeName(each) for each in filters if each in facts.nodes), NodeName(""))
+        return why.NoNodeMatches(filters, len(facts.shapes), named)
     if not facts.shapes.count(filters, size):
         return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
     making_room = 0

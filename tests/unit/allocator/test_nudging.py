@@ -89,6 +89,16 @@ def test_an_operation_whose_filter_no_node_matches_has_no_demand_and_is_told_why
     assert [item.pending != cores(0, slots=0) for item in desk.cut_usage().items if item.nodes is None] == [True]
 
 
+def test_whoever_filters_by_the_name_of_a_node_is_told_that_filters_are_over_tags() -> None:
+    desk = Desk({"n1": cores(4, slots=9)})
+    desk.beat("n1")
+    desk.start(filtered(an_operation("a", 1), "n1"))
+    desk.share(a=0.5)
+
+    hint = "n1 is a node's name, and filters are over tags"
+    assert desk.reasons("a") == [f"no node matches n1: 1 node that takes jobs has other tags; {hint}"]
+
+
 def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
     random = Random(2)
     desk = Desk({f"n{number}": cores(4, slots=9) for number in range(40)})
