@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import nats
 import pytest
 
+from headrace_cli.up.configuration import nats_configuration
 from tests.support.headrace_up import Up
+from tests.support.nats_server import free_port
 
 _BLOCK = 4096
 
@@ -98,3 +102,41 @@ def test_what_was_acknowledged_before_the_disk_was_full_runs_and_what_was_refuse
 
     for told in (done.stderr, refused.stderr, listed):
         assert f"the disk of {disk}/state/nats is full" in " ".join(told.split())
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[None]:
+    """A server with the configuration of that folder."""
+    beside = Path(sys.executable).with_name("nats-server")
+    command = [beside if beside.exists() else "nats-server", "-c", folder / "nats.conf"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+async def publish(port: int, size_bytes: int, count: int) -> None:
+    """Has a stream keep so many messages, as soon as the server listens."""
+
+    async def unheard(_: Exception) -> None:
+        """A server that does not listen yet is no news."""
+
+    client = await nats.connect(f"nats://127.0.0.1:{port}", reconnect_time_wait=0.1, error_cb=unheard)
+    streams = client.jetstream()
+    await streams.add_stream(name="large", subjects=["large"])
+    for _ in range(count):
+        await streams.publish("large", bytes(size_bytes))
+    await client.close()
+
+
+async def test_a_server_that_starts_while_little_is_free_takes_what_there_is_room_for(folder: Path) -> None:
+    disk, port = folder / "disk", free_port()
+    (folder / "nats.conf").write_text(nats_configuration(disk / "store", f"127.0.0.1:{port}", ""))
+    with a_small_disk(disk, "64m"):
+        with server(folder):
+            await publish(port, 10**6, 44)
+        filler = fill(disk)
+        os.truncate(filler, filler.stat().st_size - 6 * 2**20)
+        with server(folder):
+            await publish(port, 10, 1)

@@ -24,9 +24,9 @@ _LIMIT_S = 170.0
 
 
 class Stack:
-    """One project of compose, with the profile `tracing`, or with `ha` and three servers."""
+    """One project of compose, with the profile `tracing`, or with `ha` and three servers, and with the changes of a file."""
 
-    def __init__(self, folder: Path, *, is_ha: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_ha: bool = False, changes: Path | None = None) -> None:
         self.client = folder / "client"
         self.client.mkdir(mode=0o700)
         self.image = os.environ.get("HEADRACE_IMAGE", "headrace:0.1.0")
@@ -54,7 +54,8 @@ class Stack:
         program = ["docker", "compose"] if has_plugin else ["docker-compose"]
         folder, profile = ROOT / "compose", "ha" if is_ha else "tracing"
         words = ["--env-file", str(folder / "ha.env")] if is_ha else []
-        self._compose = [*program, *words, "-f", str(folder / "compose.yaml"), "--profile", profile]
+        files = [] if changes is None else ["-f", str(changes)]
+        self._compose = [*program, *words, "-f", str(folder / "compose.yaml"), *files, "--profile", profile]
 
     def compose(self, *words: str, **environment: str) -> str:
         """Runs a command of compose. Returns what it prints."""
@@ -143,11 +144,11 @@ def agent(stack: Stack, token: Path, folder: Path, **environment: str) -> Iterat
 
 
 @contextmanager
-def running_stack(folder: Path, *, is_ha: bool = False) -> Iterator[Stack]:
+def running_stack(folder: Path, *, is_ha: bool = False, changes: Path | None = None) -> Iterator[Stack]:
     """A stack of services that are healthy, built from this checkout, and removed at the end."""
     assert shutil.which("docker"), "these tests need Docker; all others are `make test`"
     run(["docker", "info"])
-    stack = Stack(folder, is_ha=is_ha)
+    stack = Stack(folder, is_ha=is_ha, changes=changes)
     since_s = int(run(["date", "+%s"]))
     stack.compose("build", "init")
     try:

@@ -39,6 +39,8 @@ jetstream {{
   store_dir: {json.dumps(str(store))}
   # An answer means that the disk has it.
   sync_interval: always
+  # The disk alone is the bound. Left to itself, a server that starts while little is free refuses every write, room or not.
+  max_file_store: 1000TB
 }}
 {admitted}{more}"""
 
