@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from headrace.bus import BusError, CredentialRefused, PermissionRefused
 from headrace.bus import connect as connect_bus
@@ -24,6 +26,10 @@ from headrace.obs import tracing
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
+
+#: In this time an `up` has started its server again.
+_RESTART_S = 5.0
+_RESTART_LOOK_S = 0.1
 
 
 @asynccontextmanager
@@ -85,21 +91,42 @@ async def open_bus(
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
-    """Says at once that nobody listens, where the bus would go on trying until its time is over."""
+    """Says at once that nobody listens, where the bus would go on trying until its time is over.
+
+    An `up` that lives is given the time to start its server again.
+    """
     addresses = [urllib.parse.urlsplit(url) for url in parse_server_urls(place.url, place="address of the server")]
     opened = False
 
-    async def try_one(host: str, port: int) -> None:
+    async def try_one(tasks: TaskGroup, host: str, port: int) -> None:
         nonlocal opened
         with contextlib.suppress(OSError, socket.gaierror):
             await (await anyio.connect_tcp(host, port)).aclose()
             opened = True
             tasks.cancel_scope.cancel()
 
-    with anyio.move_on_after(timeout_s):
+    async def try_all() -> None:
         async with anyio.create_task_group() as tasks:
             for address in addresses:
-                tasks.start_soon(try_one, address.hostname or "127.0.0.1", address.port or 4222)
+                tasks.start_soon(try_one, tasks, address.hostname or "127.0.0.1", address.port or 4222)
+
+    with anyio.move_on_after(timeout_s):
+        await try_all()
+    with anyio.move_on_after(min(timeout_s, _RESTART_S)):
+        while not opened and _lives(place.keeper):
+            await anyio.sleep(_RESTART_LOOK_S)
+            await try_all()
     if not opened:
         where = " or ".join(f"{address.hostname}:{address.port}" for address in addresses)
         raise NotRunning(place.where, f"nobody listens at {where}")
+
+
+def _lives(pid: int) -> bool:
+    """True if there is such a process on this machine. 0 is none."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return pid > 0

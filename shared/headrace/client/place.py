@@ -34,6 +34,8 @@ class Place(msgspec.Struct, frozen=True):
     traces: Traces = Traces()
     #: The user by whose name the credential lets in; empty: any, and the login name is taken.
     user: str = ""
+    #: Process id of the `headrace up` that keeps the server; 0: none is known.
+    keeper: int = 0
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -100,6 +102,7 @@ def find_place(
         where=str(folder),
         traces=traces if traces.endpoint or traces.folder else endpoint.traces,
         user=endpoint.user,
+        keeper=endpoint.pid,
     )
 
 
