@@ -44,9 +44,10 @@ _ROUNDS = 3
 #: Two pools at least below each of ten: the weight of one alone would change no share.
 _FEWEST_POOLS = 30
 _PATIENCE_S = 600.0
-#: With no job that ends: no answer has changed anything for so long, or it is as it is.
-_SETTLE_S = 8.0
-_LONGEST_SETTLE_S = 60.0
+#: With no job that ends: no answer has changed anything for so long, or it is as it is. Longer than the slowest pace, so that each
+#: node was answered meanwhile.
+_SETTLE_S = 16.0
+_LONGEST_SETTLE_S = 120.0
 #: Under load nodes are told to come later, and sooner again by a twentieth each second.
 _LONGEST_STRETCHED_S = 120.0
 
