@@ -36,7 +36,8 @@ def fill(disk: Path) -> Path:
     """A file with all the room that was left."""
     filler = disk / "filler"
     with open(filler, "wb", buffering=0) as file:
-        os.posix_fallocate(file.fileno(), 0, (os.statvfs(disk).f_bavail - 1) * _BLOCK)
+        with suppress(OSError):  # others write meanwhile
+            os.posix_fallocate(file.fileno(), 0, (os.statvfs(disk).f_bavail - 1) * _BLOCK)
         file.seek(0, os.SEEK_END)
         with suppress(OSError):
             while file.write(bytes(_BLOCK)):
