@@ -24,7 +24,7 @@ from headrace.access.routes import PartyKind
 from headrace.bus import Bus, BusClosed, BusError, CredentialRefused, Message, NoResponders, PermissionRefused, connect
 from headrace.bus.credential_files import read_credential
 from headrace.bus.provisioning import provision
-from headrace.client import Client, NotAdmitted, Refused
+from headrace.client import Client, NotAdmitted, Refused, Unanswered
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from headrace.ids import NodeName, OperationId, TreeName
@@ -33,7 +33,7 @@ from headrace.wire.codec import encode
 from headrace.wire.joining import MakeToken, Renew
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol, GivenUpNode, NodeChange, NodeTerms
-from headrace_cli.agent.joining import JoinedHost, join_host
+from headrace_cli.agent.joining import JoinedHost, _told, join_host
 from headrace_cli.agent.pinning import sha256_of
 from headrace_cli.agent.token import JoinToken, new_user_key, read_token
 from headrace_cli.cluster.command import init, push
@@ -243,6 +243,14 @@ async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
         with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
             await cluster.join(token)
     assert not (tmp_path / "host" / "credential").exists()
+
+
+@pytest.mark.parametrize(("maybe_done", "told"), [(False, NotAdmitted), (True, Unanswered)])
+def test_a_token_that_expires_while_it_is_used_is_refused_by_words_unless_it_may_have_been_used(
+    maybe_done: bool, told: type[Exception]
+) -> None:
+    with pytest.raises(told), _told("tls://127.0.0.1:4222", lambda: 1_000):
+        raise Unanswered("join", 0.0, "the server closed the connection", maybe_done=maybe_done)
 
 
 async def test_a_server_that_another_authority_vouches_for_is_told_nothing(tmp_path: Path) -> None:

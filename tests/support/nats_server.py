@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import resource
 import shutil
 import signal
@@ -168,6 +170,10 @@ def nats_cluster(servers: int, config: str = "") -> Iterator[list[NatsServer]]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, below those that Linux gives to outgoing connections: none of them takes it before it is used."""
+    while True:
+        # Of its own: others seed that of everybody, and two workers would look at the same ports.
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

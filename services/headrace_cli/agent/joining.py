@@ -7,7 +7,7 @@ A try that broke off left `joining.seed`, which the next goes on with.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import BusError, CredentialRefused, connect
 from headrace.client.asking import Asker
-from headrace.client.errors import NotAdmitted, NotRunning
+from headrace.client.errors import NotAdmitted, NotRunning, Unanswered
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.durations import format_duration
@@ -85,22 +85,28 @@ async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey,
         connect_timeout_s=_CONNECT_S,
         ca_file=ca_file,
     )
-    with _told(", ".join(urls), clock.wall_ms() - claims_of(token.credential.jwt)["exp"] * 1000):
+    expires_ms = claims_of(token.credential.jwt)["exp"] * 1000
+    with _told(", ".join(urls), lambda: clock.wall_ms() - expires_ms):
         async with connection as bus:
             asker = Asker(bus, clock, lambda _: subjects.join(host), _ANSWER_S)
             return await asker.ask("join", Join(key.public), Joined)
 
 
 @contextlib.contextmanager
-def _told(where: str, expired_ms: int) -> Iterator[None]:
+def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
     """Says what kept us from asking."""
     try:
         yield
-    except BusError as error:
+    except (BusError, Unanswered) as error:
+        if isinstance(error, Unanswered) and error.maybe_done:
+            raise
+        expired_ms = expired_since_ms()
         if isinstance(error, CredentialRefused) or expired_ms >= 0:
             # The server's clock decides. Ours may be wrong, and only explains.
             why = f"the token expired {format_duration(expired_ms)} ago" if expired_ms >= 0 else str(error)
             raise NotAdmitted(where, f"{why}; `headrace node token` makes another") from error
+        if isinstance(error, Unanswered):
+            raise
         raise NotRunning(where, str(error)) from error
 
 
