@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import zlib
 from pathlib import Path
@@ -218,3 +219,33 @@ def test_an_acknowledged_end_is_not_written_any_more(tmp_path: Path) -> None:
     kept.forget(a_job())
 
     assert kept.unwritten == 0
+
+
+def test_an_end_is_not_written_where_the_disk_says_so_when_its_file_is_closed(tmp_path: Path) -> None:
+    """As a disk across the network does. It costs neither the runner nor the end, and the file is not closed twice."""
+
+    class Files(LinuxFiles):
+        is_full = True
+
+        def close(self, fd: int) -> None:
+            super().close(fd)
+            if self.is_full:
+                raise OSError(errno.EDQUOT, "no room")
+
+    files = Files()
+    kept = kept_jobs(tmp_path, files)
+    kept.load()
+    kept.write_job(RECORD)
+    assert not kept.write_end(an_end(a_job()))
+    assert kept.trouble == f"1 ends of jobs are held in memory only: {tmp_path}/jobs/1: no room"
+    files.is_full = False
+    kept.retry()
+    assert kept.unwritten == 0
+    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+
+    files.is_full = True
+    kept.forget(a_job())
+    assert found_in(tmp_path) == Kept()
+    files.is_full = False
+    kept.write_job(NEXT)
+    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, None)])

@@ -171,13 +171,13 @@ class KeptJobs:
         """Adds an end to the job's file. Returns False if it could not be written and is held in memory for `retry`."""
         file = self._file_of(end.key)
         try:
-            self._write(file, EndRecord(end))
+            self._write(file, EndRecord(end), is_last=True)
         except OSError as error:
             self._unwritten[end.key] = end
             self._trouble = f"{error.filename}: {error.strerror}"
+            with contextlib.suppress(OSError):
+                self._close(file)
             return False
-        finally:
-            self._close(file)
         self._unwritten.pop(end.key, None)
         return True
 
@@ -197,13 +197,15 @@ class KeptJobs:
             if len(self._free) < _MOST_FREE and _is_chained(file.path):
                 file.size_bytes = file.first = 0
                 self._write_at(file, _FREE, 0)
+                self._close(file)
                 self._free.append(file)
             else:
+                self._close(file)
                 self._files.unlink(file.path)
         except OSError:
             self._remove(file.path)
-        finally:
-            self._close(file)
+            with contextlib.suppress(OSError):
+                self._close(file)
 
     def close(self) -> None:
         """Leaves only the files of jobs behind."""
@@ -218,11 +220,16 @@ class KeptJobs:
             file = self._of_job[job] = self._free.pop() if self._free else _File(f"{self._folder}/{self._serial}")
         return file
 
-    def _write(self, file: _File, record: Record) -> None:
-        """Adds a record behind those that the file has. Raises OSError with the path in it: then it is as if nothing was written."""
+    def _write(self, file: _File, record: Record, *, is_last: bool = False) -> None:
+        """Adds a record behind those that the file has, and closes it behind the last.
+
+        Raises OSError with the path in it: then it is as if nothing was written.
+        """
         payload = _encoder.encode(record)
         checksum = zlib.crc32(payload, file.first)
         self._write_at(file, _head(payload, checksum) + payload, file.size_bytes)
+        if is_last:
+            self._close(file)
         if not file.size_bytes:
             file.first = checksum
         file.size_bytes += _HEAD_BYTES + len(payload)
@@ -239,9 +246,13 @@ class KeptJobs:
             raise OSError(error.errno, error.strerror, file.path) from None
 
     def _close(self, file: _File) -> None:
-        if file.fd >= 0:
-            self._files.close(file.fd)
-            file.fd = -1
+        """Raises OSError with the path in it: a disk across the network may say only now that it has no room."""
+        fd, file.fd = file.fd, -1
+        try:
+            if fd >= 0:
+                self._files.close(fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, file.path) from None
 
     def _remove(self, path: str) -> None:
         # One that cannot be removed is reported again after a restart: harmless, since an end may be told twice.
