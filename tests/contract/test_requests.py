@@ -219,6 +219,20 @@ async def test_a_subject_or_header_that_cannot_be_is_said(server: NatsServer, wo
         assert bus.connected
 
 
+@pytest.mark.parametrize("subject", ["half\ud800", "long" * 2_000])
+async def test_a_subject_that_would_cost_the_connection_is_said(server: NatsServer, word: str, subject: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        with pytest.raises(BadInput):
+            await bus.publish(subject, b"")
+        with pytest.raises(BadInput):
+            await bus.subscribe(subject)
+        inbox = await bus.subscribe(word)
+        await bus.publish(word, b"", headers={"said": "half\ud800"})
+
+        assert (await anext(inbox)).headers == {"said": "half?"}
+        assert bus.connected
+
+
 async def test_the_first_message_of_a_turn_of_the_loop_is_written_at_once_and_the_others_together_in_their_order(
     server: NatsServer, word: str
 ) -> None:

@@ -20,7 +20,7 @@ from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import TOKEN_BYTES, Calls
 from headrace.bus.nats.fair_listener import FairListener
 from headrace.bus.nats.listener import Listener
-from headrace.bus.nats.outgoing import Outgoing
+from headrace.bus.nats.outgoing import Outgoing, check_subject
 from headrace.bus.nats.trouble import CredentialLost, PermissionViolation, understand
 from headrace.bus.protocol import (
     BusClosed,
@@ -248,6 +248,7 @@ class Link:
         With `most_unread` no more messages of one subject may be sent to us and unread. See `FairListener`.
         """
         self._check_connected()
+        check_subject(subject)
         handed = (subject, on_message, self._listeners.discard, self.note_error)
         if most_unread is None:
             listener = Listener(*handed, queue=queue, needed=needed)

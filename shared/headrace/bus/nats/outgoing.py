@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: How long a sender waits for room. Longer means that the server takes nothing.
 _ROOM_TIMEOUT_S = 2.0
-#: In a subject these would end it, and begin another command of the protocol.
-_BLANKS: Final = re.compile(r"[ \t\r\n]")
+#: In a subject blanks would end it, and begin another command of the protocol. Halves of surrogate pairs cannot be encoded.
+_UNSENDABLE: Final = re.compile(r"[ \t\r\n\ud800-\udfff]")
+#: For a command of more than 4,096 bytes a server closes the connection, and nats-py does so for good.
+_LONGEST_SUBJECT: Final = 1_000
 _BREAKS: Final = re.compile(r"[\r\n]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -44,8 +46,7 @@ class Outgoing:
     def framed(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
         """A message as it goes over the wire. Raises `BadInput`, and `TooLarge` for one that the server would not take."""
         for name in (subject, reply) if reply else (subject,):
-            if not name or _BLANKS.search(name):
-                raise BadInput("subject", name, "tokens without blanks, joined by dots")
+            check_subject(name)
         block = _header_block(headers) if headers else b""
         # nats-py looks at the payload alone; with headers past the server's limit the connection is closed for good.
         size, limit = len(block) + len(data), min(MAX_MESSAGE_BYTES, self._nats.max_payload)
@@ -119,6 +120,13 @@ class Outgoing:
         self.write()
 
 
+def check_subject(name: str) -> None:
+    """Raises `BadInput` for what cannot be sent as a subject, or would cost the connection."""
+    if not name or len(name) > _LONGEST_SUBJECT or _UNSENDABLE.search(name):
+        expected = f"tokens without blanks, joined by dots, of up to {_LONGEST_SUBJECT:,} characters together"
+        raise BadInput("subject", name, expected)
+
+
 def _header_block(headers: Mapping[str, str]) -> bytes:
     lines = ["NATS/1.0\r\n"]
     for name, value in headers.items():
@@ -126,4 +134,4 @@ def _header_block(headers: Mapping[str, str]) -> bytes:
             raise BadInput("header", name, "a name of visible characters")
         # A break would begin another header.
         lines.append(f"{name}: {_BREAKS.sub(' ', value)}\r\n")
-    return "".join((*lines, "\r\n")).encode()
+    return "".join((*lines, "\r\n")).encode(errors="replace")
