@@ -81,7 +81,8 @@ def _line(
     """A row. Where each cell is one line, Rich need not lay it out, for which it takes ten times as long."""
     texts = [_plain(cell) for cell in cells]
     widths = [column.width or 0 for column in columns]
-    if any("\n" in text or cell_len(text) > width for text, width in zip(texts, widths, strict=True)):
+    # What is not printable is more than one line, or Rich leaves it out, or it is as wide as the place where it stands makes it.
+    if any(not text.isprintable() or cell_len(text) > width for text, width in zip(texts, widths, strict=True)):
         yield _row(columns, cells, blanks, style)
         return
     of_row = console.get_style(style)
@@ -132,7 +133,7 @@ def _pair(column: Column, cell: object) -> Text:
 
 def _width(column: Column) -> int:
     texts = (_plain(column.header), *(_plain(cell) for cell in column.cells))
-    return max([cell_len(line) for text in texts for line in text.splitlines()] + [column.min_width or 0])
+    return max([cell_len(line) for text in texts for line in text.expandtabs().split("\n")] + [column.min_width or 0])
 
 
 def table(*columns: str, right: Collection[str] = (), blanks: int = 2) -> Table:

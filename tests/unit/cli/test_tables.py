@@ -46,6 +46,16 @@ def test_where_there_is_room_a_list_looks_as_rich_lays_it_out(rows: list[tuple[s
     assert printed(own, 200) == printed(of_rich, 200)
 
 
+@pytest.mark.parametrize("kind", [str, Text])
+def test_a_tabulator_or_a_sign_without_a_width_moves_nothing_behind_it(kind: type[str] | type[Text]) -> None:
+    made = table("operation", "title", "state")
+    for title in ("a\tb", "b\ac", "plain"):
+        made.add_row("op", kind(title), "runs")
+
+    assert [line.index("runs") for line in printed(made, 60)[1:]] == [22, 22, 22]
+    assert printed(made, 60)[1:3] == ["op         a       b  runs", "op         bc         runs"]
+
+
 def test_cells_rows_and_columns_keep_their_colours() -> None:
     made = table("operation", "state")
     made.columns[0].style = "bold"
