@@ -142,6 +142,17 @@ def test_a_share_that_comes_before_the_version_that_it_builds_on_moves_the_item_
     assert reader.on_part(decode(first, SharePart)) is None
 
 
+def test_of_an_item_that_changes_twice_in_one_version_a_reader_has_the_later() -> None:
+    publisher, reader = a_publisher(), a_reader()
+    publisher.advance(ShareFrame(), [an_item(0.25)])
+    read_whole(publisher, reader)
+
+    for part in publisher.advance(ShareFrame(), [an_item(0.25, weight=2.0), an_item(0.5, weight=2.0)]):
+        reader.on_part(decode(part, SharePart))
+
+    assert reader.items == publisher.items == {"a": an_item(0.5, weight=2.0)}
+
+
 def test_a_share_that_moved_of_nothing_is_asked_for() -> None:
     """No publisher says so; whoever does so in its place brings nobody to a stop."""
     publisher, reader = a_publisher(), a_reader()

@@ -64,7 +64,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
     def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
         """The next version: encoded parts, ready to publish in order.
 
-        An item equal to the one before is left out. One that is both removed and changed is there.
+        An item equal to the one before is left out. One that is both removed and changed is there, and of two of one key the later.
         """
         base = self.version
         self.version = base.next()
@@ -72,8 +72,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
         gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
         all_moved: list[MovedShare] = []
-        for item in changed:
-            key = self._key(item)
+        # Of each key one alone: what moved is told by what it was in the version before.
+        for key, item in {self._key(item): item for item in changed}.items():
             before = self.items.get(key)
             if before == item:
                 continue
