@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from random import Random
 from typing import Final
 
@@ -91,3 +93,12 @@ def test_a_weight_of_next_to_nothing_is_offered_less_than_it_demands_however_muc
 
     assert largest_difference(wanted, got).size <= ROUNDING
     assert got.pools["b"].fair_share[1] < 0.1
+
+
+@settings(max_examples=TREES, suppress_health_check=[HealthCheck.too_slow])
+@given(plentiful_trees)
+def test_always_the_root_has_exactly_what_is_below_it(tree: TreeInput) -> None:
+    shares = TreeUpdater().update(tree)
+    below = shares.fair_share[:, shares.layout.top.children].tolist()
+
+    assert shares.fair_share[:, 0].tolist() == [reduce(add, each, 0.0) for each in below]

@@ -129,7 +129,11 @@ class TreeUpdater:
 
     def _satisfied(self, tree: TreeInput, attributes: _Attributes) -> TreeShares:
         """Gives every element what it demands. Nobody has integral guarantees, nor asks for a promised share."""
-        fair_share, nothing = attributes.inputs.demand_share, np.zeros_like(self._input.fixed.strong)
+        fair_share, nothing = attributes.inputs.demand_share.copy(), np.zeros_like(self._input.fixed.strong)
+        # What is below the root adds up to what it has exactly, which parts of whole amounts do to a rounding only.
+        top = self._input.layout.top
+        if len(top.parents):
+            fair_share[:, :1] = top.sum(fair_share[:, top.children])
         details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, nothing)
         granted = _Granted(np.zeros((RESOURCES, 0)), nothing, np.zeros(0))
         return self._result(tree, attributes, granted, fair_share, nothing, details)
