@@ -170,7 +170,7 @@ def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
 
 
 def _of_element(read: Callable[[Elements, int], Any]) -> _Field:
-    """What no figure tells, see `Elements.differs`."""
+    """A field that is read from the element itself, such as its options. `Elements.differs` says when such a field changed."""
     return _Field(0, lambda elements, _, at: (read(elements, place) for place in at.tolist()))
 
 

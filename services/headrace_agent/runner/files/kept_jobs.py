@@ -2,7 +2,7 @@
 
 A file holds records, each with length and checksum: the job, then its process, then its end. So at any moment it says «perhaps
 running» or «ended so». A file whose job is acknowledged is marked as free and goes to a later job: to make a file and to remove it
-costs ten times what the records cost, and ext4 looks through all that it removed in the last seconds for each new one.
+costs far more than the records, and ext4 looks through all that it removed in the last seconds for each new one.
 
 What an earlier job left behind the newest record is told apart by the checksums: each depends on that of the file's first record. A
 record that is torn (the runner was killed within the write, the disk was full) counts as not written. Nothing is synced: a killed
