@@ -145,6 +145,8 @@ def test_files_are_weighed_and_not_sent(up: Up, tmp_path: Path) -> None:
 
 def test_a_gang_that_can_never_start_is_warned_of_where_it_is_started() -> None:
     with Up(nodes=("alpha:cpu=2",)) as up:
+        # What bounds a gang is not known to the allocator before nodes and limits are, and a job may start.
+        up.run("run", "--wait", *TRUE)
         said = up.run("run", "--gang", "--jobs", "3", "--id", "three-workers", *TRUE).stderr
         quiet = up.run("run", "--gang", "--jobs", "2", *TRUE).stderr
         up.run("op", "explain", "three-workers")
