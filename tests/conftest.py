@@ -18,6 +18,10 @@ from tests.support.effort import LONG
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What a person, or the gate, wants of colours holds for what pytest writes and not for what the tests look at.
+for name in ("NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(name, None)
+
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
