@@ -50,6 +50,21 @@ def test_each_counter_is_asked_for_its_growth() -> None:
         assert named <= set(re.findall(grown, expression)), expression
 
 
+def test_what_fairness_costs_and_what_stands_still_is_on_the_dashboard() -> None:
+    shown = "\n".join(target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"])
+    for name in ("pool_starving", "preempted_total", "preempted_again_total", "pool_lost_work_cpu", "stuck_operations"):
+        assert f"headrace_{name}" in shown
+
+
+def test_no_two_panels_of_the_dashboard_cover_each_other() -> None:
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+
+
 def test_each_alert_says_what_is_wrong() -> None:
     assert [rule["alert"] for rule in RULES if not rule["annotations"]["summary"]] == []
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
