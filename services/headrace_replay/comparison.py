@@ -132,12 +132,12 @@ def _is_within(run: JobRun, task: ReplayTask) -> bool:
 
 def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[str]:
     """Says in words what was assumed and what was left out."""
-    yield f"the {len(task.nodes)} nodes are taken as they are now, and to have been there all the time"
+    yield f"{_many(len(task.nodes), 'node')}, as now, taken to have been there all the time"
     yield "the recorded configuration is that of now: changes of pools in this time are not replayed"
     guessed = len(before.lengths.guessed)
     if guessed:
         yield (
-            f"{guessed} jobs have no end of their own in the log: they are taken to run as long as others of their "
+            f"{_many(guessed, 'job')} without an own end in the log: taken to run as long as others of the same "
             "operation, or else to the end of this time"
         )
     nodes = {node.node for node in task.nodes}
@@ -145,11 +145,16 @@ def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[st
     if gone:
         yield f"jobs ran on nodes that are not there any more: {', '.join(sorted(gone)[:5])}"
     if recording.of_several_trees:
-        yield f"{len(recording.of_several_trees)} operations of several trees are left out"
+        yield f"{_many(len(recording.of_several_trees), 'operation')} of several trees left out"
     if recording.forgotten:
-        yield f"{len(recording.forgotten)} operations are left out: the log has forgotten their starts"
+        yield f"{_many(len(recording.forgotten), 'operation')} left out, of which the log has forgotten the start"
 
 
 def _refusals(configuration: str, account: Account) -> Iterator[str]:
     if account.refusals:
-        yield f"{len(account.refusals)} operations are refused under {configuration}, the first: {account.refusals[0]}"
+        count = _many(len(account.refusals), "operation")
+        yield f"{count} refused under {configuration}, the first: {account.refusals[0]}"
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"

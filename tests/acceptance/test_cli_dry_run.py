@@ -143,14 +143,17 @@ def test_files_are_weighed_and_not_sent(up: Up, tmp_path: Path) -> None:
     assert "bytes of all that are kept for operations" in too_large.stderr
 
 
-def test_a_gang_that_can_never_start_is_warned_of_where_it_is_started() -> None:
+def test_what_can_never_run_is_warned_of_where_it_is_started() -> None:
     with Up(nodes=("alpha:cpu=2",)) as up:
-        # What bounds a gang is not known to the allocator before nodes and limits are, and a job may start.
-        up.run("run", "--wait", *TRUE)
+        # The first operation that there is: what bounds a gang is known only once its own shares are.
         said = up.run("run", "--gang", "--jobs", "3", "--id", "three-workers", *TRUE).stderr
         quiet = up.run("run", "--gang", "--jobs", "2", *TRUE).stderr
         up.run("op", "explain", "three-workers")
+        too_large = up.run("run", "--cpu", "3", *TRUE).stderr
+        nowhere = up.run("run", "--node-filter", "ssd", *TRUE).stderr
 
     assert "warning: a gang of 3 that cannot start, whatever ends: all nodes that take its jobs have room for 2" in said
     assert "more or larger nodes" in said
+    assert "warning: each job is larger than every node: it asks for cpu 3 (the most any node has is 2)" in too_large
+    assert "warning: no node matches ssd" in nowhere
     assert "warning" not in quiet

@@ -121,6 +121,14 @@ def test_people_see_a_waterfall(up: Up) -> None:
     assert all("█" in line and " ms" in line for line in lines[1:])
 
 
+def test_of_many_jobs_it_is_said_that_the_first_ones_have_spans(up: Up) -> None:
+    up.run("run", "--id", "many-jobs", "--jobs", "18", "--cpu", "0.1", "--wait", "--", "true")
+
+    assert "of its jobs the first 16 have spans" in up.run("trace", "many-jobs").stderr
+    run(up, "few-jobs-0")
+    assert up.run("trace", "few-jobs-0").stderr == ""
+
+
 def test_a_misspelt_operation_is_guessed_and_one_without_a_trace_is_said(up: Up) -> None:
     run(up, "guess-me")
     said = up.run("trace", "guess-mee", expect=4).stderr

@@ -23,7 +23,7 @@ from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, at_least
-from headrace_cli.commands.operations.tried_start import try_start, warn_of_gang
+from headrace_cli.commands.operations.tried_start import try_start, warn_of_what_never_runs
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
@@ -73,7 +73,7 @@ class JobOptions:
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
             gpu=at_least("--gpu", self.gpu, 0),
-            memory=parse_amount("memory", self.memory, place="--memory"),
+            memory=_memory(self.memory),
         )
 
 
@@ -221,12 +221,25 @@ def run(
             return await _try(screen, client, spec, packed, id or "")
         operation = await _start(screen, client, spec, packed, id or "")
         _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
-        await warn_of_gang(screen, client, spec, operation.answer)
+        await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
     return talk(common, work)
 
 
+def _memory(text: str) -> int:
+    """Reads the memory of a job. Raises `BadInput`, also for so little that a unit was forgotten: other systems count megabytes."""
+    memory = parse_amount("memory", text, place="--memory")
+    if 0 < memory < _LEAST_MEMORY:
+        near = f"{text}M" if text.isdigit() else "64M"
+        raise BadInput(
+            "--memory", text, f"a unit, such as {near}: without one it counts bytes, and no process runs in so few"
+        )
+    return memory
+
+
+#: No process runs in less, in bytes.
+_LEAST_MEMORY: Final = 100_000
 #: Options by the fields of a request for which they stand.
 _OPTIONS: Final = {
     "spec.argv": "command",

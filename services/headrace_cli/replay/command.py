@@ -44,7 +44,8 @@ def replay(
 
     The services' own engines decide anew who starts when and who gives places up. Nothing is changed, and no job runs.
     For each pool it shows what it used, was owed and waited, before and after. A first line says how well the replay under the
-    recorded configuration agrees with what happened.
+    recorded configuration agrees with what happened. The recorded configuration and the nodes are those of now: the log does not keep
+    how pools were changed, or when nodes came and went.
 
     Examples:
 

@@ -94,9 +94,8 @@ def preemption_words(record: PreemptionRecord) -> str:
     group = _GROUPS[record.group]
     if record.threshold:
         group += f": above {record.threshold:g} × fair share"
-    return (
-        f"preempted {record.words}; {shares}; {group}; {format_duration(record.timeout_ms)} from the signal to the kill"
-    )
+    why = record.words if record.words.startswith("for ") else f"since {record.words}"
+    return f"preempted {why}; {shares}; {group}; {format_duration(record.timeout_ms)} from the signal to the kill"
 
 
 def _what(happening: Happening) -> str:

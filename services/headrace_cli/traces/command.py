@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.near import near
 from headrace.obs.span_file import read_spans
 from headrace.wire.refusals import NotFound
+from headrace.wire.trace import TRACED_JOBS
 from headrace_cli.commands.operations.whole_id import check_part, only_one
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common
@@ -56,6 +57,8 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
         raise Refused(NotFound("trace of operation", name, near(name, traced_operations(spans))))
     found = waterfall(spans, trace_id)
     screen.show(found, waterfall_table(found, screen.width))
+    if found.is_cut:
+        screen.say(f"of its jobs the first {TRACED_JOBS} have spans")
     return Exit.DONE
 
 

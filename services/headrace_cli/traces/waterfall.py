@@ -10,7 +10,7 @@ import msgspec
 from rich.table import Table
 
 from headrace.obs.tracing import Attributes, Span
-from headrace.wire.trace import SpanContext
+from headrace.wire.trace import TRACED_JOBS, SpanContext
 from headrace_cli.show.tables import table
 
 _NARROWEST_BAR: Final = 20
@@ -43,6 +43,11 @@ class Waterfall(msgspec.Struct, frozen=True):
     trace_id: str
     took_ms: float
     spans: list[Row]
+
+    @property
+    def is_cut(self) -> bool:
+        """True if it has the last job that is traced: the operation may have more."""
+        return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 
 def trace_of_operation(spans: Collection[Span], operation: str) -> str | None:

@@ -200,6 +200,9 @@ def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
     assert happening_words(preempted(OURS, "p")).endswith(
         "ours-0001  job 3.2 on n preempted for needs-it, which starves; owed 0%; preemptible; 0ms from the signal to the kill"
     )
+    over = preempted(OURS, "p")
+    over = msgspec.structs.replace(over, record=PreemptionRecord(PreemptionReason.RESOURCE_LIMITS_VIOLATED))
+    assert "preempted since its operation or a pool above it is over its resource_limits; " in happening_words(over)
     assert "job 3.2 on n would be preempted for needs-it" in happening_words(preempted(OURS, "p", observed=True))
     assert happening_words(Missed(0, "admission", TREE, 3)).endswith(
         "missed: 3 entries of the log did not come here; op history has what the log keeps"

@@ -1,8 +1,10 @@
-"""`headrace run --dry-run`, and what a gang is told that can never start."""
+"""`headrace run --dry-run`, and the warning about what was started and can never run."""
 
 from __future__ import annotations
 
 from typing import Final
+
+import anyio
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import TreeName
@@ -14,7 +16,12 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
 #: Reasons that end by nothing that ends.
-_FOR_EVER: Final = "gang_never_fits"
+_FOR_EVER: Final = frozenset({"gang_never_fits", "larger_than_every_node", "no_node_matches"})
+#: An allocator that began a moment ago does not know all nodes and limits.
+_NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
+#: A start is answered whether the allocator says something about it or not.
+_MOST_WAIT_S: Final = 1.0
+_LOOK_S: Final = 0.05
 
 
 async def try_start(screen: Screen, client: Client, spec: OperationSpec, operation: str) -> int:
@@ -29,15 +36,31 @@ async def try_start(screen: Screen, client: Client, spec: OperationSpec, operati
     return Exit.DONE
 
 
-async def warn_of_gang(screen: Screen, client: Client, spec: OperationSpec, answer: StartAnswer | None) -> None:
-    """Warns of a gang that was started and can never start a job as things are."""
-    if answer is None or not spec.is_gang or spec.job_count < 2:
+async def warn_of_what_never_runs(
+    screen: Screen, client: Client, spec: OperationSpec, answer: StartAnswer | None
+) -> None:
+    """Warns of an operation that was started and can run no job as things are."""
+    if answer is None or len(spec.pool_trees) > 1:
         return
     tree = spec.pool_trees[0] if spec.pool_trees else client.trees.own
-    fit = await _fit(client, spec, PlannedPlace(TreeName(tree), answer.parent or answer.pool))
-    for cause in fit.causes if fit is not None else ():
-        if cause.kind == _FOR_EVER:
-            screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
+    place, fit = PlannedPlace(TreeName(tree), answer.parent or answer.pool), None
+    with anyio.move_on_after(_MOST_WAIT_S):
+        while True:
+            fit = await _fit(client, spec, place)
+            if fit is None or _is_known(fit):
+                break
+            await anyio.sleep(_LOOK_S)
+    if fit is not None and _is_known(fit):
+        for cause in fit.causes:
+            if cause.kind in _FOR_EVER:
+                screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
+    elif spec.is_gang:
+        screen.say(f"whether its jobs have room at once is not known yet: headrace op explain {answer.operation}")
+
+
+def _is_known(fit: OperationFit) -> bool:
+    """True if the allocator knows all nodes and limits."""
+    return _NOT_KNOWN_YET.isdisjoint(cause.kind for cause in fit.causes)
 
 
 async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> OperationFit | None:

@@ -28,7 +28,7 @@ _FIGURES: Final[tuple[tuple[str, Callable[[ShareStep], str]], ...]] = (
     ("guarantee", lambda step: _cell(step.guarantee)),
     ("limit", lambda step: _cell(step.limits.whole) if any_limit(step) else "–"),
     ("weight", lambda step: f"{step.weight:g}"),
-    ("bound by", bound_words),
+    ("why", bound_words),
 )
 
 

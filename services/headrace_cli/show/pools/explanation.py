@@ -88,9 +88,7 @@ def _outcome(step: ShareStep, total: Resources) -> str:
 
 
 def _way(told: PoolExplained) -> Table:
-    made = table(
-        "pool", "is owed", "share", "has", "wants", "guarantee", "limit", "weight", "bound by", right=("share",)
-    )
+    made = table("pool", "is owed", "share", "has", "wants", "guarantee", "limit", "weight", "why", right=("share",))
     for depth, step in enumerate(told.steps):
         name, total = resource_of(step), told.total
         whole = getattr(total, name)
