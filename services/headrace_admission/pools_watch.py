@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import anyio
 import msgspec
 
-from headrace.bus import BusError, Entry, Mirror
+from headrace.bus import BusError, Entry, Mirror, PermissionRefused, Writes
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, user_name
 from headrace.obs.logging import logger
@@ -22,6 +23,9 @@ from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
+#: So long after a write was heard the bucket is asked whether it has more than we have. By then the write is stored or never will be,
+#: and the mirror has looked by itself more than once.
+_MAY_LACK_IT_S: Final = 12.0
 
 
 class PoolsWatch:
@@ -33,12 +37,17 @@ class PoolsWatch:
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
+        self._writes: Writes | None = None
+        self._heard = 0
+        #: Steady time until which the mirror may lack a write that somebody knows of.
+        self._may_lack_until_s = math.inf
         #: Set when the whole content of the bucket has come.
         self.known = anyio.Event()
 
     async def follow(self) -> None:
         """Follows the bucket until cancelled."""
         bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        await self._listen()
         async with bucket.mirror(self._on_entries) as mirror:
             self._mirror = mirror
             self._on_entries(mirror.entries, frozenset(mirror.entries))
@@ -63,12 +72,15 @@ class PoolsWatch:
     async def wait_for_pool(
         self, books: Mapping[TreeName, TreeBook], revision: int, tree: TreeName, pool: PoolName
     ) -> NotReady | None:
-        """Lets `pool create && run` find the pool, whatever the watch has brought so far."""
+        """Lets `pool create && run` find the pool, whatever the watch has brought so far.
+
+        Nobody knows of a pool before its write was heard here, so where none was for a while there is nothing to look for.
+        """
         wait_s = self._runtime.settings.revision_wait_ms / 1000
         if not await self.wait_for_revision(revision, wait_s):
             return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
         book = books.get(tree)
-        if book is None or not book.exists(pool):
+        if (book is None or not book.exists(pool)) and self._may_lack_writes():
             await self.catch_up(wait_s)
         return None
 
@@ -105,6 +117,23 @@ class PoolsWatch:
         for tree in known:
             if tree not in self._mirror.entries:
                 self._came.setdefault(tree, None)
+
+    async def _listen(self) -> None:
+        """Listens to writes where requests of users come in, so that they are heard in the order in which they were made."""
+        try:
+            self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
+        except PermissionRefused:
+            # A server of the release before. Each start into an unknown pool looks then.
+            logger().info("writes of pools not heard", bucket=subjects.POOLS_BUCKET)
+        else:
+            self._may_lack_until_s = -math.inf
+
+    def _may_lack_writes(self) -> bool:
+        now_s = self._runtime.clock.steady_s()
+        if self._writes is not None and self._writes.heard != self._heard:
+            self._heard = self._writes.heard
+            self._may_lack_until_s = now_s + _MAY_LACK_IT_S
+        return now_s < self._may_lack_until_s
 
     def _on_entries(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         for key in changed:

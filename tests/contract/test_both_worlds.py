@@ -158,6 +158,23 @@ async def test_a_mirror_is_complete_when_entered_and_hears_of_changes(world: Wor
 
 
 @on_both_worlds
+async def test_whoever_listens_hears_of_a_write_whatever_becomes_of_it(world: World) -> None:
+    async with world.connect("writes") as writes, world.connect("hears") as hears:
+        bucket = await writes.key_value(world.word)
+        heard = await hears.writes(world.word)
+        counts = [heard.heard]
+        await bucket.put("a", b"1")
+        await hears.barrier()
+        counts.append(heard.heard)
+        with pytest.raises(WrongRevision):
+            await bucket.update("a", b"2", 9)
+        await hears.barrier()
+        counts.append(heard.heard)
+
+    assert counts[0] < counts[1] < counts[2]
+
+
+@on_both_worlds
 async def test_a_log_has_one_writer_at_a_time(world: World) -> None:
     async with world.connect("old") as old, world.connect("new") as new:
         theirs = await old.log(world.word, f"{world.word}.log")

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 
 import headrace
-from headrace.bus import Bus, BusError, Message
+from headrace.bus import Bus, BusError, Message, PermissionRefused
+from headrace.bus.nats.bus import NatsBus
 from headrace.bus.nats.streams.mirror import BucketMirror
+from headrace.bus.nats.streams.writes import NatsWrites
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import Pool, Tree
 from headrace.resources import Resources
@@ -321,6 +323,49 @@ async def test_starts_into_pools_that_nobody_configured_read_all_pools_once_and_
 
     # By one mirror it decides, by the other it writes again what is lost.
     assert len(reads) == 2
+
+
+async def test_a_pool_that_was_just_written_is_found_though_no_watch_tells_and_nothing_is_asked_without_a_write(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[BucketMirror] = []
+    catch_up = BucketMirror.catch_up
+
+    async def counted(mirror: BucketMirror, *, timeout_s: float) -> bool:
+        looks.append(mirror)
+        return await catch_up(mirror, timeout_s=timeout_s)
+
+    async with running(server, SETTINGS, serve), a_bus(server, "service", "configuring") as bus:
+        await request(server, "op.list", ListOperations(), OperationList)
+        monkeypatch.setattr(BucketMirror, "catch_up", counted)
+        unknown = await request(server, "op.start", a_start(), StartAnswer)
+        looked_before_a_write = len(looks)
+        monkeypatch.setattr(BucketMirror, "_take_updates", lambda _mirror: None)
+        tree = Tree(TREE, [Pool(PoolName("new"), PoolName("<Root>"))])
+        await (await bus.key_value(subjects.POOLS_BUCKET, history=64)).put(TREE, msgspec.json.encode(tree))
+        written = await request(server, "op.start", a_start("operation-2", pool="new"), StartAnswer)
+
+    assert unknown.ephemeral_pool
+    assert looked_before_a_write == 0
+    assert not written.ephemeral_pool
+    assert len(looks) == 1
+
+
+async def test_without_the_right_to_hear_writes_each_start_into_an_unknown_pool_looks(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(_bus: NatsBus, bucket: str) -> NatsWrites:
+        raise PermissionRefused(bucket)
+
+    monkeypatch.setattr(NatsBus, "writes", refused)
+    async with running(server, SETTINGS, serve), a_bus(server, "service", "configuring") as bus:
+        await request(server, "op.list", ListOperations(), OperationList)
+        monkeypatch.setattr(BucketMirror, "_take_updates", lambda _mirror: None)
+        tree = Tree(TREE, [Pool(PoolName("new"), PoolName("<Root>"))])
+        await (await bus.key_value(subjects.POOLS_BUCKET, history=64)).put(TREE, msgspec.json.encode(tree))
+        answer = await request(server, "op.start", a_start(pool="new"), StartAnswer)
+
+    assert not answer.ephemeral_pool
 
 
 async def test_what_was_recorded_is_told_to_services_before_it_is_told_to_people(server: NatsServer) -> None:

@@ -31,6 +31,7 @@ from headrace.bus import (
     RequestTimeout,
     Senders,
     TooLarge,
+    Writes,
 )
 from headrace.bus.inbox import Mailbox
 from headrace.bus.protocol import MAX_PENDING_BYTES
@@ -283,6 +284,9 @@ class SimulatedBus:
         await self.ask_stream(lambda: self.server.store.bucket(bucket, history))
         return _KeyValue(self, bucket, history)
 
+    async def writes(self, bucket: str) -> Writes:
+        return _Writes(self, bucket)
+
     async def log(self, name: str, subject: str) -> Log:
         await self.ask_stream(lambda: self.server.store.stream(name))
         return _Log(self, name, subject)
@@ -473,6 +477,24 @@ class _KeyValue:
     @property
     def name(self) -> str:
         return self._name
+
+
+class _Writes:
+    """Counts at the server itself: nobody can have heard of a write that is not counted."""
+
+    def __init__(self, bus: SimulatedBus, bucket: str) -> None:
+        self._bus = bus
+        self._bucket = bucket
+
+    @property
+    def heard(self) -> int:
+        return self._bus.server.store.bucket(self._bucket, 1).tried + self._bus.reconnects
+
+    def statistics(self) -> Mapping[str, int]:
+        return {"received": self.heard}
+
+    async def close(self) -> None:
+        """There is nothing to end."""
 
 
 class _Mirror:

@@ -78,6 +78,8 @@ class Bucket(Stream):
         self.history = history
         #: Rises when the bucket is made anew.
         self.life = 0
+        #: Tries to write, also those that were refused.
+        self.tried = 0
 
     def get(self, key: str) -> Stored | None:
         """The newest message of a key, deletions included."""
@@ -101,6 +103,7 @@ class Bucket(Stream):
 
     def write(self, key: str, data: bytes, at_ms: int, expected: int | None, *, is_deletion: bool = False) -> Stored:
         """Writes a key; `expected` is its newest revision, 0 for none or a deleted one. Raises `WrongRevision`."""
+        self.tried += 1
         known = self.get(key)
         if expected is not None:
             have = known.sequence if known is not None else 0

@@ -63,6 +63,8 @@ def permissions_of(party: Party) -> Permissions:
         publish |= {f"{_of_anybody(PartyKind.PERSON.inbox)}.>"}
         for store in STORES:
             publish.update(_rights_in(store, party))
+            if party.kind in store.hearers:
+                subscribe.add(f"$KV.{store.name}.>")
     if party.kind is PartyKind.PROVISIONER:
         # A tree that is served later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))

@@ -79,6 +79,8 @@ class Store(msgspec.Struct, frozen=True):
     is_purged: bool = False
     #: True if it is listed or followed, which takes a consumer. Of others each key is asked for.
     is_read_whole: bool = True
+    #: Those who hear each write to a bucket while it is made.
+    hearers: tuple[PartyKind, ...] = ()
 
     @property
     def stream(self) -> str:
@@ -177,8 +179,9 @@ def _bucket(
     history: int = 1,
     is_purged: bool = False,
     is_read_whole: bool = True,
+    hearers: tuple[PartyKind, ...] = (),
 ) -> Store:
-    return Store(StoreKind.BUCKET, name, writers, readers, history, is_purged, is_read_whole)
+    return Store(StoreKind.BUCKET, name, writers, readers, history, is_purged, is_read_whole, hearers)
 
 
 #: Every bucket and stream.
@@ -200,20 +203,21 @@ STORES: Final[tuple[Store, ...]] = (
     _bucket(subjects.VOLUMES_BUCKET, (_INTEGRAL, "{tree}"), (_INTEGRAL, "{tree}.>"), is_purged=True),
     *(
         store
-        for name, history, writers, readers in (
+        for name, history, writers, readers, hearers in (
             # A process of another tree may change the configuration of a tree that nobody serves.
             (
                 subjects.POOLS_BUCKET,
                 subjects.POOLS_HISTORY,
                 ((_FAIR_SHARE, "*"), (_ADMISSION, "*")),
                 (_ALLOCATOR,),
+                (_ADMISSION,),
             ),
-            (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,)),
-            (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,)),
-            (subjects.KEYS_BUCKET, 1, ((_ADMISSION, "*"),), ()),
+            (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,), ()),
+            (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,), ()),
+            (subjects.KEYS_BUCKET, 1, ((_ADMISSION, "*"),), (), ()),
         )
         for store in (
-            _bucket(name, *writers, readers=readers, history=history),
+            _bucket(name, *writers, readers=readers, history=history, hearers=hearers),
             # Whoever finds a value lost writes it again from its copy, and the other way round.
             _bucket(subjects.copies_of(name), *writers),
         )

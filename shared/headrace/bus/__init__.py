@@ -38,6 +38,7 @@ from headrace.bus.protocol import (
     ServerTooOld,
     Subscription,
     TooLarge,
+    Writes,
     WrongConfiguration,
     WrongRevision,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "ServiceInfo",
     "Subscription",
     "TooLarge",
+    "Writes",
     "WrongConfiguration",
     "WrongRevision",
     "connect",

@@ -205,6 +205,18 @@ class Mirror(Protocol):
         ...
 
 
+class Writes(Subscription, Protocol):
+    """Writes to a bucket, heard on our connection before any request of whoever knows of them.
+
+    In a cluster one may be late, by less than servers take to agree on it.
+    """
+
+    @property
+    def heard(self) -> int:
+        """Rises with each try to write, and with each new connection: some may have been missed before."""
+        ...
+
+
 class KeyValue(Protocol):
     """A bucket of small values with compare-and-set."""
 
@@ -352,6 +364,10 @@ class Bus(Protocol):
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
         """Opens a bucket. Makes it where it is missing, or raises `MissingStore`, as the connection was told."""
+        ...
+
+    async def writes(self, bucket: str) -> Writes:
+        """Listens to the writes of everybody. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`."""
         ...
 
     async def log(self, name: str, subject: str) -> Log:

@@ -20,6 +20,7 @@ from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
 from headrace.bus.nats.streams.log import NatsLog
 from headrace.bus.nats.streams.records import NatsRecords
+from headrace.bus.nats.streams.writes import NatsWrites
 from headrace.bus.protocol import (
     MAX_PENDING_BYTES,
     BusClosed,
@@ -188,6 +189,11 @@ class NatsBus:
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
         return await NatsKeyValue.open(self.jetstream, bucket, history=history, read_all_s=self._read_all_s)
+
+    async def writes(self, bucket: str) -> NatsWrites:
+        writes = NatsWrites(self._link)
+        await writes.open(bucket)
+        return writes
 
     async def log(self, name: str, subject: str) -> Log:
         return await NatsLog.open(self.jetstream, name, subject)

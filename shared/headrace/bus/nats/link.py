@@ -108,6 +108,11 @@ class Link:
         """True if messages can be sent. nats-py calls itself connected while it drains, too, which ours never does."""
         return self._nats.is_connected
 
+    @property
+    def new_connections(self) -> int:
+        """Connections in place of lost ones. Each counts before anything is heard on it, and in `reconnects` once it is in use."""
+        return self._nats.stats["reconnects"]
+
     async def wait_lost(self) -> None:
         """Returns when the connection was closed for good without our asking."""
         await self._lost.wait()
