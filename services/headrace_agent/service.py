@@ -169,6 +169,7 @@ class Agent:
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
         self._shell.take(outcome)
+        self.runner.flush()
         due_ns = self.engine.due_ns()
         if due_ns is not None and (self._awaited_ns is None or due_ns < self._awaited_ns):
             self._changed.set()

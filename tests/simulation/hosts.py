@@ -370,6 +370,9 @@ class _HostLink:
         if self._host.to_agent is not None:
             self._host.tell(message)
 
+    def flush(self) -> None:
+        """What was told is on its way."""
+
     def reconnect(self) -> None:
         """Asks for the picture anew, of another runner if this one is gone."""
         self._again.set()

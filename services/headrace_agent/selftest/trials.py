@@ -72,6 +72,7 @@ class Trials:
             else:
                 lease = NodeLease(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _LEASE_NS)
                 self._link.tell(lease)
+                self._link.flush()
                 verdicts = [self._limits(self._picture), await self._memory(), await self._leftovers()]
                 verdicts += await self._accounts()
             self._link.tell(EndAll(0, "the selftest is over"))
@@ -134,6 +135,7 @@ class Trials:
         path = facts.jobs_environment(self._wanted.path)
         run = Run(key, AllocationId("selftest"), argv, path, "/" if account else "", 0, memory_bytes, account=account)
         self._link.tell(run)
+        self._link.flush()
         with anyio.move_on_after(_PATIENCE_S):
             while key not in self._ends:
                 await self._news.wait()

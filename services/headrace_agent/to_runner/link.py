@@ -18,7 +18,6 @@ from contextlib import suppress
 import anyio
 import msgspec
 from anyio.abc import UNIXSocketStream
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
@@ -60,8 +59,12 @@ class RunnerLink:
         self._on_trouble = on_trouble
         self._decoder = msgspec.msgpack.Decoder(ToAgent)
         self._random = random.Random()
-        #: Takes what is told while a picture of the runner is there.
-        self._outbox: MemoryObjectSendStream[bytes] | None = None
+        #: The connection while a picture of the runner is there. Only then is anything told.
+        self._told_by: socket.socket | None = None
+        #: Frames that were told and are not written yet.
+        self._outbox: list[bytes] = []
+        #: Set while the runner has not taken all that was written.
+        self._behind = anyio.Event()
         self._conversation: anyio.CancelScope | None = None
         self._flushed = anyio.Event()
         self._gone = anyio.Event()
@@ -86,9 +89,26 @@ class RunnerLink:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def tell(self, message: ToRunner) -> None:
-        """Sends a message, in order. It is dropped while there is no picture of the runner."""
-        if self._outbox is not None:
-            self._outbox.send_nowait(pack(message))
+        """Sends a message with the next `flush`, in order. It is dropped while there is no picture of the runner."""
+        if self._told_by is not None:
+            self._outbox.append(pack(message))
+
+    def flush(self) -> None:
+        """Writes all that was told, now: a start waits for it. What the runner does not take at once follows."""
+        if self._told_by is None or not self._outbox or self._behind.is_set():
+            return
+        together = b"".join(self._outbox)
+        self._outbox.clear()
+        try:
+            sent = self._told_by.send(together)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the reader sees the end, too
+        if sent < len(together):
+            self._outbox.append(together[sent:])
+            self._flushed = anyio.Event()
+            self._behind.set()
 
     def reconnect(self) -> None:
         """Ends the conversation. Another begins, with a picture."""
@@ -102,9 +122,9 @@ class RunnerLink:
         """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
-            if self._outbox is not None:
-                self._outbox.close()
-                self._outbox = None
+            self.flush()
+            self._told_by = None
+            if self._behind.is_set():
                 await self._flushed.wait()
             if with_runner:
                 if self._conversation is not None:
@@ -122,20 +142,20 @@ class RunnerLink:
 
     async def _converse(self, connection: socket.socket) -> bool:
         """One connection, from Hello to its end. True if a picture came."""
-        self._gone, self._flushed = anyio.Event(), anyio.Event()
-        outbox, frames = anyio.create_memory_object_stream[bytes](math.inf)
+        self._gone, self._behind = anyio.Event(), anyio.Event()
+        self._outbox.clear()
         stream = await UNIXSocketStream.from_socket(connection)
         had_picture = False
         try:
-            async with stream, outbox, frames, anyio.create_task_group() as tasks:
+            async with stream, anyio.create_task_group() as tasks:
                 self._conversation = tasks.cancel_scope
-                tasks.start_soon(self._write, stream, frames)
+                tasks.start_soon(self._write, stream)
                 tasks.start_soon(self._watch_reader, connection)
                 try:
-                    await self._read(stream, outbox)
+                    await self._read(stream, connection)
                 finally:
-                    # Before the first stream is closed: closing waits, and what is told meanwhile is dropped.
-                    had_picture, self._outbox = self._outbox is not None, None
+                    # Before the stream is closed: closing waits, and what is told meanwhile is dropped.
+                    had_picture, self._told_by = self._told_by is not None, None
                 tasks.cancel_scope.cancel()
         finally:
             self._conversation = None
@@ -143,7 +163,7 @@ class RunnerLink:
             self._gone.set()
         return had_picture
 
-    async def _read(self, stream: UNIXSocketStream, outbox: MemoryObjectSendStream[bytes]) -> None:
+    async def _read(self, stream: UNIXSocketStream, connection: socket.socket) -> None:
         reader = FrameReader(LARGEST_ANSWER_BYTES)
         with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
             try:
@@ -152,7 +172,7 @@ class RunnerLink:
                     while (frame := reader.next()) is not None:
                         message = unpack(frame, self._decoder)
                         if isinstance(message, Picture):
-                            self._outbox, timeout.deadline = outbox, math.inf
+                            self._told_by, timeout.deadline = connection, math.inf
                         self._on_message(message)
             except anyio.EndOfStream:
                 pass  # the runner has ended, which `run` tells as trouble
@@ -161,15 +181,18 @@ class RunnerLink:
         if timeout.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
 
-    async def _write(self, stream: UNIXSocketStream, frames: MemoryObjectReceiveStream[bytes]) -> None:
+    async def _write(self, stream: UNIXSocketStream) -> None:
+        """Says hello, and goes on with what the runner did not take at once."""
         with suppress(anyio.BrokenResourceError):  # the reader sees the end, too
             await stream.send(self._hello)
-            async for frame in frames:
-                together = [frame]
-                while frames.statistics().current_buffer_used:
-                    together.append(frames.receive_nowait())
-                await stream.send(b"".join(together))
-        self._flushed.set()
+            while True:
+                await self._behind.wait()
+                while self._outbox:
+                    together = b"".join(self._outbox)
+                    self._outbox.clear()
+                    await stream.send(together)
+                self._behind = anyio.Event()
+                self._flushed.set()
 
     async def _watch_reader(self, connection: socket.socket) -> None:
         """Ends a conversation of which the runner reads nothing any more. It is frozen, and starts nothing that it is told to."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from headrace_agent.effects import Trouble
-from headrace_agent.runner.frames import SOCKET_NAME, connect, pack
-from headrace_agent.runner.protocol import EndAll, NodeLease, Picture, ToAgent
+from headrace_agent.runner.frames import SOCKET_NAME, FrameReader, connect, pack, unpack
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, EndAll, Hello, NodeLease, Picture, ToAgent, ToRunner
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
@@ -43,6 +44,7 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(tmp_path: Path
             with anyio.fail_after(60):
                 while not enough.is_set():
                     link.tell(EndAll(0, "now"))
+                    link.flush()
                     await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
 
@@ -90,9 +92,12 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
         listener.bind(str(tmp_path / SOCKET_NAME))
         listener.listen()
         listener.setblocking(False)
-        link = RunnerLink(
-            AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: link.tell(NodeLease(1)), on_trouble
-        )
+        link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: tell(), on_trouble)
+
+        def tell() -> None:
+            link.tell(NodeLease(1))
+            link.flush()
+
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.run)
             await anyio.wait_readable(listener)
@@ -132,3 +137,55 @@ async def test_a_node_whose_jobs_nobody_can_look_up_does_not_say_that_nothing_ru
         tasks.cancel_scope.cancel()
 
     assert troubles == [Trouble.RUNNER_AWAY]
+
+
+async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_slow_to_take_follows_in_order(
+    tmp_path: Path,
+) -> None:
+    told = [NodeLease(number) for number in range(60_000)]
+    taken: list[ToRunner] = []
+    had_picture = anyio.Event()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / SOCKET_NAME))
+        listener.listen()
+        listener.setblocking(False)
+        settings = AgentSettings(state_folder=str(tmp_path))
+        link = RunnerLink(settings, "life-1", lambda _: had_picture.set(), lambda *_: None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await anyio.wait_readable(listener)
+            with listener.accept()[0] as connection, anyio.fail_after(60):
+                connection.setblocking(False)
+                connection.sendall(pack(Picture([], [], "none", "", 1)))
+                await had_picture.wait()
+                reader, decoder = FrameReader(LARGEST_REQUEST_BYTES), msgspec.msgpack.Decoder(ToRunner)
+                reader.feed(connection.recv(2**20))
+                assert isinstance(unpack(reader.next() or b"", decoder), Hello)
+                link.tell(told[0])
+                link.tell(told[1])
+                link.flush()
+                # Without a turn of the loop in between.
+                reader.feed(connection.recv(2**20))
+                while (frame := reader.next()) is not None:
+                    taken.append(unpack(frame, decoder))
+                assert taken == told[:2]
+                for lease in told[2:]:
+                    link.tell(lease)
+                    link.flush()
+                ended = anyio.Event()
+
+                async def end() -> None:
+                    assert await link.end(30.0, with_runner=False)
+                    ended.set()
+
+                tasks.start_soon(end)
+                while len(taken) < len(told):
+                    await anyio.wait_readable(connection)
+                    reader.feed(connection.recv(2**20))
+                    while (frame := reader.next()) is not None:
+                        taken.append(unpack(frame, decoder))
+                await ended.wait()
+            tasks.cancel_scope.cancel()
+
+    assert taken == told
