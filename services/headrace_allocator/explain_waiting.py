@@ -25,7 +25,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.start_plans import OperationFit
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import levels_of, reasons_before_start, waiting_reasons
+from headrace_allocator.decision.waiting import MOST_TRIED, levels_of, reasons_before_start, waiting_reasons
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
@@ -33,8 +33,6 @@ from headrace_allocator.gangs.fitting import jobs_at_once
 from headrace_allocator.words import cure_of, words_of
 
 _MOST_TRIES: Final = 3
-#: Nodes whose stages are looked at, those that were heard last.
-_MOST_TRIED: Final = 500
 
 
 def explain_waiting(
@@ -116,7 +114,7 @@ def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
     """
     size, priority = operation.spec.resources, operation.preemption_priority
     filters = facts.pools.filters_of(operation.spec)
-    newest = islice(facts.last_heard.newest(), _MOST_TRIED)
+    newest = islice(facts.last_heard.newest(), MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
     matching = [one for one in tries if all(matches(formula, one[0].record.tags) for formula in filters)]
     # There may be a stage for each node of a large cluster, so that figures are worked out as one table.
@@ -148,4 +146,6 @@ def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment) -> Tr
         short=size - size.within(made.room),
         started=made.started,
         tags_match=True,
+        exempt=made.exempt,
+        exempt_ms=max(0, int((made.exempt_until_s - moment.steady_s) * 1000)),
     )

@@ -280,7 +280,8 @@ class HeartbeatAnswers:
         """Books a preemption. Returns the order."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
-        record = record_of(one, operation, facts.pools, moment)
+        boottime_ms = facts.nodes[allocation.node].boottime_ms
+        record = record_of(one, operation, facts.pools, moment, boottime_ms=boottime_ms)
         break_up(operation)
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
@@ -349,7 +350,9 @@ class HeartbeatAnswers:
 
 def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> PreemptiveTry:
     operation = started[0].operation if started else OperationId("")
-    return PreemptiveTry(moment.steady_s, stage.candidates, (stage.room + stage.discount).within_wire(), operation)
+    room = (stage.room + stage.discount).within_wire()
+    exempt_until_s = moment.steady_s + stage.exempt_ms / 1000
+    return PreemptiveTry(moment.steady_s, stage.candidates, room, operation, stage.exempt, exempt_until_s)
 
 
 def _order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:

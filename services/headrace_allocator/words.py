@@ -62,11 +62,8 @@ def words_of(reason: why.Reason) -> str:
             return _words_of_nodes(reason)
         case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
-        case why.PreemptionPaused():
-            return "it starves, and preemption is paused in this tree: nothing is taken back for it"
-        case why.PlacesKept():
-            pools = ", ".join(f"{pool} ({switch.value})" for pool, switch in reason.pools)
-            return f"it starves, and nothing is taken from pools that do not let it: {pools}"
+        case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt():
+            return f"it starves, and {_words_of_places(reason)}"
         case why.SharesOld():
             return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
         case why.NoShareYet():
@@ -79,6 +76,23 @@ def words_of(reason: why.Reason) -> str:
         case why.OverFairShare():
             times = f"{reason.satisfaction:.2f}"
             return f"it has {times} times its fair share already; those below theirs go first"
+        case _:
+            assert_never(reason)
+
+
+def _words_of_places(reason: why.PreemptionPaused | why.PlacesKept | why.PlacesExempt) -> str:
+    """The reason for which places of others are not taken."""
+    match reason:
+        case why.PreemptionPaused():
+            return "preemption is paused in this tree: nothing is taken back for it"
+        case why.PlacesKept():
+            pools = ", ".join(f"{pool} ({switch.value})" for pool, switch in reason.pools)
+            return f"nothing is taken from pools that do not let it: {pools}"
+        case why.PlacesExempt():
+            places = "1 place is" if reason.places == 1 else f"{reason.places} places are"
+            nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
+            age = "have not run for their pool's preemption_exempt_time"
+            return f"{places} not to be had yet on {nodes}: jobs there {age}; the first will in {reason.left_s:.0f} s"
         case _:
             assert_never(reason)
 
@@ -204,6 +218,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
     why.PreemptionPaused: "`headrace resume preemption`",
     why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",
+    why.PlacesExempt: "that time, or a shorter preemption_exempt_time for them, by `headrace pool set` or `headrace tree set`",
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
     why.RoomUnheard: "a heartbeat; `headrace node list` shows which agents are silent, and one that stays so is offline after its timeout",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",

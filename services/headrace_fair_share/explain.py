@@ -14,6 +14,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, UserName
 from headrace.near import near
 from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import (
@@ -193,7 +194,9 @@ class _Explainer:
         # A pool has beyond its share what its operations have together, less what others of them lack.
         beyond = {each.pool: self._beyond(items[f"/{each.pool}"]) for each in operations}
         pools = [
-            msgspec.structs.replace(each, beyond=beyond[each.pool].within(each.usage))
+            msgspec.structs.replace(
+                each, beyond=beyond[each.pool].within(each.usage), exempt_time_ms=self._exempt_time_ms(each.pool)
+            )
             for each in _summed(operations, lambda one: Holder(OperationId(""), one.pool, UserName(""), ZERO, ZERO))
         ]
         people = _summed(operations, lambda one: Holder(OperationId(""), PoolName(""), one.user, ZERO, ZERO))
@@ -239,6 +242,12 @@ class _Explainer:
             beyond=self._beyond(item),
             started_at_ms=known.started_at_ms if known is not None else None,
         )
+
+    def _exempt_time_ms(self, pool: PoolName) -> int:
+        options = self._shares.items[f"/{pool}"].options
+        if options is None or self._shares.frame.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+            return 0
+        return options.preemption_exempt_time_ms
 
     def _beyond(self, item: ShareItem) -> Resources:
         return (self._total.part(item.usage_share) - self._total.part(item.fair_share.total)).within_wire()

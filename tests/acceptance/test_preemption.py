@@ -114,6 +114,32 @@ def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_
     assert before > after >= record["threshold"] * fair > 0
 
 
+def test_no_job_makes_room_before_it_has_run_for_its_exempt_time_whatever_is_killed(up: Up) -> None:
+    (up.state / "enough").unlink(missing_ok=True)
+    up.run("pool", "set", "research", "preemption_exempt_time=10m")
+    operation = research(up, "echo from 0; until [ -e enough ]; do sleep 0.02; done")
+    began_s = time.monotonic()
+    owed = up.start_operation("--pool", "production", "--", "true")
+    while "jobs there have not run for their pool's preemption_exempt_time" not in up.run("op", "explain", owed).stdout:
+        time.sleep(0.1)
+    assert "research 10m" in up.run("pool", "explain", "production").stdout
+
+    kill(up, "agent")
+    kill(up, "allocator")
+    ran_ms = (time.monotonic() - began_s) * 1000
+    assert preemptions(up, operation) == []
+    up.run("pool", "set", "research", "preemption_exempt_time=1s")
+    up.run("op", "wait", owed)
+    (up.state / "enough").touch()
+    up.run("op", "wait", operation)
+    up.run("pool", "set", "research", "preemption_exempt_time=")
+
+    (record,) = preemptions(up, operation)
+    assert (record["beneficiary"], record["exempt_time_ms"]) == (owed, 1_000)
+    assert record["ran_ms"] >= max(ran_ms, 1_000), "counted from its beginning, by whoever came after"
+    assert "preemption_exempt_time 1s; " in up.run("op", "history", operation).stdout
+
+
 def test_a_job_that_was_done_anyway_counts_and_does_not_run_again(up: Up) -> None:
     operation = research(up, _IS_DONE, "--interruptible")
 

@@ -95,6 +95,7 @@ def a_tree(random: Random) -> TreeOptions:
         preemptive_scheduling_backoff=random.choice([0, 0, 2_000]),
         allow_preemption_from_starving_operations=random.random() < 0.2,
         min_spare_allocation_resources_on_node=PartialResources(user_slots=1),
+        preemption_exempt_time=random.choice([0, 0, 4_000]),
     )
 
 
@@ -107,6 +108,7 @@ def a_pool(random: Random, name: str, names: Sequence[str]) -> Pool:
         allow_aggressive_preemption=random.choice([None, None, False]),
         allow_normal_preemption=random.choice([None, None, None, False]),
         use_pool_satisfaction_for_scheduling=random.choice([None, True]),
+        preemption_exempt_time=random.choice([None, None, 0, 12_000]),
     )
     above = [ROOT_POOL, *names[: names.index(name)]]
     return Pool(PoolName(name), PoolName(random.choice(above[-2:])), config)

@@ -117,15 +117,25 @@ class Judgement(msgspec.Struct):
     # --- victims ----------------------------------------------------------------------------------------------------
 
     def candidates(self, least: int) -> list[Allocation]:
-        """Sections 6.9, 9.1 and 9.2."""
+        """Sections 6.9, 9.1 and 9.2. Nobody's job goes for another before it has run for as long as its pool lets it."""
+        return [one for one in self.to_repair(least) if not self.is_exempt(one)]
+
+    def to_repair(self, least: int) -> list[Allocation]:
+        """The same with jobs that have not."""
         return [one for one in self.view.allocations if self._may_go(one, least) and self._shield(one, least) is None]
+
+    def is_exempt(self, one: Allocation) -> bool:
+        """True if its job began, by the host's clock, less than its pool's `preemption_exempt_time` ago."""
+        began_ms = one.job.started_boottime_ms if one.job is not None else 0
+        exempt_ms = self.operation_of(one).options(self.view.pools).preemption_exempt_time_ms
+        return bool(began_ms) and self.view.boottime_ms - began_ms < exempt_ms
 
     def held(self, least: int) -> dict[PoolName, list[Allocation]]:
         """Section 9.3: what those below a shielded pool may take of others below it."""
         held: dict[PoolName, list[Allocation]] = {}
         for one in self.view.allocations:
             shield = self._shield(one, least) if self._may_go(one, least) else None
-            if isinstance(shield, Pool) and self.group(one) == PREEMPTIBLE:
+            if isinstance(shield, Pool) and self.group(one) == PREEMPTIBLE and not self.is_exempt(one):
                 held.setdefault(shield.name, []).append(one)
         return held if self.view.pools.options.enable_conditional_preemption else {}
 
@@ -244,6 +254,7 @@ def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
         if one.reason is PreemptionReason.GRACEFUL_PREEMPTION:
             assert now.operation_of(one.allocation).spec.preemption_mode is PreemptionMode.GRACEFUL
             assert now.group(one.allocation) == PREEMPTIBLE
+            assert not now.is_exempt(one.allocation)
     for placement in made.placements:
         now.use(placement.operation, placement.operation.spec.resources)
         assert now.room.dominates(ZERO), "what starts without preemption has free room"
@@ -260,7 +271,8 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     """Who could go, who went, and what their operations keep."""
     least = int(stage.stage.least)
     found, held = now.candidates(least), now.held(least)
-    may_go = list(found)
+    to_repair = now.to_repair(least)
+    may_go = list(found) if stage.placement is not None else list(to_repair)
     # Where nobody starves and nothing is to be repaired nobody looks; that nobody had to is judged below.
     if stage.candidates or stage.held:
         assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
@@ -272,6 +284,8 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
         assert (now.room + Resources.sum(map(now.usage, may_go))).dominates(starter.spec.resources)
         now.use(starter, starter.spec.resources)
     kept = now.keep_order(may_go)
+    young = [one for one in to_repair if one not in may_go]
+    rest = now.keep_order([*kept, *young])
     victims = now.until_it_fits(kept)
     taken = [one for one in stage.preemptions if one.reason is stage.stage.reason]
     assert [one.allocation for one in taken] == victims, "no victim more than the greedy rule needs, and none less"
@@ -281,7 +295,7 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
         room_made = Resources.sum(victim.usage for victim in victims)
         assert stage.unused == room_made.within(now.room)
     repaid = [one.allocation for one in stage.preemptions if one.reason is PreemptionReason.RESOURCE_LIMITS_VIOLATED]
-    assert repaid == now.above_limits([one for one in kept if one in found])
+    assert repaid == now.above_limits([one for one in rest if one in to_repair and one not in victims])
     policy = now.view.pools.options
     for victim in victims + repaid:
         operation, prefix = now.operation_of(victim), now.prefix(victim)

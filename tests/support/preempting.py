@@ -156,7 +156,8 @@ class Fleet(Desk):
         ends, pictures = list(self.ends[host].values()), self.shown(host)
         self.decided = None
         with self._watched():
-            orders, effects = self.beat(host, obeyed=last_was_obeyed, allocations=pictures, ends=ends, **changes)
+            shown: dict[str, Any] = {"allocations": pictures, "ends": ends, "boottime_ms": self.boottime_ms, **changes}
+            orders, effects = self.beat(host, obeyed=last_was_obeyed, **shown)
         self._perform(effects)
         # A record without a moment is no decision: a host that errs made it up, and hears it again until it shows it.
         records = [(one.allocation, one.preemption) for one in orders.take_back if one.preemption is not None]
@@ -169,6 +170,11 @@ class Fleet(Desk):
             known = {place.id for place in self.places[host].values() if place.preemption is not None}
             self._lost |= {one for one in told if one[0] not in known}
         return orders
+
+    @property
+    def boottime_ms(self) -> int:
+        """CLOCK_BOOTTIME of all hosts."""
+        return int(self.now_s * 1000) - 50_000
 
     def forget_answer(self, host: str) -> None:
         """The agent of a host begins anew, and obeyed nothing yet."""
@@ -238,7 +244,7 @@ class Fleet(Desk):
 
     def _next_job(self, place: _Place) -> None:
         slot = place.slots.pop(0)
-        place.job = RunningJob(slot.index, slot.attempt, int(self.now_s * 1000), 0)
+        place.job = RunningJob(slot.index, slot.attempt, int(self.now_s * 1000), self.boottime_ms)
         place.ends_s = self.now_s + self.job_s[place.operation]
 
     def _end_job(self, host: str, place: _Place) -> None:

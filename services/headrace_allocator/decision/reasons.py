@@ -183,6 +183,15 @@ class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
     pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
 
 
+class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
+    """It might take places of others, and jobs in them began too lately for that."""
+
+    places: int
+    nodes: int
+    #: Until the first of them may be taken.
+    left_s: float
+
+
 class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
     """On every node with room for a job of it a start waits for another job to go. Nothing else starts there."""
 
@@ -236,6 +245,7 @@ Reason = (
     | SharesOld
     | PreemptionPaused
     | PlacesKept
+    | PlacesExempt
     | RoomBeingMade
     | RoomUnheard
     | NoShareYet

@@ -85,6 +85,8 @@ class View(msgspec.Struct, frozen=True):
     order: LeastSatisfied
     #: Until the node's next heartbeat.
     pace_ms: int
+    #: CLOCK_BOOTTIME of the node at this one.
+    boottime_ms: int = 0
     #: Operations that the order still has where they stood before this heartbeat changed them.
     moved: Sequence[Operation] = ()
     #: True if room is held for a gang, so that all others wait for their turn.
@@ -117,6 +119,7 @@ class View(msgspec.Struct, frozen=True):
             pools=facts.pools,
             order=order,
             pace_ms=pace_ms,
+            boottime_ms=node.boottime_ms,
             moved=moved,
             some_gang_gathers=facts.gangs.gathering is not None,
             batches=batches or {},

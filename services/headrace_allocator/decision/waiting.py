@@ -41,6 +41,8 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
 _MOST_AHEAD: Final = 3
+#: Nodes whose preemptive stages are looked at, those that were heard last.
+MOST_TRIED: Final = 500
 
 
 def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
@@ -69,6 +71,7 @@ def reasons_in_turn(
     yield _shares_old(facts, moment)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
+    yield _places_exempt(facts, operation, moment) if may_preempt else None
     yield pool_limit_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
     yield _no_room(facts, operation, moment)
@@ -128,6 +131,22 @@ def _places_kept(facts: Facts) -> why.PlacesKept | None:
             highest = highest.above
         kept[highest.name] = pool.preemption
     return why.PlacesKept(tuple(islice(kept.items(), _MOST_POOLS))) if kept else None
+
+
+def _places_exempt(facts: Facts, operation: Operation, moment: Moment) -> why.PlacesExempt | None:
+    tries = (node.tries.get(operation.preemption_priority) for node in facts.last_heard.newest())
+    found = [
+        made
+        for made in islice(tries, MOST_TRIED)
+        if made is not None
+        and made.exempt
+        and made.exempt_until_s > moment.steady_s
+        and not (made.started or made.room.dominates(operation.spec.resources))
+    ]
+    if not found:
+        return None
+    left_s = min(made.exempt_until_s for made in found) - moment.steady_s
+    return why.PlacesExempt(sum(made.exempt for made in found), len(found), left_s)
 
 
 def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:

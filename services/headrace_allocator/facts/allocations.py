@@ -140,6 +140,13 @@ class Allocation:
             and (not waiting or all(slots.get(each.index) == each for each in waiting))
         )
 
+    def exempt_ms(self, exempt_time_ms: int, boottime_ms: int) -> int:
+        """The time until its job has run for so long, at that time of its host's CLOCK_BOOTTIME. 0 where no job of it has begun."""
+        # The host's own clock: it tells when the job began after a restart of any service, and nobody sets it.
+        if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
+            return 0
+        return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))
+
     def settle(self) -> None:
         """Notes whether it runs the one job that it has. Whoever changes its state or its job says so."""
         job = self.job

@@ -91,6 +91,9 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     room: Resources
     #: The operation that started a job there, empty for none.
     started: OperationId
+    #: So many more could be taken, had their jobs run for as long as their pools let them; the first can from that moment on.
+    exempt: int = 0
+    exempt_until_s: float = 0.0
 
 
 class Node:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.ids import OperationId
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
@@ -23,12 +25,13 @@ def record_of(
     pools: PoolTree,
     moment: Moment,
     *,
+    boottime_ms: int = 0,
     observed: bool = False,
     gone: Resources = ZERO,
 ) -> PreemptionRecord:
     """The record to be written before the allocation is taken out of the victim's usage.
 
-    So much of that would be gone already, where preemption is only `observed`.
+    So much of that would be gone already, where preemption is only `observed`. `boottime_ms` is its node's CLOCK_BOOTTIME.
     """
     options, beneficiary = victim.options(pools), preemption.beneficiary
     graceful = preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
@@ -37,6 +40,7 @@ def record_of(
     )
     before = victim.held - gone
     left = before - preemption.allocation.usage
+    job, exempt_time_ms = preemption.allocation.job, _exempt_time_ms(preemption, options, pools)
     return PreemptionRecord(
         reason=preemption.reason,
         beneficiary=OperationId("") if beneficiary is None else beneficiary.id,
@@ -49,7 +53,16 @@ def record_of(
         share_before=before.share_of(pools.total),
         share_after=(left if left.dominates(ZERO) else before).share_of(pools.total),
         observed=observed,
+        exempt_time_ms=exempt_time_ms,
+        ran_ms=job.ran_ms(boottime_ms) if job is not None and exempt_time_ms else 0,
     )
+
+
+def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolTree) -> int:
+    """The exempt time that counted. It does not where a node or a limit is repaired, nor under a YARN policy."""
+    is_for_others = preemption.beneficiary is not None or preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
+    counts = is_for_others and pools.options.preemption_policy is PreemptionPolicy.YTSAURUS
+    return options.preemption_exempt_time_ms if counts else 0
 
 
 def _threshold(preemption: Preemption, pools: PoolTree) -> float:

@@ -22,8 +22,8 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue
-        if (
-            may_lose(overlay, operation.options(overlay.view.pools))
-            and overlay.group(operation, allocation) is Group.PREEMPTIBLE
-        ):
+        options = operation.options(overlay.view.pools)
+        if allocation.exempt_ms(options.preemption_exempt_time_ms, overlay.view.boottime_ms):
+            continue
+        if may_lose(overlay, options) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
             yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)

@@ -61,7 +61,8 @@ class ObservedPreemptionLog:
             known, beneficiary = allocation.observed, one.beneficiary.id if one.beneficiary else OperationId("")
             if known is not None and (known.reason, known.beneficiary) == (one.reason, beneficiary):
                 continue
-            record = record_of(one, operation, facts.pools, moment, observed=True, gone=before)
+            boottime_ms = facts.nodes[allocation.node].boottime_ms
+            record = record_of(one, operation, facts.pools, moment, boottime_ms=boottime_ms, observed=True, gone=before)
             allocation.observed = record
             self._counts[one.reason] += 1
             new.append(ObservedPreemption(allocation.node, allocation.id, operation.id, operation.spec.pool, record))

@@ -78,7 +78,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
     somebody_starves: bool
     placement: Placement | None
     preemptions: list[Preemption]
-    #: Allocations that could have been taken, and what they use together.
+    #: Allocations that could have been taken, and what they use together. More could, were their jobs older.
     candidates: int
     discount: Resources
     #: Free before the stage.
@@ -87,6 +87,9 @@ class StageOutcome(msgspec.Struct, frozen=True):
     unused: Resources
     #: What in addition could have been taken for operations below a pool, by the older rules.
     held: dict[PoolName, Resources]
+    #: So many have jobs that began too lately, and this is left until the first of these may be taken.
+    exempt: int = 0
+    exempt_ms: int = 0
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
@@ -132,7 +135,9 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = _placed(overlay, stage, found, discount, choose) if somebody_starves else None
     starter = None if placement is None else placement.operation
-    may_go = found.free if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
+    # Where nobody starts, all that goes repairs the node or a limit, and may have begun lately.
+    repairs = found.to_repair()
+    may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
     kept = keep_order(may_go, found.groups)
     properly = starter is not None and _starves_itself(starter, stage.priority)
     victims = list(victims_until_it_fits(overlay, kept))
@@ -140,13 +145,18 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
         spared = spare_needless(overlay, victims)
         victims = [one for one in victims if one not in spared]
         kept = keep_order([*kept, *spared], groups_of(overlay, [*kept, *spared]))
+    if starter is not None and found.exempt:
+        kept = keep_order([*kept, *found.exempt], found.groups)
     unused = Resources.sum(victim.usage for victim in victims).within(overlay.room)
     preemptions = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, found.groups[victim])
-        for victim in victims_above_limits(overlay, [one for one in kept if not found.held or one in found.free])
+        for victim in victims_above_limits(overlay, [one for one in kept if not found.held or one in repairs])
     ]
-    return StageOutcome(stage, somebody_starves, placement, preemptions, len(found.free), discount, room, unused, held)
+    exempt = len(found.exempt), min(found.exempt.values(), default=0)
+    return StageOutcome(
+        stage, somebody_starves, placement, preemptions, len(found.free), discount, room, unused, held, *exempt
+    )
 
 
 def _placed(

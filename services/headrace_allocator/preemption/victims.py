@@ -42,14 +42,21 @@ class Candidates(msgspec.Struct, frozen=True):
     free: list[Allocation]
     #: By the older rules: for operations below a pool that is shielded as a whole.
     held: dict[PoolName, list[Allocation]]
+    #: For nobody, since their jobs began lately. They may go where a node or a limit is repaired. With the milliseconds that are left.
+    exempt: dict[Allocation, int]
     #: The group of each, before anything was taken.
     groups: dict[Allocation, Group]
+
+    def to_repair(self) -> list[Allocation]:
+        """Those that may go for nobody, where a node or a limit is repaired, as they stand on the node."""
+        held = {one for ones in self.held.values() for one in ones}
+        return [one for one in self.groups if one not in held]
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
     """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any."""
     # Asked of each allocation on the node, so that little is called here.
-    found = Candidates([], {}, {})
+    found = Candidates([], {}, {}, {})
     view, pools = overlay.view, overlay.view.pools
     is_legacy = pools.options.victim_rules is VictimRules.LEGACY
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
@@ -74,9 +81,12 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             shield = blocking_ancestor(overlay, operation, least)
         elif operation.starvation is not _NON_STARVING and not starving_may_lose:
             shield = operation
-        if shield is None:
+        exempt_ms = allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms)
+        if shield is None and exempt_ms:
+            found.exempt[allocation] = exempt_ms
+        elif shield is None:
             found.free.append(allocation)
-        elif isinstance(shield, Pool) and _may_be_held(overlay, group):
+        elif isinstance(shield, Pool) and not exempt_ms and _may_be_held(overlay, group):
             found.held.setdefault(shield.name, []).append(allocation)
         else:
             continue

@@ -214,6 +214,9 @@ def _try(one: Try) -> str:
     may_go = "1 allocation" if one.candidates == 1 else f"{one.candidates} allocations"
     room = amounts(one.room, leave_out=_SLOTS)
     words = f"{one.node}, {ago} ago: with {may_go} that could be taken there is {room}"
+    if one.exempt:
+        more, left = f"{one.exempt} more", format_duration(one.exempt_ms)
+        words += f", and {more} once their jobs have run for preemption_exempt_time, the first in {left}"
     if one.started:
         return f"{words}; {one.started} started there"
     short = amounts(one.short)

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from rich.table import Table
 from rich.text import Text
 
-from headrace.durations import format_duration
+from headrace.durations import exact_duration, format_duration
 from headrace.resources import EPS, RESOURCE_NAMES
 from headrace.wire.happenings import (
     AllocationPreempted,
@@ -95,7 +95,11 @@ def preemption_words(record: PreemptionRecord) -> str:
     if record.threshold:
         group += f": above {record.threshold:g} × fair share"
     why = record.words if record.words.startswith("for ") else f"since {record.words}"
-    return f"preempted {why}; {shares}; {group}; {format_duration(record.timeout_ms)} from the signal to the kill"
+    words = f"preempted {why}; {shares}; {group}"
+    if record.exempt_time_ms:
+        ran = f"its job had run for {format_duration(record.ran_ms)}" if record.ran_ms else "its job had not begun"
+        words += f"; {ran}, preemption_exempt_time {exact_duration(record.exempt_time_ms)}"
+    return f"{words}; {format_duration(record.timeout_ms)} from the signal to the kill"
 
 
 def _what(happening: Happening) -> str:

@@ -61,9 +61,10 @@ _RULES: Final = (
             "scheduling_preemption_priority_scope",
             "victim_rules",
             "drop_needless_victims",
+            "preemption_exempt_time",
             *_LEGACY_VICTIMS,
         ),
-        ("enable_aggressive_starvation", "allow_aggressive_preemption"),
+        ("enable_aggressive_starvation", "allow_aggressive_preemption", "preemption_exempt_time"),
     ),
     _Rule(
         f"{_ONLY} yarn and yarn_legacy",

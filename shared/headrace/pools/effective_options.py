@@ -47,6 +47,8 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     yarn_memory_only: bool = False
     #: Under a YARN policy: False where it is false for the pool or any above it.
     allow_preemption_from: bool = True
+    #: A job that has run for less makes no room for others. An operation cannot change it: it could shield itself for ever.
+    preemption_exempt_time_ms: int = 0
 
 
 class OperationWishes(Protocol):
@@ -87,6 +89,7 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
         fifo_pool_scheduling_order=options.fifo_pool_scheduling_order,
         preemption=options.preemption,
         yarn_memory_only=options.yarn.memory_only,
+        preemption_exempt_time_ms=options.preemption_exempt_time,
     )
 
 
@@ -108,6 +111,7 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
         "use_pool_satisfaction_for_scheduling": config.use_pool_satisfaction_for_scheduling,
         "fifo_pool_scheduling_order": config.fifo_pool_scheduling_order,
         "preemption": config.preemption,
+        "preemption_exempt_time_ms": config.preemption_exempt_time,
     }
     return replace(
         above,

@@ -138,6 +138,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     enable_aggressive_starvation: bool | None = None
     allow_aggressive_preemption: bool | None = None
     allow_normal_preemption: bool | None = None
+    preemption_exempt_time: int | None = None
     non_preemptible_resource_usage_threshold: PartialResources | None = None
     waiting_for_resources_on_node_timeout: int | None = None
     allow_preemption_from: bool | None = None

@@ -118,6 +118,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     preemption_satisfaction_threshold: Finite = 1.0
     aggressive_preemption_satisfaction_threshold: Finite = 0.5
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
+    preemption_exempt_time: int = 0
     max_unpreemptible_running_allocation_count: int | None = None
     consider_allocation_on_fair_share_bound_preemptible: bool = False
     allow_aggressive_preemption_for_gang_operations: bool = True

@@ -91,6 +91,9 @@ class Try(msgspec.Struct, frozen=True):
     #: The operation that got the room; empty: nobody.
     started: OperationId = OperationId("")
     tags_match: bool = True
+    #: So many more could be taken, had their jobs run for as long as their pools let them; and the time until the first can.
+    exempt: Counter = 0
+    exempt_ms: Counter = 0
 
 
 class Tries(msgspec.Struct, frozen=True):

@@ -115,6 +115,8 @@ class Holder(msgspec.Struct, frozen=True):
     beyond: Resources
     #: When the operation began; None of sums.
     started_at_ms: Counter | None = None
+    #: Of a pool: a job in it makes no room for others before it has run for so long.
+    exempt_time_ms: Counter = 0
 
 
 class Holders(msgspec.Struct, frozen=True):

@@ -96,6 +96,10 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     share_after: Share = ZERO_SHARE
     #: True if its pool only observes preemption: it was decided, and nothing was taken.
     observed: bool = False
+    #: The time for which a job of its operation makes no room for others, 0 where none is set or it did not count; and the time
+    #: that its job had run.
+    exempt_time_ms: Counter = 0
+    ran_ms: Counter = 0
 
     @property
     def words(self) -> str:

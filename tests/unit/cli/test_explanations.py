@@ -149,12 +149,16 @@ def test_those_who_come_first_are_told_with_what_each_has() -> None:
             Try(NodeName("n"), 2_000, 1, Resources(cpu=300), started=OperationId("other-one")),
             "; other-one started there",
         ),
+        (
+            Try(NodeName("n"), 2_000, 1, Resources(cpu=300), Resources(cpu=100), exempt=2, exempt_ms=40_000),
+            "cpu 3, and 2 more once their jobs have run for preemption_exempt_time, the first in 40s; short of cpu 1",
+        ),
     ],
 )
 def test_the_last_tries_say_which_node_came_nearest(nearest: Try, words: str) -> None:
     tries = Tries(PreemptionPriority.NORMAL, nodes=3, short=2, unmatched=1, nearest=[nearest])
 
-    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries)))
+    text = " ".join(" ".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries))).split())
 
     assert "3 nodes were looked at: 2 had too little to take, 1 have other tags" in text
     assert "n, 2s ago: with 1 allocation that could be taken there is" in text

@@ -28,7 +28,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
-from headrace_cli.show.happenings import happening_line, happening_words, history_table
+from headrace_cli.show.happenings import happening_line, happening_words, history_table, preemption_words
 from tests.unit.cli.test_render import shown
 
 TREE = TreeName("default")
@@ -185,6 +185,12 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
         "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill"
     )
     assert lines[3].split()[2:] == ["4", "m", "runs"]
+
+    exempt = msgspec.structs.replace(record, exempt_time_ms=300_000, ran_ms=360_000)
+    ended_later = shown(history_table([msgspec.structs.replace(ended, preemption=exempt)]), 300)
+    assert "; its job had run for 6m, preemption_exempt_time 5m; 10s from" in ended_later[1]
+    unrun = msgspec.structs.replace(exempt, ran_ms=0)
+    assert "; its job had not begun, preemption_exempt_time 5m; " in preemption_words(unrun)
 
     unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None)]), 300)
     assert " 3.2  n          aborted, before it began; it runs again; preempted for needs-it" in unbegun[1]

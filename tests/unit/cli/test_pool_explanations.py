@@ -126,6 +126,9 @@ def test_whoever_has_what_is_lacking_is_listed_by_pool_operation_and_person() ->
     (row,) = [line for line in text.splitlines() if line.startswith("operations (7)")]
     words = "operations (7) op-of-ann-1 big ann cpu 10, memory 16 GiB cpu 2, memory 1 GiB 1m"
     assert row.split() == words.split()
+    assert "preemption_exempt_time" not in text
+    groups["pools"] = [msgspec.structs.replace(pool, exempt_time_ms=300_000)]
+    assert "once they have run for preemption_exempt_time: big 5m" in page(told(a_step(), owed=TWO_CORES, **groups))
 
 
 def test_what_is_free_is_told_not_to_be_taken_by_anybody() -> None:

@@ -90,6 +90,11 @@ def test_whatever_is_set_without_effect_is_told_each_time_and_in_every_list(
             f"{UNDER_YTSAURUS}: victim_rules",
         ),
         (
+            {"preemption_exempt_time": "1m"},
+            {"preemption_policy": "yarn", "yarn/enabled": True},
+            f"{UNDER_YTSAURUS}: preemption_exempt_time of a",
+        ),
+        (
             {"allow_regular_allocations_on_ssd_nodes": False},
             {},
             "kept, but in force only once ssd_priority_preemption/enable is true for the tree: "

@@ -387,6 +387,7 @@ case("config_preset", "patient")(with_presets)
 
 
 @case("preemption", "off")
+@case("preemption_exempt_time", "1m")
 @case("allow_normal_preemption", False)
 def taken(settings: Settings) -> list[str]:
     return [one.allocation for one in on_a_full_node(pool=settings).next_beat().take_back]

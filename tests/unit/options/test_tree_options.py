@@ -422,6 +422,7 @@ def gets_to_make_room_gracefully_ms(options: Options) -> int | None:
 
 
 @case("preemption", "off")
+@case("preemption_exempt_time", "1m")
 @case("pause_preemption", True)
 @case("preemptive_scheduling_backoff", "20s")
 def taken(options: Options) -> list[str]:

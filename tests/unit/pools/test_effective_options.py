@@ -29,6 +29,8 @@ REPLACED: list[tuple[str, Any, str, Any]] = [
     ("use_pool_satisfaction_for_scheduling", True, "use_pool_satisfaction_for_scheduling", False),
     ("fifo_pool_scheduling_order", FifoPoolSchedulingOrder.FIFO, "fifo_pool_scheduling_order", "satisfaction"),
     ("preemption", PreemptionSwitch.OFF, "preemption", PreemptionSwitch.OBSERVE),
+    ("preemption_exempt_time_ms", 7, "preemption_exempt_time", 9),
+    ("preemption_exempt_time_ms", 7, "preemption_exempt_time", 0),
 ]
 
 #: What is below such a pool leaves nodes with SSD alone.

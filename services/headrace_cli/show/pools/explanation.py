@@ -8,7 +8,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from headrace.durations import format_duration
+from headrace.durations import exact_duration, format_duration
 from headrace.resources import Resources, format_amount
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, ShareStep
@@ -192,7 +192,13 @@ def _lacking(told: PoolExplained) -> list[Table | Text | str]:
     if free >= (owed or wanted):
         nobody += ": why jobs do not start there, `headrace op explain ID` says"
     lines: list[Table | Text | str] = [Text(f"{head}{nobody}", style="bold")]
-    return [*lines, _holders(holders, told.at_ms)] if holders.operations else [*lines, "no other operation runs"]
+    if not holders.operations:
+        return [*lines, "no other operation runs"]
+    exempt = [
+        f"{pool_words(one.pool)} {exact_duration(one.exempt_time_ms)}" for one in holders.pools if one.exempt_time_ms
+    ]
+    words = f"their jobs make room for others once they have run for preemption_exempt_time: {', '.join(exempt)}"
+    return [*lines, _holders(holders, told.at_ms), *([words] if exempt else [])]
 
 
 def _holders(holders: Holders, now_ms: int) -> Table:

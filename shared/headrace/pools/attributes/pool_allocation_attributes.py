@@ -74,6 +74,14 @@ PREEMPTION: Final = [
         preset=True,
     ),
     Attribute(
+        "preemption_exempt_time",
+        Duration(),
+        "how long a job below it runs before it may have to make room for others; 0s: it may at once",
+        _PARENT,
+        who=_ADMIN,
+        preset=True,
+    ),
+    Attribute(
         "non_preemptible_resource_usage_threshold",
         ResourceAmounts(),
         "use up to which nothing is taken from an operation; replaces the parent's as a whole",

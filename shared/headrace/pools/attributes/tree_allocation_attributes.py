@@ -153,6 +153,11 @@ PREEMPTION: Final = [
         "and to this one for those that starve aggressively; not above preemption_satisfaction_threshold",
     ),
     Attribute(
+        "preemption_exempt_time",
+        Duration(),
+        "how long a job runs before it may have to make room for others",
+    ),
+    Attribute(
         "non_preemptible_resource_usage_threshold",
         ResourceAmounts(),
         "use up to which nothing is taken from an operation",
