@@ -33,6 +33,7 @@ from headrace_agent.adoption import Adoption
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import NodeLease
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.reconcile import _Reconciliation
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.links import ledger_link
@@ -177,6 +178,11 @@ def jobs_of_other_trees_drawn() -> Patches:
     return [_replaced(IndexOwners, "next_free", lambda self, most: [IndexRun(0, min(most, self._job_count))])]
 
 
+def jobs_taken_however_young() -> Patches:
+    """A job that has just begun makes room for others."""
+    return [_replaced(Allocation, "exempt_ms", lambda self, exempt_time_ms, boottime_ms: 0)]
+
+
 PLANTED: Final[dict[str, Callable[[], Patches]]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -192,6 +198,7 @@ PLANTED: Final[dict[str, Callable[[], Patches]]] = {
         budget_by_count,
         event_of_a_feed_not_renewed,
         jobs_of_other_trees_drawn,
+        jobs_taken_however_young,
     )
 }
 

@@ -117,6 +117,7 @@ def _options(running: int) -> TreeOptions:
         enable_aggressive_starvation=True,
         preemptive_scheduling_backoff=500,
         allocation_preemption_timeout=2_000,
+        preemption_exempt_time=1_000,
     )
 
 

@@ -215,8 +215,10 @@ class Recorded:
 
     def _judge_preempted(self, name: OperationId, operation: _Operation, logged: LoggedEnd) -> None:
         """A job that lost its place counts against nobody and runs again, unless its operation ends."""
-        end = logged.end
+        end, record = logged.end, logged.end.preemption
         self.preempted += end.result is JobResult.ABORTED
+        if record is not None and 0 < record.ran_ms < record.exempt_time_ms:
+            raise Violation(f"{end.key} made room after {record.ran_ms} of {record.exempt_time_ms} ms")
         if end.result is JobResult.FAILED:
             raise Violation(f"{end.key} was preempted and counts as failed")
         if end.result is JobResult.ABORTED and operation.state is OperationState.RUNNING and logged.retry is None:
