@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, CycloptsPanel, Parameter, UnusedCliTokensError
 
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 #: Each command: where it is, and the line about it in the list of all, which its own module begins with too.
 COMMANDS: Final = {
@@ -98,6 +102,11 @@ def version() -> None:
     print(_version())
 
 
+def _panel(error: CycloptsError) -> Panel:
+    unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
+    return CycloptsPanel(f"Words that are too many here: {shlex.join(unused)}" if unused else error)
+
+
 def _app(*, listing: bool) -> App:
     """All commands. For the list of them they come with a line each, which would stand in place of a command's own help."""
     made = App(
@@ -108,6 +117,7 @@ def _app(*, listing: bool) -> App:
         help_epilogue=_MARKED.sub(r"[bold]\1[/][markdown.code]\2[/]", EXIT_HELP) if listing else EXIT_HELP,
         version=_version,
         default_parameter=Parameter(negative=()),
+        error_formatter=_panel,
     )
     for name, (place, summary) in COMMANDS.items():
         made.command(place, name=name, help=summary if listing else None)

@@ -59,6 +59,11 @@ def test_a_list_of_operations_says_when_it_is_cut(up: Up) -> None:
     assert [answer(up, "op", "list", "--limit", limit)["more"] for limit in ("1", "2")] == [True, False]
 
 
+def test_an_empty_list_of_operations_says_of_a_pool_that_there_is_none(up: Up) -> None:
+    assert "there is no pool 'labb'; did you mean lab?" in up.run("op", "list", "--pool", "labb").stderr
+    assert "there is no pool" not in up.run("op", "list", "--pool", "lab", "--user", "nobody-here").stderr
+
+
 def test_a_list_of_operations_has_the_start_and_the_size_of_each_job(up: Up) -> None:
     head, *rows = up.run("op", "list").stdout.splitlines()
 

@@ -100,6 +100,7 @@ REFUSED = [
     (("node", "list", "--tree", "defualt"), "did you mean default?"),
     (("user", "add", "ada", "--cluster", "nowhere"), "headrace cluster init"),
     (("run", "--memory", "64", "--", "true"), "a unit, such as 64M"),
+    (("pool", "remove", "lab", "two words"), "too many here: 'two words'"),
     (("plan", "nofile"), "expected a file that can be read"),
     (("up", "--state", "/dev/null"), "a file stands there"),
     (("up", "--port", "70000"), "--port"),

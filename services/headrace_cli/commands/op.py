@@ -11,9 +11,11 @@ from headrace.client import Client, Refused, Unanswered
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import TreeName
+from headrace.near import near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.idle import reasons_of_idle
 from headrace_cli.commands.operations.numbers import MaybeWhole, Whole, at_least
 from headrace_cli.commands.operations.shares import options_of, share_of
@@ -80,8 +82,16 @@ def list_(
             )
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
+            await _say_if_no_pool(screen, client, pool or "")
 
     return talk(common.common() if common else None, work, watching=watching)
+
+
+async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
+    """Says of a pool that nobody has that there is none: a list of its operations is empty however its name is spelt."""
+    names = [each.name for each in (await client.pools.list()).pools] if pool and "/" not in pool else []
+    if names and pool not in names:
+        screen.say(NotFound("pool", pool, near(pool, names)).text(), style="yellow")
 
 
 @app.command

@@ -10,6 +10,7 @@ import signal
 from collections import deque
 
 import anyio
+import msgspec
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.archives import Packed
@@ -175,9 +176,13 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]
-    for line in failure_lines(last):
+    # The reason of the operation's end has that of its last failure in it, which may be long.
+    once = last.reason if last.reason not in view.reason else ""
+    for line in failure_lines(msgspec.structs.replace(last, reason=once)):
         screen.say(line)
-    stdout = [] if last.not_started else await _end_of_stdout(operation, last)
+    if last.not_started:
+        return
+    stdout = await _end_of_stdout(operation, last)
     if stdout:
         screen.say("the end of its stdout:")
         for text in stdout:

@@ -174,7 +174,7 @@ class Draft:
             return
         self._need(self._rights.to_make_pools_in(parent))
         if pool.name in self.tree.upwards(parent):
-            value = f"{self.tree.path(parent)}, which is {'the pool itself' if parent == pool.name else 'below it'}"
+            value = f"{self.tree.path(parent)}, {'the pool itself' if parent == pool.name else 'a pool below it'},"
             self.problems.append(BadRequest("parent", value, f"a pool that is not below {pool.name}", rule="cycle"))
             return
         if new_name != pool.name and not self._is_free_name(new_name, parent):
