@@ -104,7 +104,7 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
         assert follower.wait() == 0
         assert follower.stderr is not None
     assert up.run("op", "logs", operation, "--job", "0", "--stderr").stdout == "bad\n"
-    assert "there is no job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
+    assert "expected 0, its only job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
 
 
 def interrupt_when_running(waiting: Forked) -> tuple[int, str]:

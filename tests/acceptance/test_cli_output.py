@@ -122,7 +122,7 @@ def test_each_run_of_a_job_has_its_own_output_and_without_a_choice_it_is_the_las
     jobs = json.loads(up.run("op", "get", operation, "--jobs", "--json").stdout)
     assert [(job["slot"], job["result"]) for job in jobs["jobs"]] == [({"index": 0, "attempt": 3}, "failed")]
     assert jobs["operation"]["failed_jobs"] == 3
-    assert "no attempt" in up.run("op", "logs", operation, "--attempt", "4", expect=4).stderr
+    assert "at most 3, the newest of job 0" in up.run("op", "logs", operation, "--attempt", "4", expect=4).stderr
     assert "--attempt" in up.run("op", "logs", operation, "--attempt", "0", expect=2).stderr
 
 

@@ -21,7 +21,7 @@ from headrace.ids import OperationId
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationView
-from headrace.wire.refusals import NotFound, Refused
+from headrace.wire.refusals import BadRequest, NotFound, Refused
 
 _CHUNK_BYTES: Final = 64 * 1024
 _TIMEOUT_S: Final = 5.0
@@ -244,7 +244,8 @@ class JobLogReader:
 
     def _check(self, job_count: int) -> None:
         if self._job is not None and self._job >= job_count:
-            raise Refused(NotFound(what="job", name=f"{self._job} of {job_count}"))
+            known = f"0 to {job_count - 1}, the jobs of this operation" if job_count > 1 else "0, its only job"
+            raise Refused(BadRequest("job", str(self._job), known))
         if self._attempt is not None and self._job is None:
             if job_count > 1:
                 raise BadInput(
@@ -260,9 +261,10 @@ class JobLogReader:
         for known in filter(None, [*found, node if attempt < newest else ""]):
             self._note(self._job or 0, attempt, known, over=True)
             return
-        raise Refused(
-            NotFound(what="attempt", name=f"{attempt} of job {self._job}, among the newest and the last failures")
+        known_one = (
+            f"at most {newest}, the newest of job {self._job}" if attempt > newest else "one whose node is known still"
         )
+        raise Refused(BadRequest("attempt", str(attempt), known_one))
 
     async def _running(self) -> list[JobPlace]:
         try:
