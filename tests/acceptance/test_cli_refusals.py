@@ -163,7 +163,7 @@ async def test_a_text_is_no_command_for_the_client_and_jobs_start_where_the_prog
         operation = await client.run(["pwd"], pool="lab")
         await operation.wait()
         assert [line.text async for line in operation.logs()] == [str(tmp_path)]
-        elsewhere = await client.run(["pwd"], pool="lab", working_directory="/")
+        elsewhere = await client.run(["pwd"], working_directory="/")
         await elsewhere.wait()
         assert [line.text async for line in elsewhere.logs()] == ["/"]
 

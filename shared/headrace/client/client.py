@@ -101,7 +101,7 @@ class Client:
         self,
         argv: Sequence[str],
         *,
-        pool: str,
+        pool: str = "",
         jobs: int = 1,
         cpu: str | float = 1,
         memory: str | int = 0,
@@ -117,6 +117,7 @@ class Client:
     ) -> Operation:
         """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
 
+        Without a pool the tree says where they run, as for `headrace run`.
         They start in the folder where this process is, or with `files` in the folder of those that `client.files.send` sent.
         `operation` is the id, made here unless given. An id that was started before by this user starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
@@ -126,7 +127,7 @@ class Client:
         if working_directory is None:
             working_directory = os.getcwd() if files is None else ""
         spec = OperationSpec(
-            pool=pool_name(pool),
+            pool=pool_name(pool) if pool else PoolName(""),
             argv=list(argv),
             job_count=jobs,
             resources=Resources(
