@@ -187,13 +187,13 @@ def run(
 
     Examples:
 
-        headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python work.py
+        headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python3 work.py
 
-        headrace run -f -n 3 -c 2 -m 1G -- python work.py
+        headrace run -f -n 3 -c 2 -m 1G -- python3 work.py
 
         headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
-        headrace run --upload project -- python main.py
+        headrace run --upload project -- python3 main.py
 
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
@@ -306,7 +306,7 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
 def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
     if not command:
         raise BadInput(
-            "command", "", "a program and its arguments behind `--`, such as: headrace run -- python work.py"
+            "command", "", "a program and its arguments behind `--`, such as: headrace run -- python3 work.py"
         )
     trees = parse_pool_trees(share.pool_tree or [])
     return OperationSpec(

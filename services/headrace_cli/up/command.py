@@ -180,7 +180,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
     for words in (
-        "run --pool research --jobs 10 --cpu 1 --memory 256M --wait -- python -c 'print(6 * 7)'",
+        "run --pool research --jobs 10 --cpu 1 --memory 256M --wait -- python3 -c 'print(6 * 7)'",
         "op list",
         "pool list",
         "node list",
