@@ -45,6 +45,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
+from headrace_allocator.links.young_objects import YoungObjects
 from headrace_allocator.service import AllocatorService
 from headrace_allocator.service import serve as serve_allocator
 from headrace_allocator.settings import AllocatorSettings
@@ -161,6 +162,20 @@ async def test_a_node_that_nobody_enrolled_is_told_so_and_gets_nothing() -> None
 
     assert not orders.enrolled
     assert orders.start == []
+
+
+async def test_young_objects_are_looked_at_as_heartbeats_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[YoungObjects] = []
+    monkeypatch.setattr(YoungObjects, "note", lambda young: noted.append(young))
+    with nats_server() as server:
+        async with a_bus(server, "node", "n1") as bus, a_house(server):
+            node = Node(bus)
+            await node.enrol()
+            for _ in range(3):
+                await node.beat()
+
+    assert len(noted) >= 3
+    assert len(set(noted)) == 1, "one count for all"
 
 
 async def test_of_two_trees_on_one_bus_each_answers_only_its_own_nodes_and_questions() -> None:
