@@ -29,7 +29,7 @@ from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View, restless
-from headrace_allocator.decision.walk import RoomLeft
+from headrace_allocator.decision.walk import RoomLeft, why_nothing_fits
 from headrace_allocator.effects import Effect, KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
@@ -52,7 +52,8 @@ from headrace_allocator.words import words_of_left_out
 
 #: Until the next heartbeat of a node whose word is awaited.
 _RECOVERING_PACE_MS: Final = 50
-#: Until the heartbeat that shows what was just started; a tenth of the pace where that is more.
+#: Until the heartbeat that shows what was just started, while nodes may come each second. Where they must wait longer there is no
+#: time for that: one heartbeat more for each start would be a third of all.
 _CONFIRM_PACE_MS: Final = 100
 #: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
@@ -95,11 +96,13 @@ class HeartbeatAnswers:
         due = self._due(node, stirring, moment)
         if findings is None:
             # Most nodes of a busy cluster are full, and everything on them goes on.
-            if not (stirring or node.holds or self._some_change(node, due)):
+            room_left = self._room_stays(node, due)
+            if not (stirring or node.holds or self._some_change(node, due, room_left)):
                 if due.stages:
                     # Where they would have changed nothing they count as run, too.
                     node.preemptive_stages_s = moment.steady_s
-                self.decided = HeartbeatDecision()
+                self.decided = HeartbeatDecision(room_left=room_left)
+                self._note_room_left()
                 return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
         budget = AnswerBudget(heartbeat)
@@ -110,8 +113,7 @@ class HeartbeatAnswers:
         overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches, stirring))
         take_back = self._take_back(node, stirring, budget)
         decided = self.decided = decide(overlay, due, self.check.choose)
-        if decided.room_left is not None:
-            self._room_left[decided.room_left] += 1
+        self._note_room_left()
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
@@ -232,11 +234,21 @@ class HeartbeatAnswers:
             ),
         )
 
-    def _some_change(self, node: Node, due: Due) -> bool:
+    def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:
         """True if something may be decided for a node all of whose allocations run on as they are."""
-        has_room = node.free.dominates(self._facts.pools.min_spare)
+        has_room = room_left is None and node.free.dominates(self._facts.pools.min_spare)
         stages_have_work = due.stages and may_have_work(self._facts, node, self._ranking.order)
         return due.some_change(has_room=has_room, stages_have_work=stages_have_work)
+
+    def _room_stays(self, node: Node, due: Due) -> RoomLeft | None:
+        """The reason for which nothing starts in the free room of a node, where that is known without a decision."""
+        free = node.free
+        may_start = due.start and free.dominates(self._facts.pools.min_spare)
+        return why_nothing_fits(self._ranking.order, free) if may_start else None
+
+    def _note_room_left(self) -> None:
+        if self.decided.room_left is not None:
+            self._room_left[self.decided.room_left] += 1
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""
@@ -340,7 +352,7 @@ class HeartbeatAnswers:
         """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""
         if self._facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        if starts:
+        if starts and pace_ms <= self._facts.timing.shortest_pace_ms:
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
         return self._pace.next_ms(node.record.node, pace_ms, moment)
 

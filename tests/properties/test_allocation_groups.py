@@ -97,32 +97,38 @@ def test_each_is_in_the_group_in_which_a_cut_from_scratch_puts_it(seed: int) -> 
         assert history.groups.groups_without(freed) == asked
 
 
+def an_allocation(number: int) -> Allocation:
+    return Allocation(AllocationId(f"a{number}"), OperationId("op-1"), NodeName("n"), Resources(1, 100))
+
+
+def count_of_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A one for each look at a bound from now on."""
+    looks: list[int] = []
+    protects = GroupBorder.protects
+
+    def counted(border: GroupBorder, usage: Resources) -> bool:
+        looks.append(1)
+        return protects(border, usage)
+
+    monkeypatch.setattr(GroupBorder, "protects", counted)
+    return looks
+
+
 @pytest.mark.parametrize("freed", [0, 5])
 def test_a_question_costs_the_same_however_many_allocations_there_are(
     freed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No walk over all of them: the first question after a snapshot looks at a bound as often as any other."""
-    looks = 0
-    protects = GroupBorder.protects
-
-    def counted(border: GroupBorder, usage: Resources) -> bool:
-        nonlocal looks
-        looks += 1
-        return protects(border, usage)
-
-    monkeypatch.setattr(GroupBorder, "protects", counted)
+    looks = count_of_looks(monkeypatch)
     half = (0.5, 0.5, 0.0, 0.0, 0.0)
     groups = AllocationGroups()
-    allocations = [
-        Allocation(AllocationId(f"a{number}"), OperationId("op-1"), NodeName("n"), Resources(1, 100))
-        for number in range(1_000)
-    ]
+    allocations = [an_allocation(number) for number in range(1_000)]
     for number, allocation in enumerate(allocations):
         groups.add(allocation, (1, 0, number))
     groups.publish(Protection(half, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(1_000, 100_000)))
     assert groups.group(allocations[500 + freed], allocations[:freed]) is Group.PREEMPTIBLE
     assert groups.group(allocations[499 + freed], allocations[:freed]) is Group.AGGRESSIVELY_PREEMPTIBLE
-    assert looks <= 4
+    assert sum(looks) <= 4
 
 
 def test_the_allocation_that_crosses_the_bound_is_protected() -> None:
@@ -130,10 +136,7 @@ def test_the_allocation_that_crosses_the_bound_is_protected() -> None:
     quarter = (0.25, 0.25, 0.0, 0.0, 0.0)
     groups.publish(Protection(quarter, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(40, 4_000), aggressive_threshold=0.5))
     for number in range(20):
-        groups.add(
-            Allocation(AllocationId(f"a{number}"), OperationId("op-1"), NodeName("n"), Resources(1, 100)),
-            (1, 0, number),
-        )
+        groups.add(an_allocation(number), (1, 0, number))
     # Ten of forty are its fair share and five are half of it: prefixes of 0 to 4, and of 0 to 9, are below.
     assert groups.counts() == {Group.NON_PREEMPTIBLE: 5, Group.AGGRESSIVELY_PREEMPTIBLE: 5, Group.PREEMPTIBLE: 10}
 
@@ -146,3 +149,23 @@ def test_without_any_fair_share_all_are_preemptible() -> None:
     assert groups.group(allocation) is Group.PREEMPTIBLE
     assert groups.groups_without({allocation}) == {allocation: Group.PREEMPTIBLE}
     assert allocation.usage != ZERO
+
+
+def test_what_may_be_taken_is_looked_for_once_between_two_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most heartbeats that look for victims find none, and ask for each allocation of their node."""
+    looks = count_of_looks(monkeypatch)
+    half = (0.5, 0.5, 0.0, 0.0, 0.0)
+    groups = AllocationGroups()
+    allocations = [an_allocation(number) for number in range(20)]
+    for number, allocation in enumerate(allocations):
+        groups.add(allocation, (1, 0, number))
+    groups.publish(Protection(half, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(20, 2_000)))
+
+    assert [groups.may_be_preemptible(one) for one in allocations] == [False] * 10 + [True] * 10
+    first = len(looks)
+    looks.clear()
+    assert [groups.may_be_preemptible(one) for one in allocations] == [False] * 10 + [True] * 10
+    assert (first < 10, looks) == (True, [])
+
+    groups.remove(allocations[0])
+    assert [groups.may_be_preemptible(one) for one in allocations[1:]] == [False] * 10 + [True] * 9

@@ -45,7 +45,7 @@ def on_a_full_node(
     """Before the heartbeat on which `rich`, in pool p, is to make room for `poor`, there or in another pool."""
     host = Host(_poor("q" if other_pool else "p", poor or {}))
     rich = host.operation("rich")
-    rich.set_spec(msgspec.structs.replace(rich.spec, **spec))
+    host.facts.set_spec(rich, msgspec.structs.replace(rich.spec, **spec))
     tree = a_tree(
         {"p": pool or {}}, {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {})
     )

@@ -129,6 +129,11 @@ class JobClasses:
         """The classes of operations with this preemption priority."""
         return self._by_priority.get(priority, 0)
 
+    @property
+    def starving(self) -> int:
+        """The classes of operations that others may have to make room for."""
+        return self.of_priority(PreemptionPriority.NORMAL) | self.of_priority(PreemptionPriority.AGGRESSIVE)
+
     def __len__(self) -> int:
         return len(self._numbers) - self._unused
 

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sortedcontainers import SortedList
-
 from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import EPS, Resources
@@ -86,7 +84,7 @@ class PoolOrder:
         #: All pools below it, and those in their order below which something may start.
         self.below: set[PoolOrder] = set()
         self.children: list[Entry] = []
-        self.buckets: dict[Bucket, SortedList[Entry]] = {}
+        self.buckets: dict[Bucket, list[Entry]] = {}
         #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
         self.counts: Counter[int] = Counter()
         self.classes = 0
@@ -163,7 +161,7 @@ class LeastSatisfied:
             if place.entry == entry:
                 return
             entries = place.pool.buckets[place.bucket]
-            entries.remove(place.entry)
+            _remove(entries, place.entry)
         else:
             job_class = self._class_of(operation)
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
@@ -172,9 +170,9 @@ class LeastSatisfied:
             for each in pool.path():
                 each.count(number, 1)
             self._stale.update(pool.path())
-            entries = pool.buckets.setdefault(place.bucket, SortedList())
+            entries = pool.buckets.setdefault(place.bucket, [])
         place.entry = entry
-        entries.add(entry)
+        insort(entries, entry)
         self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
@@ -184,7 +182,7 @@ class LeastSatisfied:
             return
         self.classes.leave(place.number)
         entries = place.pool.buckets[place.bucket]
-        entries.remove(place.entry)
+        _remove(entries, place.entry)
         if not entries:
             del place.pool.buckets[place.bucket]
         for pool in list(place.pool.path()):
@@ -208,6 +206,11 @@ class LeastSatisfied:
             self._place(self._stale.pop())
         # A set that was large once stays so until it is cleared, and is looked through for the next that it holds.
         self._stale.clear()
+
+    @property
+    def some_starve(self) -> bool:
+        """True if an operation that may get a job starves, so that others may have to make room."""
+        return bool(self.classes.starving & self.root.classes)
 
     def entry(self, operation: OperationId) -> Entry | None:
         """The place of an operation, or None if it is not in the order."""

@@ -143,6 +143,7 @@ class Ranking:
         now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]
         self._facts.pools.changed.update(now)
         self.order.settle()
+        some_starve = self.order.some_starve
         for name in list(islice(self._marked, most - len(now))):
             del self._marked[name]
             operation = self._facts.operations.get(name)
@@ -150,9 +151,9 @@ class Ranking:
                 was_out = name in self._shareless or name not in self.order
                 judge_size(self._facts, operation)
                 self.refresh(operation)
-                if operation.allocations:
+                if some_starve and operation.allocations:
                     # Else the next heartbeat that looks for victims among them would.
-                    operation.cut_groups(self._facts.pools)
+                    operation.cut_groups(self._facts.pools).find_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
         if not self._marked and not self._marked_pools:

@@ -7,7 +7,7 @@ without a trace. Only whoever applies the decision changes the facts.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
@@ -89,6 +89,8 @@ class View(msgspec.Struct, frozen=True):
     boottime_ms: int = 0
     #: Operations that the order still has where they stood before this heartbeat changed them.
     moved: Sequence[Operation] = ()
+    #: Operations with limits of their own.
+    limited: Collection[OperationId] = ()
     #: True if room is held for a gang, so that all others wait for their turn.
     some_gang_gathers: bool = False
     #: Batches that regular stages go through, by whether they are of high priority; none where the tree has no batches.
@@ -121,6 +123,7 @@ class View(msgspec.Struct, frozen=True):
             pace_ms=pace_ms,
             boottime_ms=node.boottime_ms,
             moved=moved,
+            limited=facts.limited,
             some_gang_gathers=facts.gangs.gathering is not None,
             batches=batches or {},
         )

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.least_satisfied import Entry, PoolOrder
+from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
@@ -127,12 +127,19 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
 def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
     """The reason for which the node's free room stays free, once all that could start has started. None for less than the tree spares."""
     view, room = overlay.view, overlay.room
-    order, classes = view.order.root, view.order.classes
     if not room.dominates(view.min_spare):
         return None
-    if not order.classes:
-        return RoomLeft.NO_JOB_WAITS
-    fitting = classes.fitting(room) & order.classes
-    if not fitting:
-        return RoomLeft.NO_JOB_FITS
+    why = why_nothing_fits(view.order, room)
+    if why is not None:
+        return why
+    classes = view.order.classes
+    fitting = classes.fitting(room) & view.order.root.classes
     return RoomLeft.HELD_BACK if fitting & classes.matching(view.tags) else RoomLeft.TAGS_DIFFER
+
+
+def why_nothing_fits(order: LeastSatisfied, room: Resources) -> RoomLeft | None:
+    """The reason for which no job that waits anywhere could start in a room, whatever else holds. None if one could."""
+    waiting = order.root.classes
+    if not waiting:
+        return RoomLeft.NO_JOB_WAITS
+    return None if order.classes.fitting(room) & waiting else RoomLeft.NO_JOB_FITS

@@ -61,6 +61,8 @@ class Facts:
         #: Operations with jobs in doubt; those whose jobs other trees run as well.
         self.doubtful: dict[OperationId, Operation] = {}
         self.of_several_trees: dict[OperationId, Operation] = {}
+        #: Operations with limits of their own. Most clusters have none, and then no heartbeat asks its allocations for theirs.
+        self.limited: set[OperationId] = set()
         #: Numbers operations in the order in which they are heard of.
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their progress began.
@@ -249,6 +251,11 @@ class Facts:
             self.in_pool[spec.pool][operation.id] = operation
             self.pools.use(spec.pool, operation.held, operation.in_doubt)
         operation.set_spec(spec)
+        self.note_limits(operation)
+
+    def note_limits(self, operation: Operation) -> None:
+        """Notes whether the operation has limits of its own."""
+        (self.limited.add if operation.limited else self.limited.discard)(operation.id)
 
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
@@ -268,6 +275,7 @@ class Facts:
         del self.operations[operation.id]
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
+        self.limited.discard(operation.id)
         self._leave_pool(operation)
         self.gone[operation.id] = None
         for allocation in operation.allocations.values():
@@ -286,7 +294,7 @@ class Facts:
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
         yield from self.last_heard.checks()
-        yield from (self._check_online, self._check_used, self.gangs.check)
+        yield from (self._check_online, self._check_used, self._check_limited, self.gangs.check)
         # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
         yield from (partial(self._check_total, resource) for resource in RESOURCE_NAMES)
         for pool, resource in product(self.pools.known, RESOURCE_NAMES):
@@ -295,6 +303,10 @@ class Facts:
     def _check_online(self) -> list[str]:
         online = sum(node.online for node in self.nodes.values())
         return [] if self.online_nodes == online else ["online_nodes differs from the online nodes"]
+
+    def _check_limited(self) -> list[str]:
+        limited = {name for name, operation in self.operations.items() if operation.limited}
+        return [] if self.limited == limited else ["limited differs from the operations with limits"]
 
     def _check_used(self) -> list[str]:
         # From the table, in which each node is checked: at 10,000 nodes a look at each takes 9 ms.

@@ -6,8 +6,8 @@
 
 An allocation is left of a border while all before it together stay below a bound: threshold * fair share, or the usage threshold.
 So the one that crosses the bound is protected, however large it is. Borders are compared as shares, never as amounts made before.
-No border is kept. The usage before an allocation is counted by the sizes of those before it, which costs next to nothing in an
-operation of whatever size. Invariant (`check`): cutting from scratch gives the same.
+The usage before an allocation is counted by the sizes of those before it, which costs next to nothing in an operation of whatever
+size. Of the second border the place is kept until usage or shares change. Invariant (`check`): cutting from scratch gives the same.
 Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 """
 
@@ -32,6 +32,9 @@ _ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
 
 #: Sorts the allocations of an operation, the oldest progress first.
 Place = tuple[int, int, int]
+#: Before all others, and behind them.
+_FIRST_PLACE: Final[Place] = (-1, 0, 0)
+_NO_PLACE: Final[Place] = (2, 0, 0)
 
 
 class Group(enum.IntEnum):
@@ -131,34 +134,29 @@ def _near(one: Share, other: Share) -> bool:
     return True
 
 
-def _with_borders(protection: Protection) -> tuple[Protection, GroupBorder, GroupBorder]:
-    first = GroupBorder(protection, protection.bound(_AGGRESSIVELY_PREEMPTIBLE))
-    return protection, first, GroupBorder(protection, protection.bound(_PREEMPTIBLE))
-
-
-_UNTOLD: Final = _with_borders(Protection())
+#: The same for all that no snapshot has told of, since very many may start at once.
+_UNTOLD: Final = Protection()
 
 
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_by_usage", "_first", "_is_nested", "_is_within", "_places", "_protection", "_second")
+    __slots__ = ("_borders", "_by_usage", "_is_nested", "_places", "_preemptible_from", "_protection")
 
     def __init__(self) -> None:
         self._places: dict[Allocation, Place] = {}
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
-        # The same for all that no snapshot has told of, since very many may start at once.
-        self._protection, self._first, self._second = _UNTOLD
-        self._is_nested = self._protection.is_nested
-        #: True if all of it together is left of the second border; None until somebody asks.
-        self._is_within: bool | None = None
+        self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
+        #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
+        self._borders: dict[Group, GroupBorder] = {}
+        #: The first place right of the second border while nothing is freed, `_NO_PLACE` for none; None until somebody asks.
+        self._preemptible_from: Place | None = None
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
-        # Both borders at once, when a share is taken: no heartbeat waits for them.
-        self._protection, self._first, self._second = _with_borders(protection)
-        self._is_nested, self._is_within = protection.is_nested, None
+        self._protection, self._is_nested, self._preemptible_from = protection, protection.is_nested, None
+        self._borders.clear()
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
@@ -175,13 +173,28 @@ class AllocationGroups:
         self._leave(place, before)
         self._enter(place, allocation.usage)
 
-    @property
-    def may_have_preemptible(self) -> bool:
-        """False if all of it together is protected, and so each, whatever of it is freed. Most operations have no more than their share."""
-        if self._is_within is None:
-            usage = Resources.sum(each * len(places) for each, places in self._by_usage.items())
-            self._is_within = self._second.protects(usage)
-        return not self._is_within
+    def may_be_preemptible(self, allocation: Allocation) -> bool:
+        """False if it is left of the second border, whatever is freed. The border is kept: heartbeats ask for each allocation of a node."""
+        first = self._preemptible_from
+        if first is None:
+            first = self.find_preemptible()
+        return self._places[allocation] >= first or allocation.usage == ZERO
+
+    def find_preemptible(self) -> Place:
+        """Finds the first place right of the second border. It stays until the usage or the share changes."""
+        first = _NO_PLACE
+        if not self._is_nested:
+            first = _FIRST_PLACE
+        elif not self._is_protected(Resources.sum(each * len(places) for each, places in self._by_usage.items())):
+            # Whatever stands before a place grows from one to the next.
+            for places in self._by_usage.values():
+                at = bisect_left(places, True, key=lambda place: not self._is_protected(self._before(place, ())))
+                first = min([first, *places[at : at + 1]])
+        self._preemptible_from = first
+        return first
+
+    def _is_protected(self, before: Resources) -> bool:
+        return self._border(_PREEMPTIBLE).protects(before)
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""
@@ -189,7 +202,7 @@ class AllocationGroups:
         before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
         is_nested = self._is_nested
-        if is_nested and not self._second.protects(before):
+        if is_nested and not self._is_protected(before):
             return _PREEMPTIBLE
         if self._is_left(_AGGRESSIVELY_PREEMPTIBLE, allocation, before, freed):
             return _NON_PREEMPTIBLE
@@ -219,9 +232,9 @@ class AllocationGroups:
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
         afresh = self.groups_without(())
-        hidden = not self.may_have_preemptible and Group.PREEMPTIBLE in afresh.values()
+        hidden = [one for one in self if afresh[one] is _PREEMPTIBLE and not self.may_be_preemptible(one)]
         return [
-            *(["some are preemptible of an operation that is told to have none"] if hidden else []),
+            *(f"allocation {one.id} is preemptible, and told not to be" for one in hidden),
             *(
                 f"allocation {one.id} stands among {self.group(one).name.lower()}, from scratch among {group.name.lower()}"
                 for one, group in afresh.items()
@@ -239,12 +252,12 @@ class AllocationGroups:
         return allocation in self._places
 
     def _enter(self, place: Place, usage: Resources) -> None:
-        self._is_within = None
+        self._preemptible_from = None
         if usage != ZERO:
             insort(self._by_usage.setdefault(usage, []), place)
 
     def _leave(self, place: Place, usage: Resources) -> None:
-        self._is_within = None
+        self._preemptible_from = None
         if usage == ZERO:
             return
         places = self._by_usage[usage]
@@ -267,7 +280,10 @@ class AllocationGroups:
 
     def _border(self, behind: Group) -> GroupBorder:
         """The border before a group."""
-        return self._second if behind is _PREEMPTIBLE else self._first
+        border = self._borders.get(behind)
+        if border is None:
+            border = self._borders[behind] = GroupBorder(self._protection, self._protection.bound(behind))
+        return border
 
     def _is_left(self, behind: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
         """True if an allocation, after others that use `before` together, is left of the border before a group."""

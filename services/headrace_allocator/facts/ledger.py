@@ -21,6 +21,7 @@ from headrace.wire.log import (
     IndexRun,
     JobsEnded,
     JobsRetried,
+    LoggedEnd,
     OperationEvent,
     OperationLeftTree,
     OperationPlaced,
@@ -129,6 +130,9 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.slots.draw(event.below)
             operation.block_term = event.term
         case JobsEnded():
+            if all(_is_known(operation, one) for one in event.ends):
+                # Nodes tell of ends first, and most events say what they told.
+                return
             for one in event.ends:
                 _end(operation, one.end.index, one.end.attempt)
                 if one.retry is not None:
@@ -187,6 +191,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     if operation.gang is not None:
         facts.gangs.of[operation.id] = operation
     facts.operations[live.operation] = facts.in_pool[live.spec.pool][live.operation] = operation
+    facts.note_limits(operation)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
     judge_size(facts, operation)
@@ -231,6 +236,13 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
         for index in range(run.first, run.below):
             slots.lose(index)
     operation.changes, operation.drawing = live.changes, False
+
+
+def _is_known(operation: Operation, one: LoggedEnd) -> bool:
+    """True if the end of a run changes nothing here. A gang goes on by the ledger's word alone."""
+    if one.retry is not None or operation.gang is not None:
+        return False
+    return operation.slots.has_ended(one.end.index, one.end.attempt)
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:

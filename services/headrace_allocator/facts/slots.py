@@ -109,6 +109,12 @@ class JobSlots:
         """True if an allocation holds the job, in its newest attempt."""
         return index < self.block and self._places[index] == _OUT
 
+    def has_ended(self, index: int, attempt: int) -> bool:
+        """True if this attempt of a job is known to be over, or a newer one is known."""
+        if index >= self.block or attempt > self.attempt(index):
+            return False
+        return attempt < self.attempt(index) or self._places[index] in (_ENDED, _ELSEWHERE)
+
     def out(self) -> list[JobSlot]:
         """The jobs that allocations hold."""
         return self._in(_OUT)

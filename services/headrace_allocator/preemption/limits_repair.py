@@ -28,22 +28,22 @@ def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[A
 
 def needs_repair(overlay: Overlay) -> bool:
     """True if the node is overcommitted, or some pool, or an operation on the node, is above its limit."""
-    operations = map(overlay.view.operations.get, [one.operation for one in overlay.view.allocations])
-    return (
-        not overlay.room.dominates(ZERO)
-        or bool(overlay.view.pools.exceeded)
-        or any(each is not None and each.limited and is_above_a_limit(overlay, each) for each in operations)
-    )
+    view = overlay.view
+    if view.pools.exceeded or not overlay.room.dominates(ZERO):
+        return True
+    # Most trees have no operation with limits.
+    limited = [one.operation for one in view.allocations if one.operation in view.limited] if view.limited else ()
+    return any(is_above_a_limit(overlay, view.operations[name]) for name in limited)
 
 
 def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -> bool:
     """True if some pool, or an operation that has one of these, may be above its limit. Most nodes have nothing of the kind."""
-    pools, operations = overlay.view.pools, overlay.view.operations
+    pools, limited = overlay.view.pools, overlay.view.limited
     changed = (pools.pool(name) for name in overlay.pools)
     return (
         bool(pools.exceeded)
         or any(exceeds(pool.used + overlay.pools[pool.name], pool.most) for pool in changed if pool.limited)
-        or any(operations[one.operation].limited for one in allocations)
+        or (bool(limited) and any(one.operation in limited for one in allocations))
     )
 
 

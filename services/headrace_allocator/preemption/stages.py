@@ -94,12 +94,9 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     """False if nobody starves and nothing is to be repaired, so that the stages would change nothing on the node."""
-    classes, operations = order.classes, facts.operations
-    starving = classes.of_priority(_AGGRESSIVE.priority) | classes.of_priority(_NORMAL.priority)
-    if starving & order.root.classes or facts.pools.exceeded or not node.free.dominates(ZERO):
+    if order.some_starve or facts.pools.exceeded or not node.free.dominates(ZERO):
         return True
-    known = [operations.get(one.operation) for one in node.allocations.values()]
-    return any(each is not None and each.limited for each in known)
+    return bool(facts.limited) and any(one.operation in facts.limited for one in node.allocations.values())
 
 
 def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:

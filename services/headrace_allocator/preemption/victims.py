@@ -62,15 +62,18 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
     for allocation in view.allocations:
         operation = view.operations.get(allocation.operation)
+        if operation is None:
+            continue
+        if least is _PREEMPTIBLE and not operation.cut_groups(pools).may_be_preemptible(allocation):
+            # First, since most tries find nothing that may go.
+            continue
         is_going = allocation.take_back is not None or allocation.state is _ENDED
-        if operation is None or is_going or allocation in overlay.freed or allocation.usage == ZERO:
+        if is_going or allocation in overlay.freed or allocation.usage == ZERO:
             continue
         if operation.is_graceful or (not operation.schedulable and operation.ending):
             continue
         options = operation.options(pools)
         if not may_lose(overlay, options) or (least is _PREEMPTIBLE and not options.allow_normal_preemption):
-            continue
-        if least is _PREEMPTIBLE and not operation.cut_groups(pools).may_have_preemptible:
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption

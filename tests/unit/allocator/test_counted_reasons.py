@@ -9,6 +9,7 @@ from headrace.ids import NodeName, OperationId
 from headrace.pools.amounts import PartialResources
 from headrace.wire.log import OperationSuspended
 from headrace.wire.nodes import NodeRecord
+from headrace_allocator import heartbeat_answer
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_limits import Tree, a_pool
 
@@ -75,3 +76,16 @@ def test_a_room_that_stays_free_for_a_limit_is_counted_as_held_back() -> None:
 
     assert tree.used("a") == 3
     assert counted(tree, "room_left_") == {"no_job_waits": 1, "held_back": 1}
+
+
+def test_of_a_node_in_whose_room_no_job_fits_no_decision_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most nodes of a busy cluster have some room that is of no use to anybody."""
+    desk = a_node()
+    desk.start(an_operation("large", 9, size=cores(3)))
+    desk.tell([a_share("large", 1.0, demand=20)])
+    desk.beat("n")
+    monkeypatch.setattr(heartbeat_answer, "decide", None)
+    desk.now_s += 1
+    desk.beat("n")
+
+    assert counted(desk, "room_left_")["no_job_fits"] == 2

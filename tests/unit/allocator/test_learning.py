@@ -191,3 +191,21 @@ def test_whoever_missed_that_a_job_runs_again_learns_it_from_the_whole() -> None
     desk.engine.on_operations([msgspec.structs.replace(live, attempts=[JobSlot(0, 2)])], desk.moment)
 
     assert [each.slots for each in desk.beat("n")[0].start] == [[JobSlot(0, 2)]]
+
+
+def test_an_end_that_its_node_has_told_is_no_news_when_it_is_recorded() -> None:
+    desk = Desk({"n": cores(3, slots=9)})
+    desk.start(an_operation("operation-1", jobs=9))
+    start, *_ = desk.beat("n")[0].start
+    end = JobEnd(start.operation, start.slots[0].index, 1, start.allocation, JobResult.COMPLETED)
+    recorded = JobsEnded(start.operation, [LoggedEnd(end, NodeName("n"))], at_ms=1)
+
+    desk.cut_usage()
+    desk.learn(recorded)
+    first = desk.cut_usage().items
+    desk.beat("n", ends=[end])
+    desk.cut_usage()
+    desk.learn(recorded)
+
+    assert [item.operation for item in first] == ["operation-1"]
+    assert desk.cut_usage().items == []

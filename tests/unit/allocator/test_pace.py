@@ -10,7 +10,7 @@ import pytest
 from headrace.ids import NodeName
 from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
 from headrace_allocator.pace import Pace
-from tests.support.allocating import Desk, cores
+from tests.support.allocating import Desk, an_operation, cores
 from tests.support.clocks import at
 
 TIMING = Timing()
@@ -73,3 +73,16 @@ def test_a_node_whose_heartbeats_come_too_late_to_be_answered_does_not_count_as_
 
     desk.tick(211.0)
     assert desk.node("n").condition is NodeCondition.OFFLINE
+
+
+@pytest.mark.parametrize(("heartbeats_per_s", "is_soon"), [(2_000, True), (1, False)])
+def test_a_start_is_shown_soon_only_while_nodes_may_come_each_second(heartbeats_per_s: int, is_soon: bool) -> None:
+    desk = Desk({f"n{number}": cores(1) for number in range(2)}, heartbeats_per_s=heartbeats_per_s)
+    desk.start(an_operation("operation-1"))
+    desk.share(operation_1=1.0)
+
+    orders, _ = desk.beat("n0")
+
+    assert len(orders.start) == 1
+    assert (orders.next_heartbeat_ms == 100) is is_soon
+    assert is_soon or orders.next_heartbeat_ms >= 1_000
