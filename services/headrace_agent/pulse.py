@@ -10,9 +10,12 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-#: Between two heartbeats at least, so that jobs which end one right after the other are told together. A nudge ends it, and the end
-#: of the last job that ran here.
+#: Between two heartbeats at least, so that jobs which end one right after the other are told together. The end of the last job that
+#: ran here does not wait for that.
 _GAP_NS: Final = 10 * NS_PER_MS
+#: Both wait for this part of the time until the next heartbeat that the allocator asked for. It asks for longer times with more nodes
+#: and under load: a node of one short job would else take as much of its time as a thousand others. A nudge ends all of that.
+_PART_OF_PACE: Final = 100
 #: Between two heartbeats where all that calls for one may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
 #: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
@@ -47,8 +50,8 @@ class Pulse:
         self._is_last = False
         #: Not before this, whatever calls for it.
         self._floor_ns = 0
-        #: The end of the gap, 0 if none holds.
-        self._gap_ns = 0
+        #: The end of the gap, 0 if none holds; and of that before the end of the last job.
+        self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
         #: From the newest answer to the heartbeat that it asked for.
         self._told_ns = 0
@@ -80,7 +83,7 @@ class Pulse:
 
     def end_pause(self, now_ns: int) -> None:
         """Somebody spoke to us: there is no reason to wait longer for an allocator."""
-        self._floor_ns, self._gap_ns = min(self._floor_ns, now_ns), 0
+        self._floor_ns, self._gap_ns, self._last_gap_ns = min(self._floor_ns, now_ns), 0, 0
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
         """Returns the reason to send a heartbeat now, or None if it is not the time.
@@ -103,8 +106,10 @@ class Pulse:
         self._in_flight_ns = None
         self.applied = self.settled = self.seq
         self.lost_in_a_row = 0
-        self._floor_ns, self._gap_ns = sent_ns, sent_ns + _GAP_NS
         self._told_ns = next_ms * NS_PER_MS
+        asked_ns = self._told_ns // _PART_OF_PACE
+        self._floor_ns = sent_ns
+        self._gap_ns, self._last_gap_ns = sent_ns + max(_GAP_NS, asked_ns), sent_ns + asked_ns
         self._due_ns = now_ns + self._told_ns
         return sent_ns
 
@@ -124,7 +129,7 @@ class Pulse:
         """The time at which `take` will give one, or None while one is in flight."""
         if not self._open or self._in_flight_ns is not None:
             return None
-        floor_ns = self._floor_ns if self._is_last else max(self._floor_ns, self._gap_ns)
+        floor_ns = max(self._floor_ns, self._last_gap_ns if self._is_last else self._gap_ns)
         due_ns = max(self._due_ns, floor_ns)
         if self._wanted is None:
             return due_ns

@@ -87,7 +87,7 @@ def test_an_end_while_a_heartbeat_is_in_flight_goes_with_the_next_at_once() -> N
     desk = Desk()
     desk.turn(start("a", [0]))
     desk.ended(end_of(job(0)))
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=1_000)
 
     desk.advance(20)
 
@@ -99,7 +99,8 @@ def test_the_end_of_the_last_job_is_told_at_once_and_one_beside_others_with_what
     """A node with room for two short jobs would else stand idle for most of its time."""
     desk = Desk()
     desk.turn(start("a", [0]), start("b", [1]))
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=100)
+    desk.advance(1)
     before = len(desk.beats)
 
     desk.ended(end_of(job(0)))
@@ -108,6 +109,21 @@ def test_the_end_of_the_last_job_is_told_at_once_and_one_beside_others_with_what
 
     assert beside_another == 0
     assert [job(0), job(1)] == [end.key for end in desk.beat.ends]
+    assert len(desk.beats) == before + 1
+
+
+def test_a_node_of_one_short_job_comes_no_more_often_than_an_allocator_under_load_can_take() -> None:
+    desk = Desk()
+    desk.turn(start("a", [0]))
+    desk.answer(next_ms=15_000)
+    before = len(desk.beats)
+
+    desk.ended(end_of(job(0)))
+    desk.advance(149)
+    too_soon = len(desk.beats) - before
+    desk.advance(1)
+
+    assert too_soon == 0
     assert len(desk.beats) == before + 1
 
 
@@ -146,14 +162,14 @@ def test_a_nudge_right_after_a_heartbeat_brings_the_next_one_all_the_same() -> N
 def test_ends_of_an_allocation_with_many_jobs_ahead_are_told_together_and_its_last_ones_soon() -> None:
     desk = Desk()
     desk.turn(start("a", range(50)))
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=1_000)
     ended_before_beat: list[int] = []
     for index in range(50):
         desk.ended(end_of(job(index)))
         desk.advance(5)
         if desk.engine.pulse.in_flight:
             ended_before_beat.append(index + 1)
-            desk.answer(forget=Forget([end.key for end in desk.beat.ends]), next_ms=60_000)
+            desk.answer(forget=Forget([end.key for end in desk.beat.ends]), next_ms=1_000)
     desk.advance(10)
 
     # One each 100 ms, then one each 10 ms, as eight jobs or fewer are left.
@@ -271,7 +287,7 @@ def test_with_too_many_unrecorded_ends_no_further_job_starts_and_the_heartbeat_s
 
 def test_trouble_is_told_at_once_and_keeps_jobs_from_starting_until_it_is_over() -> None:
     desk = Desk()
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=10_000)
     desk.advance(100)
 
     desk.do(desk.engine.on_trouble(Trouble.LOGS, "the disk is full", desk.now()))

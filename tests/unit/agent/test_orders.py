@@ -140,7 +140,7 @@ def test_the_next_slot_starts_at_the_end_of_a_job_without_asking() -> None:
 def test_an_allocation_without_a_slot_left_ends_and_a_heartbeat_says_so_at_once() -> None:
     desk = Desk()
     desk.turn(start("a", [0]))
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=10_000)
 
     desk.advance(100)
     before = len(desk.beats)

@@ -50,7 +50,7 @@ def test_ended_jobs_and_their_time_are_counted_for_their_allocation() -> None:
     desk = Desk()
     desk.turn(start("a", [0, 1]))
     desk.started(job(0))
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=10_000)
     desk.advance(300)
     desk.ended(end_of(job(0)))
 

@@ -35,7 +35,7 @@ def test_a_stopping_agent_says_so_at_once_and_gives_back_what_it_did_not_start()
     desk = busy()
 
     stop(desk, StopMode.INTERRUPT)
-    desk.answer(next_ms=60_000)
+    desk.answer(next_ms=1_000)
     desk.advance(20)
 
     assert (desk.beat.state, desk.beat.reason) == (NodeState.STOPPING, HeartbeatReason.STOPPING)
