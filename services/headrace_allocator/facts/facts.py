@@ -251,11 +251,7 @@ class Facts:
             self.in_pool[spec.pool][operation.id] = operation
             self.pools.use(spec.pool, operation.held, operation.in_doubt)
         operation.set_spec(spec)
-        self.note_limits(operation)
-
-    def note_limits(self, operation: Operation) -> None:
-        """Notes whether the operation has limits of its own."""
-        (self.limited.add if operation.limited else self.limited.discard)(operation.id)
+        note_limits(self, operation)
 
     def note_jobs(self, operation: Operation) -> None:
         """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
@@ -379,6 +375,11 @@ class Facts:
             operation.held = operation.held + amount
             self.pools.use(operation.spec.pool, amount)
             self.touch(operation.id)
+
+
+def note_limits(facts: Facts, operation: Operation) -> None:
+    """Notes whether the operation has limits of its own."""
+    (facts.limited.add if operation.limited else facts.limited.discard)(operation.id)
 
 
 def filter_nodes(facts: Facts) -> bool:

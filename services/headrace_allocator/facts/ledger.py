@@ -31,9 +31,9 @@ from headrace.wire.log import (
     ParametersChanged,
 )
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.facts import Facts, note_limits
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.slots import newer_attempts, not_ended
+from headrace_allocator.facts.slots import has_ended, newer_attempts, not_ended
 from headrace_allocator.gangs.fitting import judge_size
 from headrace_allocator.gangs.holds import let_go
 
@@ -191,7 +191,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     if operation.gang is not None:
         facts.gangs.of[operation.id] = operation
     facts.operations[live.operation] = facts.in_pool[live.spec.pool][live.operation] = operation
-    facts.note_limits(operation)
+    note_limits(facts, operation)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()
     judge_size(facts, operation)
@@ -242,7 +242,7 @@ def _is_known(operation: Operation, one: LoggedEnd) -> bool:
     """True if the end of a run changes nothing here. A gang goes on by the ledger's word alone."""
     if one.retry is not None or operation.gang is not None:
         return False
-    return operation.slots.has_ended(one.end.index, one.end.attempt)
+    return has_ended(operation.slots, one.end.index, one.end.attempt)
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:

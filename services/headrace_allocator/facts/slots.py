@@ -109,12 +109,6 @@ class JobSlots:
         """True if an allocation holds the job, in its newest attempt."""
         return index < self.block and self._places[index] == _OUT
 
-    def has_ended(self, index: int, attempt: int) -> bool:
-        """True if this attempt of a job is known to be over, or a newer one is known."""
-        if index >= self.block or attempt > self.attempt(index):
-            return False
-        return attempt < self.attempt(index) or self._places[index] in (_ENDED, _ELSEWHERE)
-
     def out(self) -> list[JobSlot]:
         """The jobs that allocations hold."""
         return self._in(_OUT)
@@ -249,6 +243,13 @@ def is_whole(slots: JobSlots) -> bool:
     """True if each job that is not done may be given out now, or is given out."""
     is_known = slots.free is None and slots.block >= slots.job_count and not slots.in_doubt_count
     return is_known and not slots.unsettled and not slots.pausing
+
+
+def has_ended(slots: JobSlots, index: int, attempt: int) -> bool:
+    """True if this attempt of a job is known to be over, or a newer one is known."""
+    if index >= slots.block or attempt > slots.attempt(index):
+        return False
+    return attempt < slots.attempt(index) or slots._places[index] in (_ENDED, _ELSEWHERE)
 
 
 def not_ended(slots: JobSlots, done: bytes) -> list[int]:
