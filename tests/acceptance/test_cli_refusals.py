@@ -101,6 +101,7 @@ REFUSED = [
     (("user", "add", "ada", "--cluster", "nowhere"), "headrace cluster init"),
     (("run", "--memory", "64", "--", "true"), "a unit, such as 64M"),
     (("pool", "remove", "lab", "two words"), "too many here: 'two words'"),
+    (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
     (("plan", "nofile"), "expected a file that can be read"),
     (("up", "--state", "/dev/null"), "a file stands there"),
     (("up", "--port", "70000"), "--port"),

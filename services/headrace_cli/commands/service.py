@@ -66,11 +66,10 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
         if told:
             screen.show({"figures": told}, figures_table(told))
             return Exit.DONE
-        screen.say(
-            f"no role begins with {role!r}: {hint(role, [each.role for each in everybody])}"
-            if role
-            else "nobody answers"
-        )
-        return Exit.FAILED
+        if not role:
+            screen.say("nobody answers")
+            return Exit.FAILED
+        screen.say(f"no role begins with {role!r}: {hint(role, [each.role for each in everybody if each.role])}")
+        return Exit.REFUSED
 
     return talk(common, work)
