@@ -83,6 +83,10 @@ def test_a_test_types_what_stands_behind_the_dollars_of_the_page(page: str) -> N
     assert any(named.search(text) and "typed" in text for text in tests), f"no test types {page}"
 
 
+def test_the_readme_is_read_at_a_glance() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 60
+
+
 def test_lines_without_a_dollar_are_run_by_the_test_that_is_named() -> None:
     others = {
         page
