@@ -71,10 +71,12 @@ def reasons_in_turn(
     yield _shares_old(facts, moment)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
-    yield _places_exempt(facts, operation, moment) if may_preempt else None
     yield pool_limit_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
-    yield _no_room(facts, operation, moment)
+    no_room = _no_room(facts, operation, moment)
+    # Where a job fits anyway it does not wait for that.
+    yield _places_exempt(facts, operation, moment) if may_preempt and no_room is not None else None
+    yield no_room
     # What nobody can run is no demand, so no snapshot will tell more of it.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)

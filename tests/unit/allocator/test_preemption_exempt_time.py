@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from headrace.ids import OperationId
+from headrace.pools import TreeOptions
 from headrace.resources import Resources
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.heartbeat import AllocationReport, Orders
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
-from tests.support.allocating import Desk, an_operation
+from tests.support.allocating import Desk, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
@@ -147,6 +148,12 @@ def test_nobody_is_told_to_wait_for_that_who_got_a_place_or_needs_more_than_ther
     beat(host, 15)
     host.now_s += 46
     assert "places_exempt" not in [one.kind for one in explained(host, "poor").causes], "the time is over"
+
+    host = on_a_full_node(MINUTE)
+    beat(host, 15)
+    host.engine.on_options(TreeOptions(pause_starts=True), host.moment)
+    beat(host, 16, after_s=1, total=cores(8, slots=8))
+    assert [one.kind for one in explained(host, "poor").causes] == ["starts_paused"], "there is room"
 
     host = Host(an_operation("poor"), an_operation("late"))
     host.next_beat()
