@@ -264,7 +264,8 @@ def _words_of_loss(lost: LostJob) -> str:
     """The reason for which no node reports the end of a job."""
     match lost.why:
         case UnknownToNode():
-            return f"node {lost.node} does not know this job any more"
+            words = f"node {lost.node} does not know this job any more"
+            return words if lost.why.has_begun else f"{words}, and never told that it began"
         case NodeSilent():
             return f"node {lost.node} was silent for {lost.why.lease_s:g} s"
         case LostNodeInDoubt():

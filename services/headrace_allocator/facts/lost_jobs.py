@@ -12,6 +12,9 @@ from headrace.wire.preemption import PreemptionRecord
 class UnknownToNode(msgspec.Struct, frozen=True, tag="unknown_to_node"):
     """The node's heartbeat does not show the job any more."""
 
+    #: False if none showed that it began, either.
+    has_begun: bool = True
+
 
 class NodeSilent(msgspec.Struct, frozen=True, tag="node_silent"):
     """The node that ran it lost its lease."""

@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import (
     JobKey,
     JobResult,
     JobSlot,
+    RunningJob,
     TakeBackReason,
 )
 from headrace_allocator.facts.allocations import NOBODY, Allocation
@@ -140,7 +141,7 @@ class _Reconciliation:
                 shown += report.id in allocations
         if self._heartbeat.ends_waiting == 0 and shown < len(allocations):
             for allocation in [one for one in allocations.values() if one.id not in self._picture]:
-                self._lose_slots(allocation, allocation.slots.values())
+                self._lose_slots(allocation, allocation.slots.values(), allocation.job)
                 self._remove(allocation)
         return self._findings
 
@@ -253,8 +254,8 @@ class _Reconciliation:
             allocation = self._adopt(report)
         if report.job is not None or report.unstarted:
             self._adopt_slots(allocation, report)
-        allocation.state = report.state
-        if report.job is not allocation.job:
+        allocation.state, ran = report.state, allocation.job
+        if report.job is not ran:
             self._facts.set_job(allocation, report.job)
         if ended or report.state is AllocationState.CLOSING:
             allocation.take_back = None
@@ -270,7 +271,8 @@ class _Reconciliation:
             self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
             shown = _shown_indexes(report)
-            self._lose_slots(allocation, [slot for slot in allocation.slots.values() if slot.index not in shown])
+            gone = [slot for slot in allocation.slots.values() if slot.index not in shown]
+            self._lose_slots(allocation, gone, ran)
         allocation.settle()
         if ended and not allocation.slots:
             self._remove(allocation)
@@ -344,8 +346,13 @@ class _Reconciliation:
             operation.slots.give_back(returned)
             self._touch(operation.id)
 
-    def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
-        lost = _lose(self._facts, self._node, allocation, slots, UnknownToNode())
+    def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot], ran: RunningJob | None) -> None:
+        """Loses what the node does not know any more. `ran` is the job that it showed there before."""
+        began = JobSlot(ran.index, ran.attempt) if ran is not None and ran.started_at_ms else None
+        lost = []
+        for slot in list(slots):
+            why = UnknownToNode(has_begun=slot == began)
+            lost += _lose(self._facts, self._node, allocation, [slot], why)
         if lost:
             self._findings.lost += lost
             self._touch(allocation.operation)

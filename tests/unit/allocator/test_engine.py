@@ -316,6 +316,31 @@ def test_an_allocation_that_its_node_does_not_know_any_more_is_lost_and_told_so(
     assert [(one.end.index, one.end.result) for one in report.ends] == [(0, JobResult.LOST)]
 
 
+@pytest.mark.parametrize("keeps_allocation", [False, True])
+def test_a_lost_job_that_no_heartbeat_showed_to_begin_says_so(keeps_allocation: bool) -> None:
+    """As where an agent was killed: another one adopts what its runner has begun, and nobody knows of the rest."""
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=3))
+    (start,) = desk.beat("n1")[0].start
+    slots = [JobSlot(0, 1), JobSlot(1, 1), JobSlot(2, 1)]
+    first, second = (
+        AllocationReport(
+            start.allocation, start.operation, AllocationState.RUNNING, start.resources,
+            RunningJob(slot.index, slot.attempt, 1_000, 10), behind,
+        )
+        for slot, behind in ((slots[0], slots[1:]), (slots[2], []))
+    )  # fmt: skip
+    desk.beat("n1", allocations=[first])
+
+    _, effects = desk.beat("n1", allocations=[second] if keeps_allocation else [])
+
+    (report,) = [effect for effect in effects if isinstance(effect, Report)]
+    unknown = "node n1 does not know this job any more"
+    unbegun = f"{unknown}, and never told that it began"
+    told = [unknown, unbegun] if keeps_allocation else [unknown, unbegun, unbegun]
+    assert [one.end.reason for one in report.ends] == told
+
+
 def test_a_job_whose_end_may_be_on_its_way_is_not_lost_before_all_ends_have_come() -> None:
     """Ends that did not fit into a heartbeat wait for the next; its job is not shown meanwhile."""
     desk = Desk({"n1": cores(1, slots=9)})
