@@ -48,8 +48,11 @@ _PATIENCE_S = 600.0
 #: node was answered meanwhile.
 _SETTLE_S = 16.0
 _LONGEST_SETTLE_S = 120.0
-#: Under load nodes are told to come later, and sooner again by a twentieth each second.
+#: Under load nodes are told to come later, and sooner again by a twentieth each second. Small jobs fill what large ones leave.
 _LONGEST_STRETCHED_S = 120.0
+_BETWEEN_LOOKS_S = 5.0
+#: In a steady state so much more than what ends starts at most, as a part of what ends.
+_MOST_GROWTH = 0.2
 
 
 class Bench:
@@ -64,6 +67,8 @@ class Bench:
         self._processes = processes
         self._fleet = Fleet(server, TREE, options.nodes, NODE, _END_EVERY_S * _JOBS_OF_A_NODE)
         self._began_s = time.monotonic()
+        #: What had not settled before it was measured, in words.
+        self.unsettled: list[str] = []
         self.figures: dict[str, Figure] = {}
 
     async def run(self) -> None:
@@ -126,14 +131,29 @@ class Bench:
         fleet.let_first_jobs_end()
 
     async def _settle(self, bus: Bus) -> None:
-        """Waits until heartbeats come as often as without the load of the first jobs, or for long."""
+        """Waits until heartbeats come as often as without the load of the first jobs and as much starts as ends, or for long."""
         began_s = time.monotonic()
+        ends_per_s = self._nodes / _END_EVERY_S
         while True:
+            running = self._fleet.running_jobs
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
             stretch = (await figures_of(bus)).get("allocator", {}).get("pace_stretch", 1.0)
-            self._say(f"heartbeats come at a pace that is {stretch:.1f} times as long as without load")
-            if stretch == 1.0 or time.monotonic() - began_s > _LONGEST_STRETCHED_S:
+            more_per_s = (self._fleet.running_jobs - running) / _BETWEEN_LOOKS_S
+            words = (
+                f"heartbeats come at a pace that is {stretch:.1f} times as long as without load, "
+                f"{more_per_s:,.0f} jobs a second more start than end"
+            )
+            self._say(words)
+            if stretch == 1.0 and abs(more_per_s) <= _MOST_GROWTH * ends_per_s:
                 return
-            await asyncio.sleep(5)
+            if time.monotonic() - began_s > _LONGEST_STRETCHED_S:
+                self._note_unsettled(f"steady state: {words}")
+                return
+
+    def _note_unsettled(self, words: str) -> None:
+        """What is measured next is not what it is called. The table says so, too."""
+        self.unsettled.append(words)
+        self._say(f"NOT SETTLED, measured all the same: {words}")
 
     async def _measure(self, bus: Bus, shares: ShareWatch) -> None:
         fleet = self._fleet
@@ -144,6 +164,7 @@ class Bench:
         p99_ms, max_ms = [], []
         cpu_s, began_s = self._processes.cpu_s(), time.monotonic()
         published, ended, lost = (shares.snapshots, shares.operations), fleet.jobs_ended, fleet.lost
+        running = fleet.running_jobs
         total = 0
         while time.monotonic() - began_s < self._seconds:
             fleet.latencies_ms.clear()
@@ -164,7 +185,8 @@ class Bench:
         self._say(
             f"steady state: {total / took_s:,.0f} heartbeats, {(fleet.jobs_ended - ended) / took_s:,.0f} ends of jobs, "
             f"{(shares.snapshots - published[0]) / took_s:.1f} snapshots, "
-            f"{(shares.operations - published[1]) / took_s:,.0f} changed shares of operations a second"
+            f"{(shares.operations - published[1]) / took_s:,.0f} changed shares of operations a second; "
+            f"{(fleet.running_jobs - running) / took_s:,.0f} jobs a second more started than ended"
         )
         self._print_costs(cpu_s, took_s, pauses, await figures_of(bus))
 
@@ -207,6 +229,10 @@ class Bench:
             has_settled,
             lambda: f"no answer has changed anything for {self._fleet.seconds_since_orders():.0f} s",
         )
+        if self._fleet.seconds_since_orders() <= _SETTLE_S:
+            self._note_unsettled(
+                "highest rate: jobs still start, and each answer that starts one costs more than one that does not"
+            )
         self._fleet.stop()
         highest = []
         async for is_highest, rate in highest_rates(self._fleet, self._processes.cpu_s, _ROUNDS):
@@ -271,6 +297,8 @@ def main() -> int:
     print(head_of_table(width))
     for each in table:
         print(row_of_table(each, bench.figures[each.name], width))
+    for words in bench.unsettled:
+        print(f"NOT SETTLED: {words}")
     write_figures(bench.figures)
     return 0
 
