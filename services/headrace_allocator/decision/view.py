@@ -53,11 +53,13 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
                 break
         else:
             return []
-    # Asked of each allocation, so that nothing else is looked at here.
+    # Asked of each allocation, so that nothing else is looked at here. One that is settled runs the one job that it has.
     stirring = [
         one
         for one in node.allocations.values()
-        if one.rest.job_ms < ahead_ms or one.take_back is not None or one.state is not _RUNNING or len(one.slots) > 1
+        if one.rest.job_ms < ahead_ms
+        or one.take_back is not None
+        or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
     # Whoever stirs may be given a reason to go, so that nothing is remembered of the others.
     picture.rests = None if stirring or picture.booked is None else {one.rest for one in node.allocations.values()}

@@ -181,20 +181,18 @@ class AllocationGroups:
         return self._places[allocation] >= first or allocation.usage == ZERO
 
     def find_preemptible(self) -> Place:
-        """Finds the first place right of the second border. It stays until the usage or the share changes."""
-        first = _NO_PLACE
-        if not self._is_nested:
-            first = _FIRST_PLACE
-        elif not self._is_protected(Resources.sum(each * len(places) for each, places in self._by_usage.items())):
-            # Whatever stands before a place grows from one to the next.
-            for places in self._by_usage.values():
-                at = bisect_left(places, True, key=lambda place: not self._is_protected(self._before(place, ())))
-                first = min([first, *places[at : at + 1]])
-        self._preemptible_from = first
+        """Finds the first place right of the second border. It is kept until usage or shares change."""
+        border, by_usage = self._border(_PREEMPTIBLE), self._by_usage
+        found = [_NO_PLACE if self._is_nested else _FIRST_PLACE]
+        # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
+        for usage, places in by_usage.items():
+            if len(by_usage) == 1:
+                at = bisect_left(range(len(places)), True, key=lambda count: not border.protects(usage * count))
+            else:
+                at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
+            found += places[at : at + 1]
+        first = self._preemptible_from = min(found)
         return first
-
-    def _is_protected(self, before: Resources) -> bool:
-        return self._border(_PREEMPTIBLE).protects(before)
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""
@@ -202,7 +200,7 @@ class AllocationGroups:
         before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
         is_nested = self._is_nested
-        if is_nested and not self._is_protected(before):
+        if is_nested and not self._border(_PREEMPTIBLE).protects(before):
             return _PREEMPTIBLE
         if self._is_left(_AGGRESSIVELY_PREEMPTIBLE, allocation, before, freed):
             return _NON_PREEMPTIBLE

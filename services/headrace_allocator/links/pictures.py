@@ -75,16 +75,13 @@ class PictureReader:
 
 def _read(data: bytes, before: _Picture) -> _Picture:
     """A picture, of which those reports that stood in the one before need not be read."""
-    reports: list[AllocationReport] = []
-    of_bytes: dict[bytes, AllocationReport] = {}
+    at = 0
     try:
-        for raw in decode(data, _Reports):
-            key = bytes(raw)
-            report = before.of_bytes.get(key)
+        keys = list(map(bytes, decode(data, _Reports)))
+        reports: list[Any] = list(map(before.of_bytes.get, keys))
+        for at, report in enumerate(reports):
             if report is None:
-                report = decode(key, AllocationReport)
-            of_bytes[key] = report
-            reports.append(report)
+                reports[at] = decode(keys[at], AllocationReport)
     except BadMessage as error:
-        raise BadMessage(f"{error} - in `$.allocations`, the {len(reports) + 1}. of them") from None
-    return _Picture(data, reports, of_bytes)
+        raise BadMessage(f"{error} - in `$.allocations`, the {at + 1}. of them") from None
+    return _Picture(data, reports, dict(zip(keys, reports, strict=True)))
