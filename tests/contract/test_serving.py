@@ -115,6 +115,39 @@ async def test_each_message_is_handled_in_a_context_of_its_own(server: NatsServe
             assert await bus.request(word, data, timeout_s=10) == b"none"
 
 
+async def test_messages_that_come_one_after_the_other_need_no_task_each_and_none_stays_when_serving_ends(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        tasks: list[asyncio.Task[object] | None] = []
+
+        async def handler(_message: Message) -> bytes:
+            tasks.append(asyncio.current_task())
+            return b""
+
+        serving = await bus.serve(word, handler)
+        for _ in range(20):
+            await bus.request(word, b"", timeout_s=10)
+        await serving.close()
+        await eventually(lambda: all(task is not None and task.done() for task in tasks))
+
+    assert len(set(tasks)) == 1
+
+
+async def test_a_connection_ends_quietly_whose_tasks_were_cancelled_while_they_had_nothing_to_do(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+
+        async def handler(_message: Message) -> bytes:
+            return b""
+
+        serving = await bus.serve(word, handler)
+        await bus.request(word, b"", timeout_s=10)
+        assert len(serving._at_rest) == 1
+        bus._tasks.cancel_scope.cancel()
+
+
 async def test_a_handler_that_raises_answers_nothing_and_harms_nobody(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
 

@@ -55,6 +55,10 @@ class Lines:
     def __len__(self) -> int:
         return self._messages
 
+    def bears(self, message: Message) -> bool:
+        """True if a line may hold it."""
+        return len(message.data) + _FRAME_BYTES <= self._most_bytes_of_one
+
     def put(self, sender: str, message: Message) -> list[Waiting]:
         """Adds a message to its sender's line. Returns what is given up for it, which may be the message itself."""
         line = self._lines.setdefault(sender, _Line())

@@ -1,4 +1,4 @@
-"""Handlers of one served subject: each message in a task and a context of its own, so many at once.
+"""Handlers of one served subject, so many at once: each in a task that handles nothing else meanwhile.
 
 Where only the newest message of each sender counts they are handled one after the other instead.
 """
@@ -36,11 +36,15 @@ _TURN_NS: Final = 10_000_000
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
+#: Tasks that stay when they have nothing to do. To make one costs as much as most handlers.
+_MOST_AT_REST: Final = 8
 _NO_SPAN: Final = nullcontext()
 
 
 class Serving:
     """Counts, bounds and guards the handlers of a subject."""
+
+    _is_closed = False
 
     def __init__(
         self,
@@ -87,13 +91,13 @@ class Serving:
             )
         #: Whether the task runs that answers the newest.
         self._answers_in_turn = False
-        self._running = 0
-        self._running_bytes = 0
+        #: Handlers that run, those that began in this turn of the loop, and the bytes of both.
+        self._running = self._running_bytes = self._begun = self._begun_bytes = 0
+        #: What tasks with nothing to do wait for. None ends them.
+        self._at_rest: list[asyncio.Future[Message | None]] = []
         #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
-        #: Handlers that began in this turn of the loop, and their bytes.
-        self._begun = self._begun_bytes = 0
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
         #: In which a handler runs.
@@ -114,6 +118,9 @@ class Serving:
                 self._answers_in_turn = True
                 self.new_context().run(self._tasks.start_soon, self._handle_in_turn, self._newest)
             return
+        if not self._waiting and self._waiting.bears(message) and self._may_start():
+            self._start(message)
+            return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
             self.dropped += 1
             if self._senders is not None:
@@ -127,6 +134,9 @@ class Serving:
 
     async def close(self) -> None:
         """Starts no more handlers. Those that run end and answer."""
+        self._is_closed = True
+        while self._rouse(None):
+            pass
         self.dropped += len(self._waiting)
         self._waiting.clear()
         if self._newest is not None:
@@ -163,34 +173,57 @@ class Serving:
 
     def _start_waiting(self) -> None:
         """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
-        while self._waiting and self._running < self._concurrency and self._running_bytes < self._most_running_bytes:
-            if self._begun == _BEGUN_IN_A_TURN or self._begun_bytes > _BYTES_BEGUN_IN_A_TURN:
-                return
-            if not self._begun:
-                asyncio.get_running_loop().call_soon(self._begin_turn, context=self.new_context())
+        while self._waiting and self._may_start():
             self._start(self._waiting.take())
+
+    def _may_start(self) -> bool:
+        may_run = self._running < self._concurrency and self._running_bytes < self._most_running_bytes
+        return may_run and self._begun < _BEGUN_IN_A_TURN and self._begun_bytes <= _BYTES_BEGUN_IN_A_TURN
 
     def _begin_turn(self) -> None:
         self._begun = self._begun_bytes = 0
         self._start_waiting()
 
     def _start(self, message: Message) -> None:
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._begin_turn, context=self.new_context())
         self._running += 1
         self._begun += 1
         self._running_bytes += len(message.data)
         self._begun_bytes += len(message.data)
-        # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
-        self.new_context().run(self._tasks.start_soon, self._handle, message)
+        if not self._rouse(message):
+            # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
+            self.new_context().run(self._tasks.start_soon, self._handle, message)
 
-    async def _handle(self, message: Message) -> None:
-        try:
-            await self._answer_one(message)
-        finally:
-            self._running -= 1
-            self._running_bytes -= len(message.data)
-            self._start_waiting()
-            if not self._running:
-                self._idle.set()
+    def _rouse(self, message: Message | None) -> bool:
+        """Gives a message to a task at rest, or has it end. False if there is none."""
+        while self._at_rest:
+            rest = self._at_rest.pop()
+            # Else its task was cancelled, and has not run since.
+            if not rest.done():
+                rest.set_result(message)
+                return True
+        return False
+
+    async def _handle(self, first: Message) -> None:
+        """Handles a message, and others after it as long as each leaves the context as it was."""
+        message: Message | None = first
+        own = contextvars.copy_context()
+        while message is not None:
+            rest: asyncio.Future[Message | None] | None = None
+            try:
+                await self._answer_one(message)
+                is_clean = contextvars.copy_context() == own
+                if is_clean and len(self._at_rest) < _MOST_AT_REST and not self._is_closed:
+                    rest = asyncio.get_running_loop().create_future()
+                    self._at_rest.append(rest)
+            finally:
+                self._running -= 1
+                self._running_bytes -= len(message.data)
+                self._start_waiting()
+                if not self._running:
+                    self._idle.set()
+            message = None if rest is None else await rest
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
         """Answers all that comes, one after the other: a task for each would cost more than most answers."""
