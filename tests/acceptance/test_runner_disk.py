@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.job_logs.reader import read_log
+from headrace_agent.runner.files.log_folders import SPARE
 from headrace_agent.runner.protocol import EndAll, Interrupt
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import ARunner, Signpost, gone, runner, signpost
@@ -163,7 +164,7 @@ def test_when_logs_take_too_much_room_those_of_operations_at_rest_go_and_no_othe
         agent.end_of_job(a_job(index, operation=operation))
     agent.hello()
 
-    assert sorted(folder.name for folder in runner.logs.iterdir()) == ["op-in-use", "op-middle", "op-newest"]
+    assert sorted(folder.name for folder in runner.logs.glob("op-*")) == ["op-in-use", "op-middle", "op-newest"]
     assert runner.events("logs removed")[0]["operation"] == "op-oldest"
 
 
@@ -175,7 +176,7 @@ def test_logs_of_a_former_runner_count_too(runner: ARunner) -> None:
     agent = runner.start("--logs-total-bytes", "10000")
     agent.hello()
 
-    assert list(runner.logs.iterdir()) == []
+    assert [folder.name for folder in runner.logs.iterdir()] == [SPARE]
 
 
 def test_without_a_cgroup_a_process_is_refused_more_memory_than_its_job_has(runner: ARunner) -> None:
@@ -196,3 +197,15 @@ def test_without_a_cgroup_a_program_of_many_threads_fits_into_little_memory(runn
     agent.say(a_run(0, sys.executable, "-c", script, memory_bytes=32 << 20))
 
     assert agent.end_of(0).result is JobResult.COMPLETED
+
+
+def test_at_rest_a_folder_for_the_logs_of_the_next_operation_is_there(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.sh(0, "echo words")
+    agent.hello()
+    spare = (runner.logs / SPARE).stat()
+    other = a_job(1, operation="op-other")
+    agent.say(a_run(1, "sh", "-c", "echo words", job=other))
+    agent.end_of_job(other)
+
+    assert (runner.logs / "op-other").stat().st_ino == spare.st_ino

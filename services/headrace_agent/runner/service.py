@@ -73,6 +73,7 @@ class Runner:
         scratch = ScratchFolders(host.files, state, self._removal)
         retention = Retention(settings.logs_total_bytes)
         launcher = Launcher(host, settings, self._kept, self._isolation, scratch, retention, open_files)
+        self._launcher = launcher
         self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch, retention)
         self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
@@ -116,6 +117,8 @@ class Runner:
             self._kept.retry()
             self._watch(now)
         self._link.flush(now.steady_ns)
+        if not len(self._jobs):
+            self._launcher.make_spare()
         return self._may_leave(now)
 
     def close(self) -> None:

@@ -45,17 +45,17 @@ LONGEST_ABSENCE_S = 60.0
 _ATTEMPT_S = 4.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
+_jitter = random.Random()
 
 
 class Pauses:
     """Growing pauses with jitter, so that many clients do not come back together."""
 
     def __init__(self) -> None:
-        self._random = random.Random()
         self._next_s = _FIRST_PAUSE_S
 
     def next_s(self) -> float:
-        pause = self._next_s * (0.5 + self._random.random())
+        pause = self._next_s * (0.5 + _jitter.random())
         self._next_s = min(_LONGEST_PAUSE_S, self._next_s * 2)
         return pause
 

@@ -45,20 +45,6 @@ def log_name(job: JobKey, stream: Stream) -> str:
     return f"{job.index}.{job.attempt}.{stream}"
 
 
-def open_folder(files: LinuxFiles, logs: str, operation: str) -> str:
-    """Makes the folder of an operation's logs and returns its path. Raises `LogUnwritable`."""
-    path = f"{logs}/{operation}"
-    try:
-        try:
-            files.make_folder(path)
-        except FileNotFoundError:  # the logs folder could not be made when the runner started, or is gone since
-            files.make_folder(logs)
-            files.make_folder(path)
-    except OSError as error:
-        raise LogUnwritable(path, error) from None
-    return path
-
-
 class StreamWriter:
     """Writes one stream. The file is made with the first byte."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace_agent.runner.files.log_folders import SPARE
 from headrace_agent.runner.host.files import LinuxFiles
 
 
@@ -27,7 +28,7 @@ class Retention:
     def survey(self, files: LinuxFiles, logs: str) -> None:
         """Books the logs that are there already. Raises OSError."""
         for folder in files.entries(logs):
-            if folder.is_folder:
+            if folder.is_folder and folder.name != SPARE:
                 size = sum(entry.size_bytes for entry in files.entries(f"{logs}/{folder.name}"))
                 self._held[folder.name] = _Held(size, folder.changed_at)
                 self.total_bytes += size

@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 
 from headrace.runtime.engine import Moment
-from headrace_agent.runner.files.job_log import LogUnwritable, job_name, open_folder
+from headrace_agent.runner.files.job_log import LogUnwritable, job_name
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
+from headrace_agent.runner.files.log_folders import LogFolders
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
@@ -72,6 +73,7 @@ class Launcher:
         self._isolation = isolation
         self._scratch = scratch
         self._retention = retention
+        self._log_folders = LogFolders(host.files, settings.logs)
         self._open_files = open_files
         self._raised = resource.getrlimit(resource.RLIMIT_NOFILE) != open_files
         #: Identity of this boot of the host.
@@ -92,11 +94,15 @@ class Launcher:
                     self._host.files.remove_folder(scratch)
             raise
 
+    def make_spare(self) -> None:
+        """Makes beforehand what the next job will need. A time when no job runs is a good one."""
+        self._log_folders.make_spare()
+
     def _prepare(self, run: Run, *, needs_scratch: bool) -> str:
         """Makes all that the job needs on disk. Returns its scratch folder, or nothing if it needs none."""
         try:
             if not self._retention.holds(run.job.operation):
-                open_folder(self._host.files, self._settings.logs, run.job.operation)
+                self._log_folders.open(run.job.operation)
             self._host.files.check_room(self._settings.logs, _LEAST_ROOM_BYTES)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
             self._isolation.prepare(run)
