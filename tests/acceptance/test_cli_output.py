@@ -43,7 +43,7 @@ def test_a_followed_operation_prints_what_its_jobs_write_as_they_write_it(up: Up
 
     assert out == "two\n"
     assert "\nbad\n" in err
-    assert "failed: 0 of 1 jobs completed, 1 runs failed" in err
+    assert "failed: 0 of 1 jobs completed, 1 run failed" in err
     assert "exit code 3" in err
     assert follower.wait() == 1
 

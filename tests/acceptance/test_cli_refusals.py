@@ -102,6 +102,7 @@ REFUSED = [
     (("run", "--memory", "64", "--", "true"), "a unit, such as 64M"),
     (("pool", "remove", "lab", "two words"), "too many here: 'two words'"),
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
+    (("run", "--", "echo a | wc"), "expected each word for itself, or sh -c 'echo a | wc': no shell reads it"),
     (("plan", "nofile"), "expected a file that can be read"),
     (("up", "--state", "/dev/null"), "a file stands there"),
     (("up", "--port", "70000"), "--port"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -308,6 +309,9 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         raise BadInput(
             "command", "", "a program and its arguments behind `--`, such as: headrace run -- python3 work.py"
         )
+    if len(command) == 1 and " " in command[0] and "/" not in command[0]:
+        near = f"each word for itself, or sh -c {shlex.quote(command[0])}: no shell reads it"
+        raise BadInput("command", command[0], near)
     trees = parse_pool_trees(share.pool_tree or [])
     return OperationSpec(
         pool=pool,

@@ -148,7 +148,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     if places is not None and view.state not in FINAL_STATES:
         words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
         words += [f"{places.in_doubt_jobs} in doubt"] if places.in_doubt_jobs else []
-    words += [f"{view.failed_jobs} runs failed"] if view.failed_jobs else []
+    words += [failed_runs(view)] if view.failed_jobs else []
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
     return ", ".join(words)
@@ -178,6 +178,11 @@ def retry_words(view: OperationView, now_ms: int) -> str:
     if view.pausing_jobs == 1:
         return f"1 job that failed, {when}"
     return f"{view.pausing_jobs} jobs that failed, the next of them {when}"
+
+
+def failed_runs(view: OperationView) -> str:
+    """Counts the runs of its jobs that failed."""
+    return f"{view.failed_jobs} run{'' if view.failed_jobs == 1 else 's'} failed"
 
 
 def account_words(account: str) -> str:

@@ -20,7 +20,7 @@ from headrace.wire.heartbeat import JobEnd
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.elements.job_output import print_output
-from headrace_cli.show.operations import account_words, failure_lines
+from headrace_cli.show.operations import account_words, failed_runs, failure_lines
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import waiting_words
 
@@ -163,7 +163,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     """Tells how it ended, and of a failed one the last failure with the end of its output."""
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
-    failed = f", {view.failed_jobs} runs failed" if view.failed_jobs else ""
+    failed = f", {failed_runs(view)}" if view.failed_jobs else ""
     if view.accounts:
         failed += f", run as {', '.join(account_words(each) for each in view.accounts)}"
     screen.say(
