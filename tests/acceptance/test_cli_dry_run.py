@@ -112,6 +112,8 @@ def test_jobs_that_no_node_could_ever_run_are_told_so(up: Up) -> None:
     said = up.run("run", "--dry-run", "--pool", "research", "--cpu", "5", *TRUE).stdout
 
     assert [each["kind"] for each in told["trees"]["default"]["fit"]["causes"]] == ["larger_than_every_node"]
+    after = {each["name"]: each["after"] for each in told["trees"]["default"]["shares"]["elements"]}
+    assert after["supposed-1"]["fair_resources"]["cpu"] == after["research"]["fair_resources"]["cpu"] == 0
     assert "0 could ever run a job" in said
     assert "each job is larger than every node" in said
 

@@ -53,6 +53,16 @@ def test_every_dry_run_shows_the_shares(up: Up, tmp_path: Path) -> None:
     assert "weight" in refused.stderr
 
 
+def test_jobs_that_no_node_can_run_are_owed_nothing(up: Up) -> None:
+    too_large = up.run("plan", "--live", "--jobs", "adhoc:2,cpu=5")
+    among_others = up.run("plan", "--live", "--jobs", "adhoc:2,cpu=5", "--nodes", "+1,cpu=8,memory=8G")
+
+    assert "supposed-1 would be owed nothing: each job is larger than every node" in too_large.stderr
+    line = next(line for line in too_large.stdout.splitlines() if "supposed-1 (new)" in line)
+    assert "– → 0%" in line
+    assert "would be owed nothing" not in among_others.stderr
+
+
 def test_jobs_and_nodes_are_supposed(up: Up) -> None:
     jobs = up.run("plan", "--live", "--create", "guests", "--jobs", "guests:200,cpu=1,memory=1M").stdout
     nodes = up.run("plan", "--live", "--nodes", "-1", "--nodes", "+2,cpu=8,memory=8G")

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.wire.plan import Plan, PlanRefused
+from headrace_cli.commands.operations.tried_start import without_what_never_runs
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.key_values import parse_figures
 from headrace_cli.pools.suppositions import nodes_in_words, supposed_changes, supposed_jobs, supposed_nodes
@@ -131,7 +132,9 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     async def work(client: Client, screen: Screen) -> int:
         listed = (await client.nodes()).nodes if node_changes else []
         nodes = supposed_nodes(node_changes, listed)
-        answer = await client.pools.what_if(changes, operations=operations, nodes=nodes)
+        # Among other nodes there may be one that is large enough.
+        those = operations if nodes else await without_what_never_runs(screen, client, operations)
+        answer = await client.pools.what_if(changes, operations=those, nodes=nodes)
         for each in nodes:
             screen.say(f"supposed: {nodes_in_words(each)}")
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED

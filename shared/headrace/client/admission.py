@@ -90,10 +90,10 @@ class Starts:
         verb = subjects.of_tree("op.fit", tree)
         return await self._asker.ask(verb, FitOperation(_bare(spec, tree, pool)), OperationFit)
 
-    async def shares(self, spec: OperationSpec, place: PlannedPlace) -> WhatIfAnswer:
-        """The shares of a tree before and after the start. Raises `Refused`, `Unanswered`."""
+    async def shares(self, spec: OperationSpec, place: PlannedPlace, *, never_runs: bool = False) -> WhatIfAnswer:
+        """The shares of a tree before and after the start. What `never_runs` wants nothing. Raises `Refused`, `Unanswered`."""
         bare = _bare(spec, place.tree, place.pool)
-        supposed = SupposedOperation(bare, place.made, waits=place.waiting is not None)
+        supposed = SupposedOperation(bare, place.made, waits=never_runs or place.waiting is not None)
         return await self._pools.of(place.tree).what_if(operations=[supposed])
 
 

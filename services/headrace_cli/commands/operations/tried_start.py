@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
+import msgspec
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import TreeName
+from headrace.wire.explanations import Cause
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import StartAnswer
 from headrace.wire.start_plans import OperationFit, PlannedPlace
-from headrace.wire.what_if import WhatIfAnswer
+from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
 #: Reasons that end by nothing that ends.
-_FOR_EVER: Final = frozenset({"gang_never_fits", "larger_than_every_node", "no_node_matches"})
+_TOO_LARGE: Final = "larger_than_every_node"
+_FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
 #: An allocator that began a moment ago does not know all nodes and limits.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
 #: A start is answered whether the allocator says something about it or not.
@@ -29,9 +32,10 @@ async def try_start(screen: Screen, client: Client, spec: OperationSpec, operati
     from headrace_cli.show.elements.planned_start import InTree, show_planned_start
 
     told = await client.starts.plan(spec, operation=operation)
-    in_trees = {
-        each.tree: InTree(await _fit(client, spec, each), await _shares(client, spec, each)) for each in told.places
-    }
+    in_trees = {}
+    for each in told.places:
+        fit = await _fit(client, spec, each)
+        in_trees[each.tree] = InTree(fit, await _shares(client, spec, each, never_runs=bool(_for_ever(fit))))
     show_planned_start(screen, spec, told, in_trees)
     return Exit.DONE
 
@@ -50,17 +54,36 @@ async def warn_of_what_never_runs(
             if fit is None or _is_known(fit):
                 break
             await anyio.sleep(_LOOK_S)
-    if fit is not None and _is_known(fit):
-        for cause in fit.causes:
-            if cause.kind in _FOR_EVER:
-                screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
-    elif spec.is_gang:
+    for cause in _for_ever(fit):
+        screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
+    if spec.is_gang and (fit is None or not _is_known(fit)):
         screen.say(f"whether its jobs have room at once is not known yet: headrace op explain {answer.operation}")
+
+
+def _for_ever(fit: OperationFit | None) -> list[Cause]:
+    """The reasons for which no job ever runs, as far as they are known."""
+    if fit is None or not _is_known(fit):
+        return []
+    return [cause for cause in fit.causes if cause.kind in _FOR_EVER]
 
 
 def _is_known(fit: OperationFit) -> bool:
     """True if the allocator knows all nodes and limits."""
     return _NOT_KNOWN_YET.isdisjoint(cause.kind for cause in fit.causes)
+
+
+async def without_what_never_runs(
+    screen: Screen, client: Client, supposed: list[SupposedOperation]
+) -> list[SupposedOperation]:
+    """Says which of them have jobs that are larger than every node there is: nobody is owed anything for such."""
+    found = []
+    for number, each in enumerate(supposed, 1):
+        fit = await _fit(client, each.spec, PlannedPlace(client.trees.own, each.spec.pool))
+        too_large = [cause for cause in _for_ever(fit) if cause.kind == _TOO_LARGE]
+        for cause in too_large:
+            screen.say(f"supposed-{number} would be owed nothing: {cause.words}", style="yellow")
+        found.append(msgspec.structs.replace(each, waits=True) if too_large else each)
+    return found
 
 
 async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> OperationFit | None:
@@ -71,9 +94,9 @@ async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> Oper
         return None
 
 
-async def _shares(client: Client, spec: OperationSpec, place: PlannedPlace) -> WhatIfAnswer | None:
+async def _shares(client: Client, spec: OperationSpec, place: PlannedPlace, *, never_runs: bool) -> WhatIfAnswer | None:
     """None where fair_share does not answer."""
     try:
-        return await client.starts.shares(spec, place)
+        return await client.starts.shares(spec, place, never_runs=never_runs)
     except (Refused, Unanswered):
         return None
