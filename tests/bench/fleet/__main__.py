@@ -128,7 +128,7 @@ class Bench:
                 f"were asked to; {len(fleet.latencies_ms):,} heartbeats, {fleet.lost:,} lost"
             ),
         )
-        fleet.let_first_jobs_end()
+        fleet.let_first_jobs_end(_END_EVERY_S)
 
     async def _settle(self, bus: Bus) -> None:
         """Waits until heartbeats come as often as without the load of the first jobs and as much starts as ends, or for long."""

@@ -106,11 +106,16 @@ class Fleet:
             node.start(moment)
         self._changed.set()
 
-    def let_first_jobs_end(self) -> None:
-        """Every place is taken: a slow machine would never come so far if jobs ended meanwhile."""
+    def let_first_jobs_end(self, end_every_s: float) -> None:
+        """Every place is taken: a slow machine would never come so far if jobs ended meanwhile. On each node one ends in so long.
+
+        How many jobs a node holds is known only now, since small ones come before large ones.
+        """
         first_jobs, self._first_jobs = self._first_jobs or [], None
+        longer = end_every_s * self.running_jobs / len(self.nodes) / self._mean_job_s
+        self._mean_job_s *= longer
         for node, job, left_ns in first_jobs:
-            self.end_after(node, job, left_ns)
+            self.end_after(node, job, int(left_ns * longer))
         self._changed.set()
 
     def stop(self) -> None:
