@@ -57,7 +57,7 @@ SETTINGS: Final[Any] = {
 
 
 class NoPlots(HeadraceError):
-    """Files are drawn by matplotlib, which is not installed: pip install 'headrace[plots]'. In characters: --plot -."""
+    """Files are drawn by matplotlib, which is not installed. In the clone: uv tool install '.[plots]', or pip install '.[plots]'."""
 
 
 def check_file(path: Path, otherwise: str = "") -> None:

@@ -298,7 +298,7 @@ def test_where_no_picture_can_be_written_that_is_said_first(name: str, tmp_path:
 def test_without_the_library_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
-    with pytest.raises(files.NoPlots, match=r"pip install 'headrace\[plots\]'"):
+    with pytest.raises(files.NoPlots, match=r"In the clone: uv tool install '\.\[plots\]'"):
         files.check_file(tmp_path / "a.png")
 
 
