@@ -197,7 +197,7 @@ class HeartbeatAnswers:
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self._facts.term,
-            next_heartbeat_ms=self._next_heartbeat_ms(node, moment, pace_ms, starts=bool(starts)),
+            next_heartbeat_ms=self._next_heartbeat_ms(node, moment, pace_ms, starts),
             start=[*starts],
             extend=[*extends],
             take_back=[*take_back],
@@ -348,11 +348,14 @@ class HeartbeatAnswers:
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms
         return Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
 
-    def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, *, starts: bool) -> int:
+    def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
         """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""
-        if self._facts.recovery.awaits(node.record.node):
+        facts = self._facts
+        if facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        if starts and pace_ms <= self._facts.timing.shortest_pace_ms:
+        # A gang that not all of its nodes have shown in time is taken back.
+        is_soon = pace_ms <= facts.timing.shortest_pace_ms
+        if starts and (is_soon or any(one.operation in facts.gangs.of for one in starts)):
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
         return self._pace.next_ms(node.record.node, pace_ms, moment)
 

@@ -31,6 +31,7 @@ from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import Effect, NudgeNode
 from headrace_allocator.gangs.gang import GangPhase
 from tests.support.allocating import TERM, Desk, an_operation, cores
+from tests.support.clocks import at
 from tests.support.work import lines_run
 from tests.unit.allocator.test_preemption import a_share
 
@@ -133,6 +134,23 @@ def test_no_job_starts_before_all_have_a_place_and_then_all_do_in_one_round() ->
 
     assert starts == {"a": 2, "b": 2, "c": 1}
     assert all(len(start.slots) == 1 for start in fleet.say_all()["a"].start)
+
+
+def test_nodes_that_are_to_wait_long_between_heartbeats_show_a_gang_before_it_is_given_up() -> None:
+    """Each was to come within its pace, and a gang that not all have shown in time is taken back: none ever started."""
+    fleet = three_nodes(heartbeats_per_s=1)
+    for _ in range(20):
+        fleet.engine.pace.on_load(1_000.0, at(fleet.now_s))
+    fleet.start(a_gang(GANG, 5))
+    fleet.gather()
+
+    due = [(fleet.now_s + orders.next_heartbeat_ms / 1000, node) for node, orders in fleet.say_all().items()]
+    for due_s, node in sorted(due):
+        fleet.now_s = due_s
+        fleet.tick(due_s)
+        fleet.say(node)
+
+    assert (fleet.phase(), fleet.runs()) == (GangPhase.RUNNING, 5)
 
 
 def test_a_gang_for_which_there_is_too_little_room_starts_nothing_and_tells_what_is_held() -> None:
