@@ -24,6 +24,7 @@ from headrace_fair_share.configuration.tree_configuration import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
+from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS
 from headrace_fair_share.update.results import FEW_ALIKE
 from headrace_fair_share.update.run import Updater
 from tests.support.effort import few_or_many
@@ -89,10 +90,14 @@ def configurations(draw: st.DrawFn) -> list[Pool]:
 class Course(RuleBasedStateMachine):
     """One engine to which things happen; after each, what it told so far is compared with what a new one would tell."""
 
-    @initialize(listed=configurations(), few_alike=st.sampled_from([0, FEW_ALIKE]))
-    def begin(self, listed: list[Pool], few_alike: int) -> None:
+    @initialize(
+        listed=configurations(),
+        few_alike=st.sampled_from([0, FEW_ALIKE]),
+        most_in_plenty=st.sampled_from([0, MOST_ELEMENTS]),
+    )
+    def begin(self, listed: list[Pool], few_alike: int, most_in_plenty: int) -> None:
         self.engine = FairShareEngine(TREE, 1, GOING_ON)
-        self.updater = Updater(few_alike=few_alike)
+        self.updater = Updater(few_alike=few_alike, most_in_plenty=most_in_plenty)
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}
@@ -175,7 +180,7 @@ class Course(RuleBasedStateMachine):
         assert isinstance(compute, Compute)
         assert not compute.afresh
         update = self.updater.update(compute.cut)
-        anew = Updater().update(compute.cut)
+        anew = Updater(most_in_plenty=0).update(compute.cut)
         self.engine.on_updated(update, self.now)
 
         expected = {item.key: item for item in anew.changed}

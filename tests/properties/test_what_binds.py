@@ -19,12 +19,12 @@ from headrace.ids import TreeName
 from headrace.pools import PoolTree, Tree
 from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions
-from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources
+from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, ExplainPool, PoolExplained, ShareStep
 from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace_fair_share.demand import Demand
 from headrace_fair_share.explain import Shares, explain_pool
-from headrace_fair_share.hdrf.arrays import RESOURCES
 from headrace_fair_share.hdrf.model import Limits, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import elements_of
@@ -89,10 +89,8 @@ def shares_of(tree: TreeInput) -> Shares:
     """The shares of a tree by the engine, as fair_share has them."""
     options, limits = [EffectiveOptions()] * (1 + len(tree.pools)), [NOTHING] * (1 + len(tree.pools))
     elements = elements_of(tree, len(tree.pools), options, limits)
-    every_one = np.ones(len(tree.operations), np.bool_)
-    given_input = UpdateInput(
-        elements, tree, every_one, every_one, np.full((RESOURCES, len(elements.names)), LARGEST_SUM)
-    )
+    demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
+    given_input = UpdateInput(elements, tree, demands, [True] * len(demands), [None] * len(elements.names))
     results, _ = results_of(
         Cut(pools=PoolTree(Tree(TreeName("default")))), given_input, share_updater(tree.options.sharing).update(tree)
     )

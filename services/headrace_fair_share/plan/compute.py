@@ -14,12 +14,12 @@ import numpy as np
 from headrace.ids import PoolName
 from headrace.pools import IntegralType, Pool
 from headrace.pools.amounts import NOTHING
-from headrace.resources import LARGEST_SUM, RESOURCE_NAMES
+from headrace.resources import RESOURCE_NAMES
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import Bounds, broken_rules
+from headrace_fair_share.demand import Demand
 from headrace_fair_share.facts.pool_inputs import effective_options_of
-from headrace_fair_share.hdrf.arrays import RESOURCES
 from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.plan.description import Description
@@ -77,9 +77,8 @@ class _Planned:
         #: By place in the input: bursts in force and savings.
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
         self._saved = saved[shares.layout.of_pool].tolist()
-        every_one = np.ones(len(tree.operations), np.bool_)
-        no_filters = np.full((RESOURCES, len(elements.names)), LARGEST_SUM)
-        given = UpdateInput(elements, tree, every_one, every_one, no_filters)
+        demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
+        given = UpdateInput(elements, tree, demands, [True] * len(demands), [None] * len(elements.names))
         results, _ = results_of(Cut(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
         gangs = {

@@ -33,18 +33,28 @@ class Elements:
     #: Name of the pool in which each stands; empty for the root.
     parents: list[PoolName]
     #: Places of these pools; -1 for the root.
-    parent: Ints
+    above: list[int]
     #: How many come first that are no operations: the root and all pools.
     pools: int
     #: How many of them are the root or configured.
     configured: int
     #: Order of children outside of fifo pools: the place of a pool, the Unix time in milliseconds of an operation's start.
-    order: Ints
+    ranks: list[int]
     #: In force for the root and the pools, and by place for operations that ask for other ones than their pool has.
     options: list[EffectiveOptions]
     own_options: Mapping[int, EffectiveOptions]
     #: Of the root and the pools, as configured.
     limits: list[PartialResources]
+
+    @cached_property
+    def parent(self) -> Ints:
+        """`above` as an array."""
+        return np.array(self.above, np.int64)
+
+    @cached_property
+    def order(self) -> Ints:
+        """`ranks` as an array."""
+        return np.array(self.ranks, np.int64)
 
     @cached_property
     def keys(self) -> list[str]:
@@ -127,10 +137,10 @@ def elements_of(
     return Elements(
         names=[*pools, *(each.name for each in tree.operations)],
         parents=[PoolName(""), *(pools[place] for place in above)],
-        parent=np.array([-1, *above], np.int64),
+        above=[-1, *above],
         pools=len(pools),
         configured=1 + configured,
-        order=np.array([*range(len(pools)), *(each.start_time_ms for each in tree.operations)], np.int64),
+        ranks=[*range(len(pools)), *(each.start_time_ms for each in tree.operations)],
         options=options,
         limits=limits,
         own_options={len(pools) + number: own for number, own in (own_options or {}).items()},

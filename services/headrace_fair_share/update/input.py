@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -31,18 +32,32 @@ from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UpdateInput:
     """The elements of one moment, and the tree that the algorithm is to work on."""
 
     elements: Elements
     tree: TreeInput
-    #: By place of operations among themselves: True if jobs of it wait for a place, and if it has a running slot.
-    pending: Bools
-    running: Bools
-    #: What nodes have that match the filters of each element; `LARGEST_SUM` where it has none.
-    tag_filter_limits: Ints
-    demands: Sequence[Demand] = ()
+    #: By place of operations among themselves; `runs` is true if it has a running slot.
+    demands: Sequence[Demand]
+    runs: Sequence[bool]
+    #: What nodes have that match the filters of each element; None where it has none.
+    most: Sequence[Resources | None]
+
+    @cached_property
+    def pending(self) -> Bools:
+        """True for operations of which jobs wait for a place, by place of operations among themselves."""
+        return np.fromiter((demand.is_pending for demand in self.demands), np.bool_, len(self.demands))
+
+    @cached_property
+    def running(self) -> Bools:
+        """`runs` as an array."""
+        return np.array(self.runs, np.bool_)
+
+    @cached_property
+    def tag_filter_limits(self) -> Ints:
+        """`most` as an array, with `LARGEST_SUM` where an element has no filters."""
+        return _as_column(self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,6 @@ class InputMaker:
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
-        count = len(entries)
         tree = TreeInput(
             total=cut.total,
             options=tree_options(cut.pools.options),
@@ -117,7 +131,6 @@ class InputMaker:
                 for name, volume in cut.volumes.items()
             },
         )
-        demands = [entry.demand for entry in entries.values()]
         if moved or self._elements is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
             limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
@@ -125,10 +138,9 @@ class InputMaker:
         return UpdateInput(
             elements=self._elements,
             tree=tree,
-            pending=np.fromiter((demand.is_pending for demand in demands), np.bool_, count),
-            running=np.fromiter(map(attrgetter("runs"), entries.values()), np.bool_, count),
-            tag_filter_limits=_as_column([None, *self._most, *(entry.most for entry in entries.values())]),
-            demands=demands,
+            demands=[entry.demand for entry in entries.values()],
+            runs=[entry.runs for entry in entries.values()],
+            most=[None, *self._most, *(entry.most for entry in entries.values())],
         )
 
     def _take_pools(self, cut: Cut) -> None:
@@ -214,7 +226,7 @@ def _lower(limits: Limits, most: Resources | None) -> Limits:
     return (u, c, g, m, n)
 
 
-def _as_column(amounts: list[Resources | None]) -> Ints:
+def _as_column(amounts: Sequence[Resources | None]) -> Ints:
     column = np.full((RESOURCES, len(amounts)), LARGEST_SUM)
     for place, amount in enumerate(amounts):
         if amount is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -11,17 +12,18 @@ from headrace.ids import PoolName
 from headrace.pools import PreemptionPolicy
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
-from headrace_fair_share.hdrf.model import Sharing, TreeInput
+from headrace_fair_share.hdrf.model import GuaranteeError, Sharing, TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
 from headrace_fair_share.starvation.priority import preemption_priorities
 from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
 from headrace_fair_share.starvation.status import owed_everything
-from headrace_fair_share.update.comparison import difference
+from headrace_fair_share.update.comparison import UpdatesDiffer, difference
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
+from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS, Outcome, first_difference, outcome_in_plenty
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
     FEW_ALIKE,
@@ -61,7 +63,7 @@ class Update(msgspec.Struct, frozen=True):
     #: Items that are new or different; keys of those that are gone.
     changed: list[ShareItem]
     removed: list[str]
-    #: Of the pools among the changed items.
+    #: Of the pools among the changed items at least.
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
     yarn: YarnState
@@ -89,13 +91,16 @@ class _Previous(NamedTuple):
 class Updater:
     """Updates of one tree, one after another. What did not change since the update before is neither worked out nor made again."""
 
-    def __init__(self, *, few_alike: int = FEW_ALIKE) -> None:
+    def __init__(self, *, few_alike: int = FEW_ALIKE, most_in_plenty: int = MOST_ELEMENTS) -> None:
+        """Of up to `most_in_plenty` elements in which all fits nothing is made by numpy."""
         self._few_alike = few_alike
+        self._most_in_plenty = most_in_plenty
         self._input_maker = InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
+        #: None if it was none, or in plenty.
         self._previous: _Previous | None = None
-        #: The items of all elements of it, by key.
+        #: The items of all elements after it, by key.
         self._items: dict[str, ShareItem] = {}
         #: The tree that the update begun last works on.
         self._tree: TreeInput | None = None
@@ -118,23 +123,31 @@ class Updater:
             self._input_maker = InputMaker()
         given = self._input_maker.take(cut)
         self._tree = given.tree
+        in_plenty = self._in_plenty(cut, given)
+        if in_plenty is not None and not afresh:
+            return self._taken(cut, in_plenty)
         sharing = given.tree.options.sharing
         if sharing is not self._sharing:
             kept = self._input_maker, share_updater(sharing)
         if afresh or sharing is not self._sharing:
             self._sharing, self._share_updater = sharing, share_updater(sharing)
         shares = self._share_updater.update(given.tree)
-        wrong = _compared(cut, given, shares, *kept) if afresh and self._previous is not None else None
+        wrong = _compared(cut, given, shares, *kept) if afresh and self._items else None
         results, judged = results_of(cut, given, shares)
         results.check(given.elements)
         differences, removed = self._difference(given.elements, results)
         changed = items_after(given.elements, results, differences, self._items, self._few_alike)
         pool_results = pool_results_of(given.elements, results, differences.places)
-        frame = frame_of(cut, shares)
+        if self._previous is None:
+            changed = [item for item in changed if self._items.get(item.key) != item]
+        frame = frame_of(cut, shares.fixed.errors)
         self._previous = _Previous(given.elements, results)
         self._items.update((item.key, item) for item in changed)
         for key in removed:
             del self._items[key]
+        if in_plenty is not None and in_plenty.items != self._items:
+            key = first_difference(in_plenty.items, self._items)
+            wrong = WrongTree(given.tree, UpdatesDiffer(f"in plain numbers the item of {key} is another"))
         return Update(
             frame=frame,
             changed=changed,
@@ -145,11 +158,28 @@ class Updater:
             wrong=wrong,
         )
 
+    def _in_plenty(self, cut: Cut, given: UpdateInput) -> Outcome | None:
+        is_small = len(given.elements.names) <= self._most_in_plenty
+        return outcome_in_plenty(cut, given) if is_small else None
+
+    def _taken(self, cut: Cut, outcome: Outcome) -> Update:
+        """The outcome of an update in plenty."""
+        before, self._items, self._previous = self._items, outcome.items, None
+        return Update(
+            frame=frame_of(cut, []),
+            changed=[item for key, item in outcome.items.items() if before.get(key) != item],
+            removed=[key for key in before if key not in outcome.items],
+            pool_results=outcome.pool_results,
+            clocks=outcome.clocks,
+            yarn=YarnState(),
+        )
+
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
         """Returns what is new or different, and keys of what is gone."""
         count = len(elements.names)
         if self._previous is None:
-            return Differences(np.arange(count), np.full(count, ALL_COLUMNS)), []
+            gone = [key for key in self._items if key not in elements.places]
+            return Differences(np.arange(count), np.full(count, ALL_COLUMNS)), gone
         before, results_before = self._previous
         if before is elements:
             return differing(results, results_before, None), []
@@ -283,9 +313,8 @@ def _counted(elements: Elements, which: Bools) -> Ints:
     return counts
 
 
-def frame_of(cut: Cut, shares: TreeShares) -> ShareFrame:
-    """Facts about the shares that came of a cut."""
-    errors = shares.fixed.errors
+def frame_of(cut: Cut, errors: Sequence[GuaranteeError]) -> ShareFrame:
+    """Facts about the shares that came of a cut, and what the algorithm complains of."""
     return ShareFrame(
         usage_version=cut.usage_version,
         pools_revision=cut.pools_revision,

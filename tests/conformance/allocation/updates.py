@@ -65,7 +65,7 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareCut | None
     shares = _prescribed(TreeUpdater().update(given.tree), given, event)
     results, judged = results_of(cut, given, shares)
     items = items_of(given.elements, results, np.arange(len(given.elements.names)))
-    return ShareCut(frame_of(cut, shares), {item.key: item for item in items}, judged.clocks)
+    return ShareCut(frame_of(cut, shares.fixed.errors), {item.key: item for item in items}, judged.clocks)
 
 
 def with_tolerances(cut: ShareCut, scenario: Scenario) -> ShareCut:

@@ -818,6 +818,7 @@ def test_settings_of_an_unknown_pool_are_not_read() -> None:
 
 def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(("a", ROOT_POOL))
+    desk.updater = Updater(most_in_plenty=0)
     desk.operations(live("operation-1", "a", 4))
     desk.update()
     before = dict(desk.engine.items)

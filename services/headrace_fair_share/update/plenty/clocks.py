@@ -1,0 +1,74 @@
+"""The clocks of starvation in a small tree in which all that is demanded fits and nothing starves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headrace.ids import OperationId
+from headrace.resources import EPS
+from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.plenty.shares import PlainShares
+
+
+def clocks_in_plenty(cut: Cut, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool]) -> Clocks | None:
+    """The clocks of all elements. None if anything starves, or may."""
+    elements, options = given.elements, cut.pools.options
+    before = _running(cut.clocks)
+    if before is None:
+        return None
+    since: list[int | None] = [None] * len(elements.keys)
+    for place, key in enumerate(elements.keys):
+        began = before.get(key)
+        if not cut.usage_counts:
+            since[place] = began if place < elements.pools or _takes_part(cut, key) else None
+        elif place < elements.pools and not options.enable_pool_starvation:
+            since[place] = began
+        elif place and schedulable[place] and _is_below(elements, shares, place):
+            since[place] = cut.clock_ms if began is None else began
+            if began is not None and _may_starve(cut, given, place, cut.clock_ms - began):
+                return None
+    if since.count(None) == len(since):
+        return Clocks.none(elements.keys)
+    moments = np.array([NEVER if moment is None else moment for moment in since], np.int64)
+    none = Clocks.none(elements.keys)
+    return Clocks(
+        elements.keys, moments, none.starving, none.starving_since, none.short_since, none.short_starving_since
+    )
+
+
+def _running(clocks: Clocks) -> dict[str, int] | None:
+    """The moments since which elements are below their fair share. None if there are other clocks than those."""
+    running = clocks.running
+    if not len(running):
+        return {}
+    if clocks.starving[running].any() or (clocks.short_since[running] != NEVER).any():
+        return None
+    keys = (clocks.keys[place] for place in running.tolist())
+    return dict(zip(keys, clocks.below_since[running].tolist(), strict=True))
+
+
+def _takes_part(cut: Cut, key: str) -> bool:
+    return cut.operations[OperationId(key)].takes_part
+
+
+def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
+    """True if an element that is owed all that it demands has less, a pool less than the part that counts as all."""
+    tolerance = elements.options[place].fair_share_starvation_tolerance if place < elements.pools else 1.0
+    pairs = zip(shares.fair_share[place], shares.usage_share[place], strict=True)
+    return any(min(tolerance * owed, owed) - used > EPS for owed, used in pairs)
+
+
+def _may_starve(cut: Cut, given: UpdateInput, place: int, passed_ms: int) -> bool:
+    """True if an element that is below for so long may have reached a timeout. Those of an operation's own are never shorter."""
+    elements, tree = given.elements, cut.pools.options
+    options = elements.options[place if place < elements.pools else elements.above[place]]
+    part, coefficient = 1.0, tree.allocation_count_preemption_timeout_coefficient
+    if coefficient > 1.0 and place >= elements.pools:
+        part = min(given.demands[place - elements.pools].needed_slots / coefficient, 1.0)
+    shortest_ms = min(options.fair_share_starvation_timeout_ms, tree.fair_share_aggressive_starvation_timeout)
+    return passed_ms > shortest_ms * part

@@ -1,0 +1,150 @@
+"""All results of an update of a small tree in which everything fits: share items, figures of pools, clocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headrace.ids import PoolName
+from headrace.pools import PreemptionPolicy
+from headrace.pools.amounts import NOTHING
+from headrace.resources import RESOURCE_NAMES, ZERO_SHARE, Share
+from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace.wire.snapshots import (
+    DetailedShare,
+    PreemptionPriority,
+    SchedulingStatus,
+    ShareItem,
+    StarvationReason,
+    StarvationStatus,
+)
+from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.plenty.clocks import clocks_in_plenty
+from headrace_fair_share.update.plenty.shares import PlainShares, shares_in_plenty
+from headrace_fair_share.update.results import PoolResults
+
+#: Of more elements than these the usual way is the shorter one.
+MOST_ELEMENTS: Final = 128
+
+
+class Outcome(NamedTuple):
+    """The results of all elements."""
+
+    #: By their keys.
+    items: dict[str, ShareItem]
+    pool_results: dict[PoolName, PoolResults]
+    clocks: Clocks
+
+
+def outcome_in_plenty(cut: Cut, given: UpdateInput) -> Outcome | None:
+    """Works out all results of a tree. None where something does not fit, is promised or starves: others do it then."""
+    if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+        return None
+    elements = given.elements
+    shares = shares_in_plenty(given.tree, elements.above)
+    if shares is None:
+        return None
+    schedulable = [True] * elements.pools + [demand.is_pending for demand in given.demands]
+    clocks = clocks_in_plenty(cut, given, shares, schedulable)
+    if clocks is None:
+        return None
+    items = _items(cut, given, shares, clocks, schedulable)
+    return Outcome(dict(zip(elements.keys, items, strict=True)), _pool_results(given, shares, schedulable), clocks)
+
+
+def _items(
+    cut: Cut, given: UpdateInput, shares: PlainShares, clocks: Clocks, schedulable: Sequence[bool]
+) -> list[ShareItem]:
+    elements, tree = given.elements, given.tree
+    local = [
+        local_satisfaction(*each)
+        for each in zip(shares.usage_share, shares.fair_share, shares.demand_share, strict=True)
+    ]
+    satisfaction = _least_below(local, elements)
+    weights = [1.0, *(1.0 if pool.weight is None else pool.weight for pool in tree.pools)]
+    weights += [operation.weight for operation in tree.operations]
+    items = []
+    for place, since in enumerate(clocks.below_since.tolist()):
+        is_pool, fair, is_below = place < elements.pools, shares.fair_share[place], since != NEVER
+        items.append(
+            ShareItem(
+                elements.kind(place),
+                elements.names[place],
+                elements.parents[place],
+                DetailedShare(ZERO_SHARE, ZERO_SHARE, fair, fair),
+                shares.usage_share[place],
+                shares.demand_share[place],
+                shares.limits_share[place],
+                weight=float(weights[place]),
+                dominant_resource=_dominant(shares, place),
+                satisfaction_ratio=satisfaction[place],
+                local_satisfaction_ratio=local[place],
+                scheduling_status=SchedulingStatus.BELOW_FAIR_SHARE if is_below else SchedulingStatus.NORMAL,
+                starvation_status=StarvationStatus.NON_STARVING,
+                below_fair_share_since_ms=max(0, since + cut.clock_offset_ms) if is_below else None,
+                schedulable=schedulable[place],
+                owed_everything=not is_pool,
+                ephemeral=elements.is_ephemeral(place),
+                limits=elements.limits[place] if is_pool else NOTHING,
+                preemption_priority=PreemptionPriority.NONE,
+                starvation_reason=StarvationReason.NONE,
+                options=elements.options[place] if is_pool else None,
+                rank=elements.ranks[place],
+                tag_filter_limits=given.most[place],
+            )
+        )
+    return items
+
+
+def _least_below(local: Sequence[float], elements: Elements) -> list[float]:
+    """Satisfaction of operations, and of pools the least of all operations below."""
+    ratios = [INFINITE_SATISFACTION] * elements.pools + list(local[elements.pools :])
+    for place in range(len(ratios) - 1, 0, -1):
+        above = elements.above[place]
+        if ratios[place] < ratios[above]:
+            ratios[above] = ratios[place]
+    return ratios
+
+
+def _dominant(shares: PlainShares, place: int) -> str:
+    """The resource with the largest share of the usage, or of the demand where nothing is used."""
+    uses = any(shares.usage[place].as_tuple())
+    of: Share = shares.usage_share[place] if uses else shares.demand_share[place]
+    most = max(of)
+    return RESOURCE_NAMES[of.index(most)] if most > 0.0 else "cpu"
+
+
+def _pool_results(given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool]) -> dict[PoolName, PoolResults]:
+    elements, pools = given.elements, given.elements.pools
+    own = [0] * pools
+    for above in elements.above[pools:]:
+        own[above] += 1
+    operations = _counted([True] * len(given.runs), elements)
+    running, taking_part = _counted(given.runs, elements), _counted(schedulable[pools:], elements)
+    return {
+        PoolName(elements.names[place]): PoolResults(
+            shares.usage[place],
+            shares.demand[place],
+            operations[place],
+            running[place],
+            taking_part[place],
+            own[place],
+        )
+        for place in range(pools)
+    }
+
+
+def _counted(which: Sequence[bool], elements: Elements) -> list[int]:
+    """Counts some of the operations, in each pool and below it."""
+    counts = [0] * elements.pools + [int(each) for each in which]
+    for place in range(len(counts) - 1, 0, -1):
+        counts[elements.above[place]] += counts[place]
+    return counts
+
+
+def first_difference(one: dict[str, ShareItem], other: dict[str, ShareItem]) -> str:
+    """The key of an item that is not in both alike."""
+    return next(key for key in {**one, **other} if one.get(key) != other.get(key))

@@ -1,0 +1,138 @@
+"""The shares of a small tree in which all that is demanded fits: each element has what it demands. Pure.
+
+Section: docs/reference/fair-share-algorithm.md#3-one-update
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headrace.pools import IntegralType, PoolMode
+from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
+from headrace_fair_share.hdrf.model import NO_LIMIT, UNLIMITED, Limits, OperationInput, PoolInput, Sharing, TreeInput
+
+#: Sums of larger amounts are left to those who take care of them.
+_LARGEST: Final = 2**61
+_Wholes = tuple[float, float, float, float, float]
+
+
+class PlainShares(NamedTuple):
+    """Amounts and shares by place: the root, pools with parents first, operations."""
+
+    #: With everything below.
+    usage: list[Resources]
+    demand: list[Resources]
+    usage_share: list[Share]
+    demand_share: list[Share]
+    limits_share: list[Share]
+    fair_share: list[Share]
+
+
+def shares_in_plenty(tree: TreeInput, above: Sequence[int]) -> PlainShares | None:
+    """Gives every element what it demands. None where something does not fit, or where anything but demand may count.
+
+    `above` are the places of the pools in which the elements stand.
+    """
+    if not _is_plain(tree):
+        return None
+    usage, demand = (
+        _with_all_below(own, above, 1 + len(tree.pools))
+        for own in ([each.usage for each in tree.operations], [each.demand for each in tree.operations])
+    )
+    if max(demand[0].as_tuple()) >= _LARGEST:
+        return None
+    amounts = tree.total.as_tuple()
+    wholes = _in_units(amounts)
+    full = _share(amounts, wholes)
+    demand_share: list[Share] = []
+    limits_share: list[Share] = []
+    # The root first: where the cluster is short nothing else is looked at.
+    all_limits = (NO_LIMIT, *(pool.limits for pool in tree.pools), *(each.limits for each in tree.operations))
+    for wanted, limits in zip(demand, all_limits, strict=True):
+        demand_share.append(_share(wanted.as_tuple(), wholes))
+        limits_share.append(full if limits == NO_LIMIT else _limits(limits, amounts, wholes))
+        if not _fits(demand_share[-1], limits_share[-1]):
+            return None
+    fair_share = demand_share.copy()
+    top = [place for place, pool in enumerate(above) if pool == 0]
+    if top:
+        fair_share[0] = _sum(demand_share, top)
+    usage_share = [_share(each.as_tuple(), wholes) for each in usage]
+    return PlainShares(usage, demand, usage_share, demand_share, limits_share, fair_share)
+
+
+def _is_plain(tree: TreeInput) -> bool:
+    """True if nothing is promised, no order counts, and no weight leaves an element with next to nothing."""
+    return (
+        tree.options.sharing is Sharing.VECTOR
+        and not tree.integral
+        and all(map(_is_plain_pool, tree.pools))
+        and all(map(_is_plain_operation, tree.operations))
+    )
+
+
+def _is_plain_pool(pool: PoolInput) -> bool:
+    return (
+        pool.mode is PoolMode.FAIR_SHARE
+        and pool.integral is IntegralType.NONE
+        and (pool.weight is None or EPS < pool.weight < math.inf)
+        and not any(pool.strong_guarantee)
+        and not pool.compute_promised_guarantee
+        and not pool.priority_strong_guarantee
+        and not pool.historic_usage_weights
+    )
+
+
+def _is_plain_operation(operation: OperationInput) -> bool:
+    return (
+        EPS < operation.weight < math.inf
+        and operation.demand.dominates(operation.usage)
+        and operation.best_allocation_share == UNLIMITED
+    )
+
+
+def _with_all_below(own: list[Resources], above: Sequence[int], pools: int) -> list[Resources]:
+    sums = [ZERO] * pools + own
+    for place in range(len(sums) - 1, 0, -1):
+        sums[above[place]] += sums[place]
+    return sums
+
+
+def _fits(demand: Share, limits: Share) -> bool:
+    # What comes to within a rounding of a limit is for others to decide.
+    return all(share == 0.0 or share < most - EPS for share, most in zip(demand, limits, strict=True))
+
+
+def _limits(limits: Limits, total: tuple[int, ...], wholes: _Wholes) -> Share:
+    pairs = zip(limits, total, strict=True)
+    u, c, g, m, n = (whole if limit is None else min(limit, whole) for limit, whole in pairs)
+    return _share((u, c, g, m, n), wholes)
+
+
+def _in_units(amounts: tuple[int, int, int, int, int]) -> _Wholes:
+    """Whole units, as the algorithm divides by them: cpu in cores."""
+    u, c, g, m, n = amounts
+    return float(u), c / 100.0, float(g), float(m), float(n)
+
+
+def _share(amounts: tuple[int, int, int, int, int], wholes: _Wholes) -> Share:
+    u, c, g, m, n = amounts
+    all_u, all_c, all_g, all_m, all_n = wholes
+    return (
+        u / all_u if all_u else 0.0,
+        c / 100.0 / all_c if all_c else 0.0,
+        g / all_g if all_g else 0.0,
+        m / all_m if all_m else 0.0,
+        n / all_n if all_n else 0.0,
+    )
+
+
+def _sum(shares: Sequence[Share], places: Sequence[int]) -> Share:
+    """One after another: Python's own sums of floats round in other ways from version to version."""
+    u, c, g, m, n = ZERO_SHARE
+    for place in places:
+        of_u, of_c, of_g, of_m, of_n = shares[place]
+        u, c, g, m, n = u + of_u, c + of_c, g + of_g, m + of_m, n + of_n
+    return u, c, g, m, n
