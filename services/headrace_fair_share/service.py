@@ -333,14 +333,6 @@ class FairShareService:
                 parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
             else:
                 parts = self._publisher.advance(frame, changed, removed)
-        if changed or removed:
-            self._log.debug(
-                "shares",
-                version=str(self._publisher.version),
-                usage_version=str(frame.usage_version),
-                changed=len(changed),
-                operations=[item.name for item in changed if item.kind == "operation"][:20],
-            )
         if not self._serves_whole:
             # Not before there is something to tell, and before anybody can miss it.
             subject = subjects.share_whole(self._tree)
@@ -352,6 +344,15 @@ class FairShareService:
                     await self._bus.publish(subjects.share(self._tree), part)
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
+        if changed or removed:
+            # Behind the message, for which somebody waits.
+            self._log.debug(
+                "shares",
+                version=str(self._publisher.version),
+                usage_version=str(frame.usage_version),
+                changed=len(changed),
+                operations=[item.name for item in changed if item.kind == "operation"][:20],
+            )
 
     # --- questions --------------------------------------------------------------------------------------------------
 
