@@ -11,6 +11,10 @@ from headrace_fair_share.effects import KeepBrokenTree
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.update import run
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.plenty.outcome import Outcome, outcome_in_plenty
 from headrace_fair_share.update.run import Update
 from tests.support.clocks import at
 from tests.support.small_trees import SmallTree, Work
@@ -69,6 +73,25 @@ def test_shares_that_are_told_are_those_from_scratch() -> None:
     small, _ = after_a_missed_change()
 
     assert small.engine.items["x"].fair_share.total[1] == pytest.approx(0.1)
+
+
+def test_plain_numbers_that_are_others_than_those_from_scratch_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(cut: Cut, given: UpdateInput) -> Outcome:
+        outcome = outcome_in_plenty(cut, given)
+        assert outcome is not None
+        return outcome._replace(items=outcome.items | {"x": msgspec.structs.replace(outcome.items["x"], weight=7.0)})
+
+    monkeypatch.setattr(run, "outcome_in_plenty", mistaken)
+    small = SmallTree({"a": {}}, [Work("x", "a", 5)], {})
+    small.update()
+    small.update(after_s=0.5)
+    told_before = small.engine.items["x"].weight
+
+    update = small.update(after_s=LONG_S)
+
+    assert update.wrong is not None
+    assert "in plain numbers the item of x is another" in str(update.wrong.fault)
+    assert (told_before, small.engine.items["x"].weight) == (7.0, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))
