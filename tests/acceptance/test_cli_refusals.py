@@ -100,6 +100,7 @@ REFUSED = [
     (("node", "list", "--tree", "defualt"), "did you mean default?"),
     (("user", "add", "ada", "--cluster", "nowhere"), "headrace cluster init"),
     (("run", "--memory", "64", "--", "true"), "a unit, such as 64M"),
+    (("pool", "set", "lab", "wieght="), "wieght cannot be used; did you mean weight?"),
     (("pool", "remove", "lab", "two words"), "too many here: 'two words'"),
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
     (("run", "--", "echo a | wc"), "expected each word for itself, or sh -c 'echo a | wc': no shell reads it"),

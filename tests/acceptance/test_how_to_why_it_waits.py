@@ -36,7 +36,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as up:
         said = typed(up, PAGE, after=lambda line: wait_for(up, line))
-        assert "did you mean" in up.run("service", "figures", "alocator.default", expect=1).stderr
+        assert "did you mean" in up.run("service", "figures", "alocator.default", expect=4).stderr
         assert "did you mean batch?" in up.run("pool", "explain", "bach", expect=4).stderr
         assert "another pool than" in up.run("pool", "explain", "lab", "--against", "lab", expect=2).stderr
         assert "--follow" in up.run("events", expect=2).stderr

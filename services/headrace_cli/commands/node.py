@@ -16,6 +16,7 @@ from headrace.resources import parse_amount
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
+from headrace_cli.memory_amount import parse_memory
 from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
@@ -122,7 +123,7 @@ def token(
     terms = NodeTerms(
         tags=sorted({*(tag or ())}),
         cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_amount("memory", memory, place="--memory") if memory else None,
+        memory=parse_memory(memory, "--memory") if memory else None,
     )
     place = find_place(state=(common or Common()).state)
     authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""

@@ -26,6 +26,7 @@ from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.numbers import MaybeWhole, Number, Whole, at_least
 from headrace_cli.commands.operations.tried_start import try_start, warn_of_what_never_runs
 from headrace_cli.commands.pool_tree_option import parse_pool_trees
+from headrace_cli.memory_amount import parse_memory
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import pool_words
@@ -74,7 +75,7 @@ class JobOptions:
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
             gpu=at_least("--gpu", self.gpu, 0),
-            memory=_memory(self.memory),
+            memory=parse_memory(self.memory, "--memory"),
         )
 
 
@@ -105,7 +106,7 @@ class ShareOptions:
         return PartialResources(
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
             gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
-            memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
+            memory=None if self.max_memory is None else parse_memory(self.max_memory, "--max-memory"),
         )
 
 
@@ -228,19 +229,6 @@ def run(
     return talk(common, work)
 
 
-def _memory(text: str) -> int:
-    """Reads the memory of a job. Raises `BadInput`, also for so little that a unit was forgotten: other systems count megabytes."""
-    memory = parse_amount("memory", text, place="--memory")
-    if 0 < memory < _LEAST_MEMORY:
-        near = f"{text}M" if text.isdigit() else "64M"
-        raise BadInput(
-            "--memory", text, f"a unit, such as {near}: without one it counts bytes, and no process runs in so few"
-        )
-    return memory
-
-
-#: No process runs in less, in bytes.
-_LEAST_MEMORY: Final = 100_000
 #: Options by the fields of a request for which they stand.
 _OPTIONS: Final = {
     "spec.argv": "command",

@@ -31,7 +31,9 @@ def test_a_node_is_a_name_or_a_name_with_what_it_offers() -> None:
     assert parse_node("small:cpu=2, memory=2G,user_slots=8").amounts == {"cpu": "2", "memory": "2G", "user_slots": "8"}
 
 
-@pytest.mark.parametrize("text", ["", "Host", "a.b", "a:cpu", "a:cpu=x", "a:disk=1", "a:cpu=1,cpu=2", "a:memory=1Q"])
+@pytest.mark.parametrize(
+    "text", ["", "Host", "a.b", "a:cpu", "a:cpu=x", "a:disk=1", "a:cpu=1,cpu=2", "a:memory=1Q", "a:memory=4"]
+)
 def test_a_node_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         parse_node(text)

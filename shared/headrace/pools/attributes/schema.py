@@ -162,7 +162,8 @@ class Schema:
         return written | getattr(value, "unrecognized", {})
 
     def refuse_unknown(self, key: str, value: object, place: str) -> UnknownKey:
-        """The refusal of a key that names nothing."""
+        """The refusal of a key that names nothing. Where nothing was given for it, the key itself is what cannot be used."""
+        value = key if value is None else value
         meant = self._never.get(key)
         if meant:
             return UnknownKey(place, value, f"did you mean {meant}?")
