@@ -239,8 +239,11 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
 
 
 def _is_known(operation: Operation, one: LoggedEnd) -> bool:
-    """True if the end of a run changes nothing here. A gang goes on by the ledger's word alone."""
-    if one.retry is not None or operation.gang is not None:
+    """True if the end of a run changes nothing here. A gang goes on by the ledger's word alone.
+
+    Of an operation that ends, the last end lets it go; of one that has other trees, it may let jobs go there.
+    """
+    if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False
     return has_ended(operation.slots, one.end.index, one.end.attempt)
 

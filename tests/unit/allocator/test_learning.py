@@ -26,6 +26,7 @@ from headrace.wire.ledger import DrawAnswer
 from headrace.wire.log import JobsEnded, JobsRetried, LoggedEnd, OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
+from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.service import AllocatorService
@@ -209,3 +210,17 @@ def test_an_end_that_its_node_has_told_is_no_news_when_it_is_recorded() -> None:
 
     assert [item.operation for item in first] == ["operation-1"]
     assert desk.cut_usage().items == []
+
+
+def test_the_record_of_its_last_end_lets_an_operation_go_that_is_aborted() -> None:
+    desk = Desk({"n": cores(3, slots=9)})
+    name = OperationId("operation-1")
+    desk.start(an_operation(name, jobs=1))
+    (start,) = desk.beat("n")[0].start
+    desk.learn(OperationStateChanged(name, OperationState.ABORTING, StateCause.ABORTED_BY_USER, "", at_ms=1))
+    end = JobEnd(name, start.slots[0].index, 1, start.allocation, JobResult.ABORTED)
+    _, effects = desk.beat("n", ends=[end])
+
+    effects = [*effects, *desk.learn(JobsEnded(name, [LoggedEnd(end, NodeName("n"))], at_ms=1))]
+
+    assert Release([name]) in effects
