@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
+from random import Random
 
 import anyio
 import anyio.lowlevel
@@ -14,6 +15,7 @@ import pytest
 
 from headrace.bus import BusClosed, Message, Newest, NotConnected, RequestTimeout, ServiceInfo, connect
 from headrace.bus.protocol import Refused, Senders
+from headrace.bus.serving import Serving
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -146,6 +148,41 @@ async def test_a_connection_ends_quietly_whose_tasks_were_cancelled_while_they_h
         await bus.request(word, b"", timeout_s=10)
         assert len(serving._at_rest) == 1
         bus._tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_handlers_begin_in_the_order_in_which_their_messages_came(seed: int) -> None:
+    """Whether a task at rest, a new one, or the one that has just handled another message takes it."""
+    random = Random(seed)
+    concurrency, running_bytes = random.choice([1, 3, 10]), random.choice([3_000, 1_000_000])
+    begun: list[bytes] = []
+
+    async def handler(message: Message) -> None:
+        begun.append(message.data[:4])
+        for _ in range(random.choice([0, 0, 0, 1, 3])):
+            await anyio.lowlevel.checkpoint()
+
+    async def answer(_subject: str, _data: bytes) -> None: ...
+
+    came: list[bytes] = []
+    async with anyio.create_task_group() as tasks:
+        serving = Serving(
+            "s", handler, tasks, answer, concurrency=concurrency, pending=500, running_bytes=running_bytes
+        )
+        for _ in range(60):
+            for _ in range(random.choice([1, 2, 9, 20])):
+                came.append(len(came).to_bytes(4))
+                serving.on_message(Message("s", came[-1] + bytes(random.choice([0, 1_000])), {}))
+                if random.random() < 0.1:
+                    await anyio.lowlevel.checkpoint()
+            for _ in range(random.randint(0, 8)):
+                await anyio.lowlevel.checkpoint()
+        await serving.wait_idle()
+        await serving.close()
+
+    assert len(begun) > 200
+    assert serving.statistics()["dropped"] == len(came) - len(begun)
+    assert begun == sorted(begun)
 
 
 async def test_a_handler_that_raises_answers_nothing_and_harms_nobody(server: NatsServer, word: str) -> None:

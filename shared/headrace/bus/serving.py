@@ -210,20 +210,20 @@ class Serving:
         message: Message | None = first
         own = contextvars.copy_context()
         while message is not None:
-            rest: asyncio.Future[Message | None] | None = None
             try:
                 await self._answer_one(message)
-                is_clean = contextvars.copy_context() == own
-                if is_clean and len(self._at_rest) < _MOST_AT_REST and not self._is_closed:
-                    rest = asyncio.get_running_loop().create_future()
-                    self._at_rest.append(rest)
             finally:
                 self._running -= 1
                 self._running_bytes -= len(message.data)
+                # This task is not at rest yet: it would begin with the next at once, before others begin with what came earlier.
                 self._start_waiting()
                 if not self._running:
                     self._idle.set()
-            message = None if rest is None else await rest
+            if self._is_closed or len(self._at_rest) >= _MOST_AT_REST or contextvars.copy_context() != own:
+                return
+            rest: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+            self._at_rest.append(rest)
+            message = await rest
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
         """Answers all that comes, one after the other: a task for each would cost more than most answers."""
