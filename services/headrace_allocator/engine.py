@@ -21,7 +21,7 @@ from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.drawing import next_draw, pending_returns, set_aside_to_return, wants
-from headrace_allocator.decision.nudging import nudge_for
+from headrace_allocator.decision.nudging import nudge_below_limits, nudge_for
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, HeldTwice, NudgeNode, Release, StepDown, Superseded, report_of
 from headrace_allocator.explain import Answer, Question, answer_to
@@ -167,6 +167,7 @@ class AllocatorEngine:
             effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
+        effects += self._nudges_below_limits()
         more = self.ranking.some_marked or self.facts.unsettled.some_due or self.lost_nodes.some_due
         return Outcome(more or bool(self.facts.unfiltered), effects + self._settle_gangs(moment))
 
@@ -236,6 +237,7 @@ class AllocatorEngine:
             extended = [node.allocations[extend.allocation].operation for extend in orders.extend]
             for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
                 effects += self._draws(facts.operations[name])
+        effects += self._nudges_below_limits()
         return Outcome(orders, effects + self._settle_gangs(moment))
 
     def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
@@ -357,6 +359,10 @@ class AllocatorEngine:
         # Under load nodes come at the pace: a nudge ends even the pause of one whose heartbeat was lost.
         is_in_order = not self.pace.is_late and operation.id in self.ranking.order
         return [NudgeNode(node.record.node) for node in nudge_for(operation, self.facts)] if is_in_order else []
+
+    def _nudges_below_limits(self) -> list[Effect]:
+        nodes = nudge_below_limits(self.ranking.order, self.facts, is_late=self.pace.is_late)
+        return [NudgeNode(node.record.node) for node in nodes]
 
     def _settle_gangs(self, moment: Moment) -> list[Effect]:
         """Leads the gangs on that the message changed."""

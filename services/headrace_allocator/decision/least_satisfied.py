@@ -76,7 +76,7 @@ def _is_high_priority(operation: Operation) -> bool:
 class PoolOrder:
     """The operations and pools of one pool that may get a job, in their order."""
 
-    __slots__ = ("above", "below", "buckets", "children", "classes", "counts", "entry", "name", "open")
+    __slots__ = ("above", "below", "buckets", "children", "classes", "counts", "entry", "name", "open", "shut")
 
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
         self.name = name
@@ -88,8 +88,8 @@ class PoolOrder:
         #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
         self.counts: Counter[int] = Counter()
         self.classes = 0
-        #: The classes of which one more job stays within its limit.
-        self.open = ALL_CLASSES
+        #: The classes of which one more job stays within its limit; those that waited when that was found last and that it held back.
+        self.open, self.shut = ALL_CLASSES, 0
         #: Its place among the children of the pool above, None while nothing below it may start.
         self.entry: Entry | None = None
 
@@ -146,6 +146,10 @@ class LeastSatisfied:
         self._places: dict[OperationId, _Place] = {}
         #: Pools that must be placed anew.
         self._stale: set[PoolOrder] = set()
+        #: Operations with limits of their own that came in, and classes that the limit of a pool held back and does no more: whoever
+        #: nudges for them takes them away.
+        self.came_in: dict[OperationId, None] = {}
+        self.opened: dict[PoolName, int] = {}
 
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
@@ -171,6 +175,8 @@ class LeastSatisfied:
                 each.count(number, 1)
             self._stale.update(pool.path())
             entries = pool.buckets.setdefault(place.bucket, [])
+            if operation.limited:
+                self.came_in[operation.id] = None
         place.entry = entry
         insort(entries, entry)
         self._stale.add(place.pool)
@@ -325,6 +331,9 @@ class LeastSatisfied:
             return
         above, before, facts = pool.above, pool.entry, self._facts.pool(pool.name)
         pool.open = self.classes.below(facts.most, facts.charged) if facts.limited else ALL_CLASSES
+        if opened := pool.shut & pool.classes & pool.open:
+            self.opened[pool.name] = self.opened.get(pool.name, 0) | opened
+        pool.shut = pool.classes & ~pool.open
         entry = pool.entry = self._entry_of(pool)
         if entry == before:
             return

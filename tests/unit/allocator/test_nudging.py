@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
-from headrace.ids import NodeName
+from headrace.ids import ROOT_POOL, NodeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
+from headrace.wire.heartbeat import JobEnd, JobResult, Start
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.decision.nudging import nodes_to_nudge
-from headrace_allocator.effects import NudgeNode
+from headrace_allocator.effects import Effect, NudgeNode
 from headrace_allocator.facts.rooms import Rooms
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, a_share, an_operation, cores
+from tests.unit.allocator.test_learning import running
 
 
 def filtered(live: LiveOperation, formula: str) -> LiveOperation:
@@ -60,6 +64,75 @@ def test_no_node_is_asked_while_heartbeats_wait_for_long() -> None:
     desk.engine.pace.on_load(1.0, desk.moment)
     news = desk.start(an_operation("a", 40))
     assert [each.node for each in news if isinstance(each, NudgeNode)] == ["n1"]
+
+
+def limited(live: LiveOperation, **limits: int) -> LiveOperation:
+    return msgspec.structs.replace(
+        live, spec=msgspec.structs.replace(live.spec, resource_limits=PartialResources(**limits))
+    )
+
+
+def nudged(effects: Sequence[Effect]) -> list[str]:
+    return [each.node for each in effects if isinstance(each, NudgeNode)]
+
+
+def end_of(start: Start) -> JobEnd:
+    return JobEnd(start.operation, start.slots[0].index, start.slots[0].attempt, start.allocation, JobResult.COMPLETED)
+
+
+def test_an_end_below_the_limit_of_its_operation_asks_another_node_where_its_own_takes_no_job() -> None:
+    desk = Desk({f"n{number}": cores(4, slots=9) for number in range(1, 5)})
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(limited(an_operation("a", 9), user_slots=2))
+    desk.share(a=0.5)
+    starts = desk.beat("n1")[0].start
+    for node in desk.nodes:
+        desk.beat(node, allocations=[running(each) for each in starts if node == "n1"])
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.moment)
+
+    orders, effects = desk.beat("n1", allocations=[running(starts[0])], ends=[end_of(starts[1])])
+
+    assert (len(starts), orders.start) == (2, [])
+    assert nudged(effects) == ["n2"]
+
+
+def test_an_end_below_the_limit_of_a_pool_asks_the_node_on_which_a_job_of_another_operation_fits() -> None:
+    desk = Desk({f"n{number}": cores(4, slots=9) for number in range(1, 5)})
+    tags = {name: NodeRecord(name, tags=["fast"] if name == "n3" else []) for name in desk.facts.nodes}
+    desk.engine.on_nodes(tags, desk.moment)
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(an_operation("a", 2), filtered(an_operation("b", 9), "fast"))
+    pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(user_slots=2))
+    desk.tell([pool, a_share("a", 0.5), a_share("b", 0.5)])
+    starts = desk.beat("n1")[0].start
+    for node in desk.nodes:
+        desk.beat(node, allocations=[running(each) for each in starts if node == "n1"])
+
+    orders, effects = desk.beat("n1", allocations=[running(starts[0])], ends=[end_of(starts[1])])
+    on_fast = desk.beat("n3")[0].start
+
+    assert ([each.operation for each in starts], orders.start) == (["a", "a"], [])
+    assert nudged(effects) == ["n3"]
+    assert [each.operation for each in on_fast] == ["b"]
+
+
+def test_an_end_below_a_limit_asks_no_node_if_its_own_takes_the_next_job_at_once() -> None:
+    desk = Desk({f"n{number}": cores(4, slots=9) for number in range(1, 5)})
+    for node in desk.nodes:
+        desk.beat(node)
+    desk.start(limited(an_operation("a", 9), user_slots=2))
+    pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=200))
+    desk.tell([pool, a_share("a", 0.5)])
+    starts = desk.beat("n1")[0].start
+    for node in desk.nodes:
+        desk.beat(node, allocations=[running(each) for each in starts if node == "n1"])
+
+    orders, effects = desk.beat("n1", allocations=[running(starts[0])], ends=[end_of(starts[1])])
+
+    assert (len(starts), len(orders.start)) == (2, 1)
+    assert nudged(effects) == []
 
 
 def test_only_nodes_that_match_the_filter_are_asked() -> None:
