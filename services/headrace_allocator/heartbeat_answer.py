@@ -59,8 +59,6 @@ _CONFIRM_PACE_MS: Final = 100
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
 #: Between the request to end and the kill, of an operation that is not known.
 _INTERRUPTION_TIMEOUT_MS: Final = 10_000
-
-
 _NOTHING_TO_FORGET: Final = Forget()
 
 
@@ -136,6 +134,7 @@ class HeartbeatAnswers:
         if decided.observed:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
+        decided.is_cut_short |= budget.is_short and bool(starts or extends)
         return self._orders(node, heartbeat, moment, pace_ms, starts, extends, take_back, forget)
 
     def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
@@ -349,13 +348,14 @@ class HeartbeatAnswers:
         return Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
 
     def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
-        """Sooner where a word is awaited: of a node that has not spoken yet, or that starts are under way."""
+        """Sooner where more could start, or a word is awaited: of a node that has not spoken yet, or that starts are under way."""
         facts = self._facts
         if facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
         # A gang that not all of its nodes have shown in time is taken back.
         is_soon = pace_ms <= facts.timing.shortest_pace_ms
-        if starts and (is_soon or any(one.operation in facts.gangs.of for one in starts)):
+        is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
+        if is_shown_soon or self.decided.is_cut_short:
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
         return self._pace.next_ms(node.record.node, pace_ms, moment)
 

@@ -71,6 +71,8 @@ class HeartbeatDecision(msgspec.Struct):
     refused: set[OperationId] = set()
     #: Why no more of them did; None where nothing may start, or too little room is left.
     room_left: RoomLeft | None = None
+    #: True if jobs that could start on the node wait for its next heartbeat, as no more may start on this one.
+    is_cut_short: bool = False
 
 
 def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
@@ -90,6 +92,8 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         made.placements = start_regularly(overlay, choose)
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         may_start = most is None or len(made.placements) < most
+        if not may_start and made.room_left is RoomLeft.HELD_BACK:
+            made.is_cut_short = next_in_line(overlay, overlay.room) is not None
         if due.stages:
             made.stages += run_stages(overlay, choose, may_start=may_start)
     if due.repair_overcommit:

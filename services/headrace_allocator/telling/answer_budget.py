@@ -23,6 +23,8 @@ class AnswerBudget:
     """Bytes that an answer may still take, and the node's heartbeats after it. What does not fit is left for the next one."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
+        #: True if an order found no room.
+        self.is_short = False
         self._heartbeat = heartbeat
         self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES - _WORDS_BYTES
         self._left_picture_bytes: int | None = None
@@ -31,6 +33,7 @@ class AnswerBudget:
         """True if an order with so many bytes more than any has fits, which it then takes."""
         fits = _ORDER_BYTES + more_bytes <= self._left_bytes
         self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
+        self.is_short |= not fits
         return fits
 
     def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
@@ -41,6 +44,7 @@ class AnswerBudget:
             self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
         more_bytes = picture_bytes(allocations, jobs)
         if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
+            self.is_short = True
             return False
         self._left_picture_bytes -= more_bytes
         return True

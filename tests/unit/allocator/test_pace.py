@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from operator import itemgetter
 
+import msgspec
 import pytest
 
-from headrace.ids import NodeName
+from headrace.ids import NodeName, OperationId
+from headrace.wire.heartbeat import Start
+from headrace.wire.ledger import LiveOperation
 from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
 from headrace_allocator.pace import Pace
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.clocks import at
+from tests.unit.allocator.test_learning import running
 
 TIMING = Timing()
 N = NodeName("n")
@@ -86,3 +90,48 @@ def test_a_start_is_shown_soon_only_while_nodes_may_come_each_second(heartbeats_
     assert len(orders.start) == 1
     assert (orders.next_heartbeat_ms == 100) is is_soon
     assert is_soon or orders.next_heartbeat_ms >= 1_000
+
+
+LARGE = an_operation("operation-1")
+LARGE = msgspec.structs.replace(LARGE, spec=msgspec.structs.replace(LARGE.spec, argv=["x" * 100_000]))
+
+
+@pytest.mark.parametrize(
+    ("operations", "most_starts"),
+    [
+        ([an_operation("operation-1")], 2),
+        (
+            [msgspec.structs.replace(LARGE, operation=OperationId(f"operation-{number}")) for number in range(1, 10)],
+            None,
+        ),
+    ],
+    ids=["number", "bytes"],
+)
+def test_a_node_comes_again_soon_if_more_could_start_than_one_answer_may_hold(
+    operations: list[LiveOperation], most_starts: int | None
+) -> None:
+    """Though starts need not be shown soon: else its room would stand idle for a whole pace after each answer."""
+    desk = Desk({f"n{number}": cores(9, slots=9) for number in range(10)}, heartbeats_per_s=1, most_starts=most_starts)
+    desk.start(*operations)
+    desk.tell([a_share(each.operation, 1 / len(operations)) for each in operations])
+
+    started: list[Start] = []
+    soon = []
+    while len(started) < 9:
+        orders, _ = desk.beat("n0", allocations=[running(start) for start in started])
+        started += orders.start
+        soon.append(orders.next_heartbeat_ms == 1_000)
+
+    assert len(soon) > 1
+    assert soon == [True] * (len(soon) - 1) + [False]
+
+
+def test_a_node_that_may_start_no_more_and_has_no_job_for_what_is_left_comes_at_its_pace() -> None:
+    desk = Desk({f"n{number}": cores(9, slots=9) for number in range(10)}, heartbeats_per_s=1, most_starts=2)
+    desk.start(an_operation("operation-1", jobs=2), an_operation("operation-2", size=cores(8)))
+    desk.tell([a_share("operation-1", 0.5), a_share("operation-2", 0.5)])
+
+    orders, _ = desk.beat("n0")
+
+    assert len(orders.start) == 2
+    assert orders.next_heartbeat_ms >= 5_000
