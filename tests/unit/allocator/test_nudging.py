@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 import msgspec
+import pytest
 
 from headrace.ids import ROOT_POOL, NodeName
 from headrace.pools.amounts import PartialResources
@@ -18,6 +19,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import Effect, NudgeNode
+from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_learning import running
@@ -133,6 +135,35 @@ def test_an_end_below_a_limit_asks_no_node_if_its_own_takes_the_next_job_at_once
 
     assert (len(starts), len(orders.start)) == (2, 1)
     assert nudged(effects) == []
+
+
+def test_where_very_many_wait_below_a_limit_few_are_looked_at_on_the_heartbeat_that_frees_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk({"n1": cores(4, slots=9), "n2": cores(1, slots=1)})
+    for node in desk.nodes:
+        desk.beat(node)
+    waiting = [filtered(an_operation(f"w{number}", 9, cores(4)), f"tag{number}") for number in range(90)]
+    desk.start(an_operation("a", 2, cores(2)), *waiting)
+    pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, limits=PartialResources(cpu=400))
+    desk.tell([pool, a_share("a", 0.5), *(a_share(each.operation, 0.1) for each in waiting)])
+    starts = desk.beat("n1")[0].start
+    desk.beat("n1", allocations=[running(each) for each in starts])
+    looks: list[Resources] = []
+    fitting = Rooms.fitting
+
+    def counted(rooms: Rooms, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
+        looks.append(size)
+        return fitting(rooms, size, filters)
+
+    monkeypatch.setattr(Rooms, "fitting", counted)
+
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.moment)
+    _, effects = desk.beat("n1", ends=[end_of(each) for each in starts])
+
+    assert [each.operation for each in starts] == ["a", "a"]
+    assert nudged(effects) == []
+    assert 0 < len(looks) <= 16
 
 
 def test_only_nodes_that_match_the_filter_are_asked() -> None:
