@@ -12,6 +12,7 @@ import anyio
 from cyclopts import Parameter
 
 from headrace.client import Client, NotAdmitted, NotRunning, NotYours, Refused, Unanswered, connect
+from headrace.client.asking import PATIENCE_S
 from headrace.client.place import find_place
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
@@ -88,23 +89,32 @@ def talk(
     *,
     tree: str = "",
     watching: Watching | None = None,
+    tells_silence: bool = True,
 ) -> int:
     """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise.
 
     The client is that of `tree`, else of the usual one. With `watching` the work is done again and again.
+    With `tells_silence` it is said below which service did not answer, unless the work failed for that.
     """
     common = common or Common()
     screen = Screen(json=common.json)
     interval_s = checked_interval_s(watching.interval) if watching is not None else 0.0
 
     async def run() -> int:
-        async with connect(state=common.state, tree=tree) as client:
+        async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
+
+            async def look(shown: Screen) -> int | None:
+                status = await work(client, shown)
+                for words in client.silence.words() if tells_silence else []:
+                    shown.say(words, style="yellow")
+                return status
+
             if watching is not None and watching.watch:
                 from headrace_cli.live.watching import watch
 
-                await watch(screen, lambda each: work(client, each), interval_s)
+                await watch(screen, look, interval_s)
                 return Exit.DONE
-            return await work(client, screen) or Exit.DONE
+            return await look(screen) or Exit.DONE
 
     try:
         return anyio.run(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
@@ -10,7 +11,7 @@ from cyclopts import App, Parameter
 from headrace.client import Client, Refused, Unanswered
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
-from headrace.ids import TreeName
+from headrace.ids import PoolName, TreeName
 from headrace.near import near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
@@ -73,13 +74,15 @@ def list_(
             pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit + 1
         )
         more, views = len(views) > limit, views[:limit]
-        idle = await reasons_of_idle(client, views)
+        idle, all_told = await reasons_of_idle(client, views)
         shown = {"operations": views, "more": more, "no_job_runs_because": idle}
         screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
         if more and not screen.json:
             screen.say(
                 f"these are the newest {limit}; more with --limit, or only some with --live, --pool, --user, --state"
             )
+        if not all_told:
+            screen.say("the allocator does not answer at once: no reasons of waiting are shown", style="yellow")
         if not views and not screen.json:
             screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
@@ -89,7 +92,9 @@ def list_(
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
     """Says of a pool that nobody has that there is none: a list of its operations is empty however its name is spelt."""
-    names = [each.name for each in (await client.pools.list()).pools] if pool and "/" not in pool else []
+    names: list[PoolName] = []
+    with suppress(Unanswered):  # the list is there without it
+        names = [each.name for each in (await client.pools.list()).pools] if pool and "/" not in pool else []
     if names and pool not in names:
         screen.say(NotFound("pool", pool, near(pool, names)).text(), style="yellow")
 

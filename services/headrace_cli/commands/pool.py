@@ -201,8 +201,8 @@ def starving(*, watching: Watching | None = None, common: Common | None = None) 
 
     async def work(client: Client, screen: Screen) -> None:
         answer = await client.pools.list(operations=True, only_starving=True)
-        observed = (await client.pools.preemptions()).observed if any(map(observes, answer.pools)) else []
-        found = starving_in(answer, observed)
+        told = await preemptions_of(client, "") if any(map(observes, answer.pools)) else None
+        found = starving_in(answer, told.observed if told is not None else [])
         if found or screen.json:
             screen.show({"starving": found}, starving_table(found, answer.frame.at_ms))
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 from rich.table import Table
 
-from headrace.client import Client
+from headrace.client import Client, Unanswered
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
@@ -51,12 +52,20 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
             for warning in [tree.trouble, *tree.warnings]:
                 if warning:
                     screen.say(f"tree {tree.tree}: {warning}", style="yellow")
-        nodes: dict[str, list[str]] = {node.node: node.tags for node in (await client.nodes()).nodes}
-        options: dict[str, TreeOptions] = {tree.tree: tree.options for tree in answer.trees}
-        for alert in judge_trees(options, client.trees.own, nodes).alerts:
+        for alert in await _alerts(client, answer):
             screen.say(alert, style="yellow")
 
     return talk(common, work, watching=watching)
+
+
+async def _alerts(client: Client, answer: TreeList) -> Sequence[str]:
+    """Says what is wrong between trees and nodes. Nothing while the allocator does not answer, as trees are known without it."""
+    try:
+        nodes: dict[str, list[str]] = {node.node: node.tags for node in (await client.nodes()).nodes}
+    except Unanswered:
+        return []
+    options: dict[str, TreeOptions] = {tree.tree: tree.options for tree in answer.trees}
+    return judge_trees(options, client.trees.own, nodes).alerts
 
 
 @app.command

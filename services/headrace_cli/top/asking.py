@@ -9,9 +9,11 @@ from typing import Final
 
 import anyio
 from rich.console import RenderableType
+from rich.text import Text
 
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.asking import PATIENCE_S
 from headrace.durations import format_duration
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.clock import SystemClock
@@ -32,8 +34,6 @@ _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: An answer with so many rows may be had at each interval, one with twice as many at every other.
 _ROWS_AN_INTERVAL: Final = 200
-#: Whoever takes longer is said not to answer, and asked again.
-_PATIENCE_S: Final = 4.0
 #: The same for the progress of jobs, without which operations are told.
 _PROGRESS_S: Final = 1.0
 _WHO_ANSWERS: Final = {
@@ -86,7 +86,7 @@ class Asking:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)
         if len(self._silent) == len(self._questions()):
-            raise Unanswered("top", _PATIENCE_S, "; ".join(self._silent.values()), maybe_done=False)
+            raise Unanswered("top", PATIENCE_S, "; ".join(self._silent.values()), maybe_done=False)
 
     async def keep_up(self) -> None:
         """Asks again and again, until cancelled."""
@@ -97,16 +97,18 @@ class Asking:
 
     async def page(self, opened: Opened, width: int) -> list[RenderableType]:
         """The page of what was opened. Raises `Refused`, `Unanswered`, `BusError`."""
+        lines: list[RenderableType]
         match opened.kind:
             case "operation":
-                return [*explanation(*await explained(self._client, opened.name), self._clock.wall_ms())]
+                lines = [*explanation(*await explained(self._client, opened.name), self._clock.wall_ms())]
             case "pool":
                 answer = await self._client.pools.list(opened.name)
                 told = await preemptions_of(self._client, PoolName(opened.name))
-                return [line for pool in answer.pools for line in pool_facts(pool, answer.frame, width, told)]
+                lines = [line for pool in answer.pools for line in pool_facts(pool, answer.frame, width, told)]
             case _:
                 nodes = (await self._client.nodes()).nodes
-                return [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]
+                lines = [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]
+        return lines + [Text(words, style="yellow") for words in self._client.silence.words()]
 
     def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
         """Each part, and what asks for it and returns the number of intervals until it is to be asked for again."""
@@ -125,7 +127,7 @@ class Asking:
     async def _try(self, part: str, ask: Callable[[], Awaitable[float]]) -> float:
         intervals = 1.0
         try:
-            with anyio.fail_after(_PATIENCE_S):
+            with anyio.fail_after(PATIENCE_S):
                 intervals = await ask()
             self._told_ms[part] = self._clock.wall_ms()
             self._silent.pop(part, None)

@@ -65,7 +65,7 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
 
     if tree:
         talk(common, look_for_tree)
-    return talk(common, work, tree=tree)
+    return talk(common, work, tree=tree, tells_silence=False)
 
 
 async def _print(client: Client, screen: Screen) -> None:

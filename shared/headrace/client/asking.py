@@ -8,8 +8,8 @@ changes nothing is asked for once: whoever asked again would wait behind the fir
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -22,27 +22,55 @@ from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+
+class Reading(NamedTuple):
+    """A question that changes nothing."""
+
+    #: The service that is asked, or "" for the processes of all, and for nodes.
+    service: str
+    #: What it tells, in the plural.
+    tells: str
+
+
+_ADMISSION: Final = "admission"
+_FAIR_SHARE: Final = "fair_share"
+_ALLOCATOR: Final = "the allocator"
+
 #: Verbs that change nothing, so that silence leaves nothing open. A verb that is not named here may have taken effect.
-READS: Final = frozenset(
-    {
-        *("op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "op.where", "op.why", "op.progress"),
-        *(
-            "op.plan_start",
-            "op.fit",
-            "pool.list",
-            "pool.counts",
-            "pool.lost_work",
-            "pool.explain",
-            "pool.history",
-            "pool.what_if",
-        ),
-        *("tree.list", "node.list", "service.list", "service.figures", "preemption.observed", "job.logs", "rights"),
-    }
-)
+READS: Final[Mapping[str, Reading]] = {
+    "op.get": Reading(_ADMISSION, "operations"),
+    "op.list": Reading(_ADMISSION, "operations"),
+    "op.jobs": Reading(_ADMISSION, "jobs"),
+    "op.explain": Reading(_ADMISSION, "limits on operations"),
+    "op.history": Reading(_ADMISSION, "records of what happened"),
+    "op.log": Reading(_ADMISSION, "records of what happened"),
+    "op.plan_start": Reading(_ADMISSION, "dry runs of starts"),
+    "pool.counts": Reading(_ADMISSION, "numbers of operations"),
+    "pool.lost_work": Reading(_ADMISSION, "losses by preemption"),
+    "rights": Reading(_ADMISSION, "rights"),
+    "pool.list": Reading(_FAIR_SHARE, "shares"),
+    "pool.explain": Reading(_FAIR_SHARE, "reasons for shares"),
+    "pool.history": Reading(_FAIR_SHARE, "records of pools"),
+    "pool.what_if": Reading(_FAIR_SHARE, "shares afterwards"),
+    "tree.list": Reading(_FAIR_SHARE, "settings of trees"),
+    "op.where": Reading(_ALLOCATOR, "places of jobs"),
+    "op.why": Reading(_ALLOCATOR, "reasons of waiting"),
+    "op.fit": Reading(_ALLOCATOR, "nodes with room"),
+    "op.progress": Reading(_ALLOCATOR, "progress of jobs"),
+    "node.list": Reading(_ALLOCATOR, "nodes"),
+    "preemption.observed": Reading(_ALLOCATOR, "preemptions"),
+    "service.list": Reading("", "processes"),
+    "service.figures": Reading("", "figures"),
+    "job.logs": Reading("", "output"),
+}
 #: Whoever waits or follows bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
 LONGEST_ABSENCE_S = 60.0
 #: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
+#: A service that was silent for so long is not asked again for a while by somebody who shows what the others know.
+PATIENCE_S: Final = 2.5
+#: Longer than one such look takes; whoever looks again and again hears soon that a service is back.
+_REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _jitter = random.Random()
@@ -60,14 +88,72 @@ class Pauses:
         return pause
 
 
+def reading_of(verb: str) -> Reading | None:
+    """The reading that a verb is, of whichever tree or node. None for a verb that changes something."""
+    return READS.get(".".join(verb.split(".")[:2]))
+
+
+class Silence:
+    """The services that did not answer readings within `patience_s`, and what is not known for that.
+
+    The service of each tree counts by itself. With None as `patience_s` nobody is ever silent.
+    """
+
+    def __init__(self, clock: Clock, own: str = "", patience_s: float | None = None) -> None:
+        self.patience_s = patience_s
+        self._clock = clock
+        self._own = own
+        self._until_s: dict[str, float] = {}
+        #: In the order in which it was asked for.
+        self._unknown: dict[str, dict[str, None]] = {}
+
+    def whom(self, verb: str, request: msgspec.Struct) -> str:
+        """The service that answers a reading, with its tree unless that is the own one. Empty for anything else."""
+        reading = reading_of(verb)
+        service = reading.service if reading is not None else ""
+        tree = self._own
+        if service == _ALLOCATOR:
+            tree = verb.rpartition(".")[2]
+        elif service == _FAIR_SHARE:
+            tree = getattr(request, "asked", None) or getattr(request, "tree", None) or tree
+        return service if tree == self._own else f"{service} of tree {tree}"
+
+    def holds(self, who: str) -> bool:
+        """True if the service was silent a moment ago."""
+        return self._clock.steady_s() < self._until_s.get(who, 0.0)
+
+    def begin(self, who: str, verb: str) -> None:
+        """The service did not answer, or was not asked since it had not answered before."""
+        reading = reading_of(verb)
+        if self.patience_s is not None and who and reading is not None:
+            if not self.holds(who):
+                self._until_s[who] = self._clock.steady_s() + _REMEMBERED_S
+            self._unknown.setdefault(who, {})[reading.tells] = None
+
+    def end(self, who: str) -> None:
+        """The service answered."""
+        self._until_s.pop(who, None)
+        self._unknown.pop(who, None)
+
+    def words(self) -> list[str]:
+        """Says of each service that was silent last what is not known for that."""
+        return [
+            f"{who} does not answer: {', '.join(f'no {each}' for each in unknown)} are shown"
+            for who, unknown in self._unknown.items()
+        ]
+
+
 class Asker:
     """Asks in the name of one user. `subject_of` makes the subject of a verb, `timeout_s` holds unless a question has its own."""
 
-    def __init__(self, bus: Bus, clock: Clock, subject_of: Callable[[str], str], timeout_s: float) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, subject_of: Callable[[str], str], timeout_s: float, silence: Silence | None = None
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._subject_of = subject_of
         self._timeout_s = timeout_s
+        self._silence = silence or Silence(clock)
 
     async def ask(
         self,
@@ -83,18 +169,23 @@ class Asker:
 
         Raises `Refused`, `BadInput`, or `Unanswered` when the time is over.
         """
+        who = self._silence.whom(verb, request)
+        if self._silence.holds(who):
+            raise self._unanswered(verb, 0.0, RequestTimeout("nor was the last request"), who)
+        patience_s = self._silence.patience_s if who and not computes else None
         data = encode_request(request)
         started = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
         #: What left open whether it was done.
-        doubt: Exception | None = None
+        doubt: BusError | Refused | None = None
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
+            attempt_s = left_s if computes else min(patience_s or _ATTEMPT_S, left_s)
             try:
-                return await self._attempt(verb, data, kind, left_s if computes else min(_ATTEMPT_S, left_s))
+                return await self._attempt(who, verb, data, kind, attempt_s)
             except (NoResponders, NotConnected) as error:
-                trouble: Exception = error
+                trouble: BusError | Refused = error
             except RequestTimeout as error:
                 trouble = doubt = error
             except Refused as refused:
@@ -102,21 +193,30 @@ class Asker:
                     raise
                 trouble = refused
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
+            is_over = isinstance(trouble, RequestTimeout) and patience_s is not None
             pause_s = pauses.next_s()
             now = self._clock.steady_s()
-            if now + pause_s >= deadline or (doubt is not None and not repeatable):
+            if is_over or now + pause_s >= deadline or (doubt is not None and not repeatable):
                 why = doubt or trouble
-                maybe_done = doubt is not None and ".".join(verb.split(".")[:2]) not in READS
-                raise Unanswered(verb, now - started, str(why), maybe_done=maybe_done) from why
+                raise self._unanswered(verb, now - started, why, who, maybe_done=doubt is not None) from why
             await anyio.sleep(pause_s)
 
-    async def _attempt(self, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:
+    def _unanswered(
+        self, verb: str, waited_s: float, why: BusError | Refused, who: str, *, maybe_done: bool = False
+    ) -> Unanswered:
+        silent = who if isinstance(why, RequestTimeout) else ""
+        self._silence.begin(silent, verb)
+        reads = reading_of(verb) is not None
+        return Unanswered(verb, waited_s, str(why), maybe_done=maybe_done and not reads, who=silent)
+
+    async def _attempt(self, who: str, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:
         try:
             answer = await self._bus.request(self._subject_of(verb), data, timeout_s=timeout_s)
         except (NoResponders, NotConnected, RequestTimeout):
             raise
         except BusError as error:
             raise Unanswered(verb, 0.0, str(error), maybe_done=False) from error
+        self._silence.end(who)
         message = decode_answer(answer, kind)
         if isinstance(message, Refusal):
             raise Refused(message)

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.bus import Bus, PermissionRefused
 from headrace.client.admission import Files, Hosts, Persons, Starts
-from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses
+from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
@@ -81,12 +81,15 @@ _LOOK_AGAIN_S = 5.0
 class Client:
     """The questions and wishes that a person has of Headrace. Made by `connect`."""
 
-    def __init__(self, bus: Bus, clock: Clock, place: Place, user: UserName, *, timeout_s: float) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, place: Place, user: UserName, *, timeout_s: float, patience_s: float | None = None
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._place = place
         self.user = user
-        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb), timeout_s)
+        self.silence = Silence(clock, place.tree, patience_s)
+        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb), timeout_s, self.silence)
         self.pools = Pools(self._asker, place.tree)
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)

@@ -42,11 +42,13 @@ async def connect(
     user: str = "",
     tree: str = "",
     timeout_s: float = 10.0,
+    patience_s: float | None = None,
 ) -> AsyncIterator[Client]:
     """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
 
     `user` is that of the place, else the login name, unless given. `tree` is asked where a question names none.
-    `timeout_s` is how long requests are tried.
+    `timeout_s` is how long requests are tried. A service that is silent for `patience_s`, if that is given, to a request that changes
+    nothing is not asked such again for a few seconds: `silence` of the client says who that is.
     `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
@@ -54,7 +56,7 @@ async def connect(
     inbox = subjects.inbox("user", name)
     async with open_bus(place, f"headrace client of {name}", inbox, timeout_s=timeout_s) as bus:
         try:
-            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s)
+            yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s, patience_s=patience_s)
         finally:
             if place.traces.endpoint:
                 # A collector may be slow to take the last spans, and others use the loop.

@@ -41,13 +41,16 @@ class NotAdmitted(ClientError):
 class Unanswered(ClientError):
     """No usable answer came in time."""
 
-    def __init__(self, verb: str, waited_s: float, why: str, *, maybe_done: bool) -> None:
+    def __init__(self, verb: str, waited_s: float, why: str, *, maybe_done: bool, who: str = "") -> None:
         #: What was asked, such as `op.start`.
         self.verb = verb
+        #: The service that kept silent, if it is known which.
+        self.who = who
         self.waited_s = waited_s
         #: What went wrong: what left open whether it was done, or else the last trouble.
         self.why = why
         #: The request may have reached somebody, so that it may yet take effect.
         self.maybe_done = maybe_done
         effect = "it may have taken effect" if maybe_done else "nothing was done"
-        super().__init__(f"{verb} was not answered within {waited_s:.0f} s ({why}); {effect}")
+        silent = f"{who} does not answer: " if who else ""
+        super().__init__(f"{silent}{verb} was not answered within {round(waited_s, 1):g} s ({why}); {effect}")

@@ -178,15 +178,19 @@ class JobLogReader:
         self._newest = (0, "")
         #: When admission and allocator answered last.
         self._heard_s = 0.0
+        #: Why it is not known where jobs run.
+        self._no_places: Unanswered | None = None
 
     async def read(self) -> AsyncIterator[LogLine]:
         """Lines job by job, or those of all jobs as they come, until the operation is over.
 
-        Raises `Refused`, `Unanswered`, `BadInput`.
+        Where it is not known which jobs run, the others are read first. Raises `Refused`, `Unanswered`, `BadInput`.
         """
         view = await self._look()
         self._heard_s = anyio.current_time()
         if self._attempt is not None and not self._logs:
+            if self._no_places is not None:
+                raise self._no_places
             self._note_earlier(view, self._attempt)
         while True:
             news = False
@@ -207,6 +211,8 @@ class JobLogReader:
         for log in self._logs.values():
             for line in log.flush():
                 yield line
+        if self._no_places is not None:
+            raise self._no_places
 
     def _due_logs(self) -> list[_Log]:
         now_s = anyio.current_time()
@@ -273,6 +279,11 @@ class JobLogReader:
             if isinstance(refused.refusal, NotFound):
                 return []  # the allocator has not heard of it yet, or it has just ended
             raise
+        except Unanswered as error:
+            if self._follow:
+                raise
+            self._no_places = error
+            return []
 
     def _note(self, index: int, attempt: int, node: str, *, over: bool = False) -> None:
         if self._job not in (None, index):

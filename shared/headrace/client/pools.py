@@ -199,6 +199,8 @@ class Pools:
     ) -> WhatIfAnswer:
         """The shares as they are, and as they would be after all of this. Nothing changes. Raises `Refused`, `Unanswered`."""
         named = [await self._named(change) for change in changes]
+        # A computation may take long. Whether somebody is there to do it is heard soon.
+        await self.list(ROOT_POOL)
         request = WhatIf(self._tree, named, [*operations], [*nodes])
         return await self._asker.ask("pool.what_if", request, WhatIfAnswer, computes=True)
 

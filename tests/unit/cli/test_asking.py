@@ -7,14 +7,16 @@ from typing import cast
 
 import pytest
 
-from headrace.access.routes import ROUTES
+from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client import Refused, Unanswered
-from headrace.client.asking import READS, Asker
+from headrace.client.asking import PATIENCE_S, READS, Asker, Silence
+from headrace.client.pools import Pools
 from headrace.ids import PoolName, TreeName
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
+from headrace.wire.pools import GetPools
 from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
 from tests.support.clocks import HandClock
 
@@ -124,5 +126,96 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
         *("pool.change", "pool.move_to_tree", "tree.create", "tree.remove", "node.change", "node.token"),
         "debug.heartbeat",
     }
-    assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS | changing
-    assert not READS & changing
+    assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS.keys() | changing
+    assert not READS.keys() & changing
+
+
+def test_the_service_that_is_said_to_answer_a_reading_is_the_one_that_hears_it() -> None:
+    of_a_person = subjects.user("{user}", "")
+    heard_by = {
+        ".".join(route.subject.removeprefix(of_a_person).split(".")[:2]): route.receivers
+        for route in ROUTES
+        if route.subject.startswith(of_a_person)
+    }
+    for verb, reading in READS.items():
+        hearers = heard_by[verb]
+        alone = hearers[0].value if len(hearers) == 1 and hearers[0] is not PartyKind.NODE else ""
+        assert reading.service.removeprefix("the ") == alone, verb
+
+
+class Patient:
+    """Somebody who shows what those know who answer."""
+
+    def __init__(self, *troubles: BusError | Refusal) -> None:
+        self.bus = StubbornBus(*troubles)
+        self.clock = HandClock()
+        self.silence = Silence(self.clock, "default", PATIENCE_S)
+        self.asker = Asker(cast("Bus", self.bus), self.clock, lambda verb: verb, 60.0, self.silence)
+
+    async def ask(self, verb: str, tree: str = "default") -> PoolPlan:
+        return await self.asker.ask(verb, GetPools(tree=TreeName(tree)), PoolPlan)
+
+    async def is_silent(self, verb: str, tree: str = "default") -> None:
+        with pytest.raises(Unanswered):
+            await self.ask(verb, tree)
+
+
+async def test_who_was_silent_is_not_asked_again_and_named_with_all_that_is_unknown_for_that() -> None:
+    patient = Patient(RequestTimeout())
+    with pytest.raises(Unanswered, match=r"the allocator does not answer: op\.where\.default .* nothing was done"):
+        await patient.ask("op.where.default")
+    await patient.is_silent("op.where.default")
+    await patient.is_silent("op.why.default")
+    for other in ("op.where.gpu", "op.get", "pool.list", "pool.change"):
+        assert await patient.ask(other) == ANSWER
+
+    assert patient.bus.asked == ["op.where.default", "op.where.gpu", "op.get", "pool.list", "pool.change"]
+    assert patient.bus.waited_s[0] == PATIENCE_S
+    assert patient.silence.words() == [
+        "the allocator does not answer: no places of jobs, no reasons of waiting are shown"
+    ]
+
+
+async def test_the_service_of_another_tree_is_silent_by_itself() -> None:
+    patient = Patient(RequestTimeout(), RequestTimeout())
+    await patient.is_silent("pool.list", "gpu")
+    await patient.is_silent("node.list.gpu")
+
+    assert await patient.ask("pool.list") == await patient.ask("node.list.default") == ANSWER
+    assert patient.silence.words() == [
+        "fair_share of tree gpu does not answer: no shares are shown",
+        "the allocator of tree gpu does not answer: no nodes are shown",
+    ]
+
+
+async def test_who_was_silent_is_asked_anew_later_and_an_answer_ends_the_silence() -> None:
+    patient = Patient(RequestTimeout(), RequestTimeout())
+    for _ in range(2):
+        await patient.is_silent("op.get")
+        patient.clock.now_s += 60.0
+
+    assert await patient.ask("op.get") == ANSWER
+    assert patient.silence.words() == []
+
+
+@pytest.mark.parametrize("trouble", [NoResponders(), NotConnected(), Busy(9, 9), NotReady("starting")])
+async def test_who_says_that_nothing_was_done_is_not_silent(trouble: BusError | Refusal) -> None:
+    patient = Patient(trouble, trouble)
+
+    assert await patient.ask("op.get") == ANSWER
+    assert patient.silence.words() == []
+
+
+async def test_a_long_computation_is_asked_only_of_a_service_that_answers() -> None:
+    patient = Patient(RequestTimeout())
+
+    with pytest.raises(Unanswered, match="fair_share does not answer"):
+        await Pools(patient.asker, TreeName("default")).what_if()
+    assert patient.bus.asked == ["pool.list"]
+
+
+async def test_whoever_has_no_patience_to_lose_asks_a_silent_service_again() -> None:
+    bus = StubbornBus(RequestTimeout())
+
+    assert await ask(bus, verb="op.get") == ANSWER
+    assert len(bus.asked) == 2

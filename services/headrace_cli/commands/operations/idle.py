@@ -16,8 +16,11 @@ _MOST: Final = 20
 _TIME_S: Final = 0.5
 
 
-async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> dict[str, str]:
-    """Says by id why no job of an operation runs. Only those are asked about that run and of which no job has ended yet."""
+async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tuple[dict[str, str], bool]:
+    """Says by id why no job of an operation runs, and True if all was answered in time.
+
+    Only those are asked about that run and of which no job has ended yet.
+    """
     found: dict[str, str] = {}
 
     async def ask(view: OperationView) -> None:
@@ -26,11 +29,11 @@ async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> dic
             if places.reasons and not places.running_jobs:
                 found[view.operation] = places.reasons[0]
 
-    with anyio.move_on_after(_TIME_S):
+    with anyio.move_on_after(_TIME_S) as scope:
         async with anyio.create_task_group() as asking:
             for view in [each for each in views if _may_be_idle(each)][:_MOST]:
                 asking.start_soon(ask, view)
-    return found
+    return found, not scope.cancelled_caught
 
 
 def _may_be_idle(view: OperationView) -> bool:
