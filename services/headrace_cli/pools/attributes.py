@@ -9,7 +9,8 @@ from rich.table import Table
 
 from headrace.errors import BadInput
 from headrace.near import hint
-from headrace.pools import Attribute, Record, Schema
+from headrace.pools import Attribute, PartialResources, Record, Schema
+from headrace.resources import format_amount
 from headrace_cli.show.tables import table
 
 
@@ -39,7 +40,7 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
         "name": above + attribute.name,
         "also": ", ".join((*attribute.aliases, *attribute.renamed)),
         "kind": "a map, below" if isinstance(attribute.kind, Record) else attribute.kind.words,
-        "default": attribute.default or _default(attribute, schema.default(attribute.name)),
+        "default": attribute.default or value_words(attribute, schema.default(attribute.name)),
         "who": str(attribute.who),
         "effect": "a part at a time" if isinstance(attribute.kind, Record) else str(attribute.support),
         "help": attribute.help,
@@ -48,13 +49,14 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
     }
 
 
-def _default(attribute: Attribute, value: Any) -> str:
+def value_words(attribute: Attribute, value: Any) -> str:
+    """A value of an attribute, as it stands in a table."""
+    if isinstance(value, PartialResources):
+        return ", ".join(f"{key} {format_amount(key, amount)}" for key, amount in value.named().items()) or "none"
     written = attribute.kind.write(value)
     match written:
         case bool():
             return "true" if written else "false"
-        case {} | []:
-            return "none"
         case dict():
             return ", ".join(f"{key} {item}" for key, item in written.items()) or "none"
         case list():

@@ -54,6 +54,13 @@ def test_one_attribute_is_found_by_any_of_its_names_or_a_part_of_one() -> None:
         attribute_table(POOL_ATTRIBUTES, "wieght")
 
 
+def test_a_default_that_is_a_map_is_told() -> None:
+    defaults = {row["name"]: row["default"] for row in rows_of(TREE_ATTRIBUTES)}
+
+    assert defaults["min_spare_allocation_resources_on_node"] == "user_slots 1, cpu 1, memory 256 MiB"
+    assert defaults["non_preemptible_resource_usage_threshold"] == "none"
+
+
 def test_a_plan_is_shown_pool_by_pool_with_figures_before_and_after() -> None:
     plan = PoolPlan(
         tree=TreeName("default"),
