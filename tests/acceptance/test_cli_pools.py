@@ -230,3 +230,17 @@ def test_pools_and_operations_show_their_shares(up: Up) -> None:
     assert "dominant resource" in up.run("op", "get", operation).stdout
     assert json.loads(up.run("op", "get", operation, "--json").stdout)["share"]["parent"] == "studio"
     up.run("op", "abort", operation)
+
+
+def test_a_pool_shows_which_options_of_starvation_and_preemption_are_in_force_and_where_they_come_from(up: Up) -> None:
+    up.run("pool", "create", "patient", "fair_share_starvation_timeout=90s")
+    up.run("pool", "create", "/patient/most-patient", "preemption_exempt_time=5m")
+
+    def lines(pool: str) -> list[str]:
+        return [" ".join(line.split()) for line in up.run("pool", "get", pool).stdout.splitlines()]
+
+    wait_until(lambda: "fair_share_starvation_timeout 90s own" in lines("patient"))
+    wait_until(lambda: "preemption_exempt_time 5m own" in lines("most-patient"))
+    assert "fair_share_starvation_timeout 90s pool patient" in lines("most-patient")
+    assert "allocation_preemption_timeout 10s default" in lines("most-patient")
+    assert not any(line.endswith(" own") for line in lines("/"))

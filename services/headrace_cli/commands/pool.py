@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from cyclopts import App
+from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
-from headrace.ids import pool_or_path
+from headrace.ids import ROOT_POOL, pool_or_path
 from headrace.pools import TreeOptions
 from headrace.runtime.clock import SystemClock
 from headrace.wire.lost_work import LostWork
@@ -120,9 +121,21 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
             shown |= {"lost_work": plain(lost)}
             screen.show(shown, pool_table(answer))
         else:
-            screen.print(*pool_facts(pool, answer.frame, screen.width, told, lost))
+            options = await _options_of(client, pool)
+            screen.print(*pool_facts(pool, answer.frame, screen.width, told, lost), "", options)
 
     return talk(common, work)
+
+
+async def _options_of(client: Client, pool: PoolView) -> Table:
+    """Asks for the pools above and their tree, whose options of starvation and preemption a pool has unless it sets its own."""
+    from headrace_cli.show.pools.options_in_force import options_in_force, options_table  # of no use to lists
+
+    way = [pool]
+    while way[0].parent not in ("", ROOT_POOL):
+        way = [*(await client.pools.list(way[0].parent)).pools, *way]
+    (tree,) = (await client.trees.list(client.trees.own)).trees
+    return options_table(options_in_force(way, tree.options))
 
 
 async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | None:
