@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from cyclopts import App, Parameter
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.asking import at_once
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
@@ -120,9 +121,10 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
         trees = [each.tree for each in view.placements]
-        in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
         places = await _places(client, view, trees)
-        shares = {each.tree: await share_of(client, view, each) for each in view.placements}
+        in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
+        placements = {each.tree: each for each in view.placements}
+        shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
         rows = [row async for row in client.jobs(view.operation)] if jobs else []
         if screen.json:
             share = shares[view.spec.tree][0] if view.spec.tree in shares else None

@@ -8,7 +8,7 @@ changes nothing is asked for once: whoever asked again would wait behind the fir
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
@@ -21,6 +21,8 @@ from headrace.wire.defects import encode_request
 from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
 
 T = TypeVar("T", bound=msgspec.Struct)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Reading(NamedTuple):
@@ -86,6 +88,22 @@ class Pauses:
         pause = self._next_s * (0.5 + _jitter.random())
         self._next_s = min(_LONGEST_PAUSE_S, self._next_s * 2)
         return pause
+
+
+async def at_once(ask: Callable[[K], Awaitable[V]], about: Sequence[K]) -> dict[K, V]:
+    """Returns what `ask` returns about each, in their order. Of several services that are silent each is waited for meanwhile."""
+    found: dict[K, V] = {}
+
+    async def take(one: K) -> None:
+        found[one] = await ask(one)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for one in about:
+                tasks.start_soon(take, one)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return {one: found[one] for one in about}
 
 
 def reading_of(verb: str) -> Reading | None:
@@ -204,7 +222,7 @@ class Asker:
     def _unanswered(
         self, verb: str, waited_s: float, why: BusError | Refused, who: str, *, maybe_done: bool = False
     ) -> Unanswered:
-        silent = who if isinstance(why, RequestTimeout) else ""
+        silent = who if isinstance(why, RequestTimeout | NoResponders) else ""
         self._silence.begin(silent, verb)
         reads = reading_of(verb) is not None
         return Unanswered(verb, waited_s, str(why), maybe_done=maybe_done and not reads, who=silent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ import msgspec
 
 from headrace.bus import Bus, PermissionRefused
 from headrace.client.admission import Files, Hosts, Persons, Starts
-from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence
+from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.errors import Unanswered
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
@@ -207,12 +206,11 @@ class Client:
         `Refused` tells why not. In its new pool the operation must be able to run at once.
         """
         moved = PoolName(pool) if pool is not None else None
-        request = UpdateOperation(operation_id(operation), weight, moved, min_revision=self.pools.revision)
+        name, revision = operation_id(operation), self.pools.revision
+        request = UpdateOperation(name, weight, moved, min_revision=revision)
         if tree:
             said = {TreeName(tree): PerTree(moved or PoolName(""), weight)}
-            request = UpdateOperation(
-                request.operation, scheduling_options_per_pool_tree=said, min_revision=self.pools.revision
-            )
+            request = UpdateOperation(name, scheduling_options_per_pool_tree=said, min_revision=revision)
         return await self._asker.ask("op.update", request, OperationView)
 
     async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:
@@ -263,7 +261,7 @@ class Client:
                 view = await self._look(name)
                 if view.user != self.user:
                     # Where its news are not for us, looking now and then is all there is.
-                    with contextlib.suppress(PermissionRefused):
+                    with suppress(PermissionRefused):
                         own, inbox = inbox, await news_of(self._bus, view.user, name)
                         await own.close()
                         view = await self._look(name)
@@ -310,26 +308,29 @@ class Client:
 
     async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
         """The places of running jobs and every reason why pending ones wait, in some trees or in all that answer."""
-        name = operation_id(operation)
-        asked = trees or [each.tree for each in (await self.get(name)).placements]
-        request = WhereRequest(operation=name)
-        found: list[OperationPlaces] = []
-        missing: Refused | Unanswered | None = None
-        for tree in asked or [self._place.tree]:
-            verb = subjects.of_tree("op.where", tree)
+        request = WhereRequest(operation=operation_id(operation))
+        asked = trees or [each.tree for each in (await self.get(operation)).placements]
+        missing: list[Refused | Unanswered] = []
+
+        async def ask(tree: TreeName) -> OperationPlaces | None:
             try:
-                found.append(await self._asker.ask(verb, request, OperationPlaces))
+                return await self._asker.ask(subjects.of_tree("op.where", tree), request, OperationPlaces)
             except (Refused, Unanswered) as error:
-                missing = error
-        if missing is not None and not found:
-            raise missing
+                missing.append(error)
+                return None
+
+        told = await at_once(ask, asked or [self._place.tree])
+        found = [each for each in told.values() if each is not None]
+        if not found:
+            raise missing[-1]
         return OperationPlaces.joined(found)
 
     async def nodes(self, tree: str = "") -> NodeList:
         """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
         if tree and tree != self._place.tree:
             # Nobody listens for a tree that is not there, as nobody does while its allocator starts.
-            await self.trees.list(tree)
+            with suppress(Unanswered):
+                await self.trees.list(tree)
         answer = NodeList(nodes=[])
         while True:
             verb = subjects.of_tree("node.list", tree or self._place.tree)

@@ -206,6 +206,19 @@ async def test_who_says_that_nothing_was_done_is_not_silent(trouble: BusError | 
     assert patient.silence.words() == []
 
 
+async def test_who_nobody_listens_for_is_named_too_when_the_time_is_over() -> None:
+    patient = Patient(*[NoResponders()] * 500)
+    patient.clock = HandClock(tick_s=1.0)
+    patient.asker = Asker(cast("Bus", patient.bus), patient.clock, lambda verb: verb, 10.0, patient.silence)
+
+    with pytest.raises(Unanswered, match="admission does not answer"):
+        await patient.ask("op.get")
+    asked = len(patient.bus.asked)
+    await patient.is_silent("op.get")
+    assert 2 < asked == len(patient.bus.asked)
+    assert patient.silence.words() == ["admission does not answer: no operations are shown"]
+
+
 async def test_a_long_computation_is_asked_only_of_a_service_that_answers() -> None:
     patient = Patient(RequestTimeout())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.asking import at_once
 from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.explanations import WaitingExplained
@@ -52,12 +53,14 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
 async def explained(client: Client, operation: str) -> tuple[OperationExplanation, dict[TreeName, InTree]]:
     """All that admission, fair_share and the allocators tell of why an operation waits. Raises as `Client.explain`."""
     told = await client.explain(operation)
-    in_trees: dict[TreeName, InTree] = {}
-    for placement in told.view.placements if told.view.state not in FINAL_STATES else []:
-        share, pool, frame = await share_of(client, told.view, placement)
-        waiting = await _waiting(client, told.view, placement.tree)
-        in_trees[placement.tree] = InTree(waiting, share, frame, options_of(told.view, pool, frame))
-    return told, in_trees
+    placements = {each.tree: each for each in told.view.placements if told.view.state not in FINAL_STATES}
+
+    async def in_tree(tree: TreeName) -> InTree:
+        share, pool, frame = await share_of(client, told.view, placements[tree])
+        waiting = await _waiting(client, told.view, tree)
+        return InTree(waiting, share, frame, options_of(told.view, pool, frame))
+
+    return told, await at_once(in_tree, list(placements))
 
 
 async def _waiting(client: Client, view: OperationView, tree: TreeName) -> WaitingExplained | None:
