@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+import anyio
 import pytest
 
 from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client import Refused, Unanswered
-from headrace.client.asking import PATIENCE_S, READS, Asker, Silence
+from headrace.client.asking import PATIENCE_S, READS, Asker, Silence, at_once
 from headrace.client.pools import Pools
 from headrace.ids import PoolName, TreeName
 from headrace.wire import subjects
@@ -204,6 +205,18 @@ async def test_who_says_that_nothing_was_done_is_not_silent(trouble: BusError | 
 
     assert await patient.ask("op.get") == ANSWER
     assert patient.silence.words() == []
+
+
+async def test_several_services_are_asked_before_one_answers_and_told_in_their_order() -> None:
+    last_was_asked = anyio.Event()
+
+    async def ask(tree: str) -> int:
+        if tree == "c":
+            last_was_asked.set()
+        await last_was_asked.wait()
+        return len(tree)
+
+    assert list((await at_once(ask, ["a", "bb", "c"])).items()) == [("a", 1), ("bb", 2), ("c", 1)]
 
 
 async def test_who_nobody_listens_for_is_named_too_when_the_time_is_over() -> None:
