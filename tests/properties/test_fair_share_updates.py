@@ -93,7 +93,7 @@ class Course(RuleBasedStateMachine):
     @initialize(
         listed=configurations(),
         few_alike=st.sampled_from([0, FEW_ALIKE]),
-        most_in_plenty=st.sampled_from([0, MOST_ELEMENTS]),
+        most_in_plenty=st.sampled_from([0, 5, 8, MOST_ELEMENTS]),
     )
     def begin(self, listed: list[Pool], few_alike: int, most_in_plenty: int) -> None:
         self.engine = FairShareEngine(TREE, 1, GOING_ON)

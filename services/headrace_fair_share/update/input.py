@@ -96,13 +96,14 @@ class InputMaker:
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
 
-    def take(self, cut: Cut) -> UpdateInput:
-        """Makes the input of a cut."""
+    def take(self, cut: Cut, operations: Mapping[OperationId, KnownOperation] | None = None) -> UpdateInput:
+        """Makes the input of a cut: of all its pools, and of all its operations or of some of them."""
+        operations = cut.operations if operations is None else operations
         same_nodes = cut.rooms is self._nodes.rooms
         self._take_pools(cut)
         before, entries = self._entries, {}
-        moved = list(cut.operations) != list(before)
-        for known in cut.operations.values():
+        moved = list(operations) != list(before)
+        for known in operations.values():
             operation = known.operation
             usage, old = cut.usage.get(operation), before.get(operation)
             was_named = usage is None and operation in cut.named

@@ -24,6 +24,7 @@ from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS, Outcome, first_difference, outcome_in_plenty
+from headrace_fair_share.update.plenty.resting import RestingOperations
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
     FEW_ALIKE,
@@ -92,16 +93,21 @@ class Updater:
     """Updates of one tree, one after another. What did not change since the update before is neither worked out nor made again."""
 
     def __init__(self, *, few_alike: int = FEW_ALIKE, most_in_plenty: int = MOST_ELEMENTS) -> None:
-        """Of up to `most_in_plenty` elements in which all fits nothing is made by numpy."""
+        """Of up to `most_in_plenty` elements in which all fits, but for operations that rest, nothing is made by numpy."""
         self._few_alike = few_alike
         self._most_in_plenty = most_in_plenty
-        self._input_maker = InputMaker()
+        self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
         #: None if it was none, or in plenty.
         self._previous: _Previous | None = None
-        #: The items of all elements after it, by key.
+        #: The items of all elements after the last update, by key.
         self._items: dict[str, ShareItem] = {}
+        #: Operations that need not be looked at until they change, and the keys of all other elements.
+        self._resting: RestingOperations | None = None
+        self._awake: set[str] = set()
+        #: Keys that updates of those that are awake had to do with since `_previous`.
+        self._told_since: set[str] = set()
         #: The tree that the update begun last works on.
         self._tree: TreeInput | None = None
 
@@ -118,9 +124,13 @@ class Updater:
 
         Raises `BrokenInvariant`.
         """
+        resting, self._resting = self._resting, None
+        of_awake = self._of_awake(cut, resting) if resting is not None else None
+        if resting is not None and of_awake is not None and not afresh:
+            return self._gone_on(cut, resting, of_awake)
         kept = self._input_maker, self._share_updater
         if afresh:
-            self._input_maker = InputMaker()
+            self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         given = self._input_maker.take(cut)
         self._tree = given.tree
         in_plenty = self._in_plenty(cut, given)
@@ -138,15 +148,20 @@ class Updater:
         differences, removed = self._difference(given.elements, results)
         changed = items_after(given.elements, results, differences, self._items, self._few_alike)
         pool_results = pool_results_of(given.elements, results, differences.places)
-        if self._previous is None:
+        if self._previous is None or self._told_since:
             changed = [item for item in changed if self._items.get(item.key) != item]
         frame = frame_of(cut, shares.fixed.errors)
-        self._previous = _Previous(given.elements, results)
+        self._previous, self._told_since = _Previous(given.elements, results), set()
+        expected = None if in_plenty is None else in_plenty.items
+        if resting is not None and of_awake is not None:
+            # What rests from now on is among the latter.
+            expected = {key: self._items[key] for key in resting if key in self._items} | of_awake.items
         self._items.update((item.key, item) for item in changed)
         for key in removed:
             del self._items[key]
-        if in_plenty is not None and in_plenty.items != self._items:
-            key = first_difference(in_plenty.items, self._items)
+        self._put_to_rest(cut, given, results, judged.clocks)
+        if expected is not None and expected != self._items:
+            key = first_difference(expected, self._items)
             wrong = WrongTree(given.tree, UpdatesDiffer(f"in plain numbers the item of {key} is another"))
         return Update(
             frame=frame,
@@ -165,6 +180,7 @@ class Updater:
     def _taken(self, cut: Cut, outcome: Outcome) -> Update:
         """The outcome of an update in plenty."""
         before, self._items, self._previous = self._items, outcome.items, None
+        self._told_since = set()
         return Update(
             frame=frame_of(cut, []),
             changed=[item for key, item in outcome.items.items() if before.get(key) != item],
@@ -174,6 +190,52 @@ class Updater:
             yarn=YarnState(),
         )
 
+    def _of_awake(self, cut: Cut, resting: RestingOperations) -> Outcome | None:
+        """Works out all results but those of operations that rest. None where that must be done otherwise."""
+        awake = resting.wake(cut)
+        if awake is None:
+            return None
+        self._awake.update(awake.left)
+        given = self._awake_maker.take(cut, awake.operations)
+        if len(given.elements.names) > self._most_in_plenty:
+            return None
+        outcome = outcome_in_plenty(cut, given, resting.counts)
+        if outcome is not None:
+            resting.rest(cut, given, outcome.clocks)
+        return outcome
+
+    def _gone_on(self, cut: Cut, resting: RestingOperations, outcome: Outcome) -> Update:
+        """The outcome of an update in plenty of all that does not rest."""
+        changed = [item for key, item in outcome.items.items() if self._items.get(key) != item]
+        removed = [key for key in self._awake if key in self._items and key not in outcome.items]
+        self._items.update((item.key, item) for item in changed)
+        for key in removed:
+            del self._items[key]
+        self._resting, self._awake = resting, outcome.items.keys() - resting
+        # Of pools figures beside their items may have changed.
+        self._told_since.update(removed, outcome.items)
+        return Update(
+            frame=frame_of(cut, []),
+            changed=changed,
+            removed=removed,
+            pool_results=outcome.pool_results,
+            clocks=outcome.clocks,
+            yarn=YarnState(),
+        )
+
+    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
+        """Lets operations rest if few elements are left then, and not without."""
+        elements = given.elements
+        asking = np.count_nonzero(
+            (results.demand[:, elements.pools :] | results.usage[:, elements.pools :]).any(axis=0)
+        )
+        if elements.pools + asking > self._most_in_plenty or len(elements.names) <= self._most_in_plenty:
+            return
+        resting = RestingOperations(cut)
+        resting.rest(cut, given, clocks)
+        if len(resting):
+            self._resting, self._awake = resting, set(elements.keys).difference(resting)
+
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
         """Returns what is new or different, and keys of what is gone."""
         count = len(elements.names)
@@ -181,21 +243,23 @@ class Updater:
             gone = [key for key in self._items if key not in elements.places]
             return Differences(np.arange(count), np.full(count, ALL_COLUMNS)), gone
         before, results_before = self._previous
-        if before is elements:
+        if before is elements and not self._told_since:
             return differing(results, results_before, None), []
         there = before.places
         place_before = np.fromiter((there.get(key, -1) for key in elements.keys), np.int64, count)
         places, columns = differing(results, results_before, place_before)
-        moved = [
+        others = [elements.places[key] for key in self._told_since if key in elements.places]
+        others += [
             place
             for place, old in enumerate(place_before.tolist())
             if old >= 0 and elements.differs(place, before, old)
         ]
         all_columns = np.zeros(count, np.int64)
         all_columns[places] = columns
-        all_columns[moved] = ALL_COLUMNS
+        all_columns[others] = ALL_COLUMNS
         places = np.flatnonzero(all_columns)
-        return Differences(places, all_columns[places]), [key for key in there if key not in elements.places]
+        gone = [key for key in {**there, **dict.fromkeys(self._told_since)} if key not in elements.places]
+        return Differences(places, all_columns[places]), [key for key in gone if key in self._items]
 
 
 def _compared(

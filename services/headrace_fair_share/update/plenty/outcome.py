@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from headrace.ids import PoolName
@@ -23,11 +23,13 @@ from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.plenty.clocks import clocks_in_plenty
+from headrace_fair_share.update.plenty.resting import PoolCounts
 from headrace_fair_share.update.plenty.shares import PlainShares, shares_in_plenty
 from headrace_fair_share.update.results import PoolResults
 
 #: Of more elements than these the usual way is the shorter one.
 MOST_ELEMENTS: Final = 128
+_NOBODY_RESTS: Final[Mapping[PoolName, PoolCounts]] = {}
 
 
 class Outcome(NamedTuple):
@@ -39,8 +41,13 @@ class Outcome(NamedTuple):
     clocks: Clocks
 
 
-def outcome_in_plenty(cut: Cut, given: UpdateInput) -> Outcome | None:
-    """Works out all results of a tree. None where something does not fit, is promised or starves: others do it then."""
+def outcome_in_plenty(
+    cut: Cut, given: UpdateInput, resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS
+) -> Outcome | None:
+    """Works out all results of a tree. None where something does not fit, is promised or starves: others do it then.
+
+    `resting` counts the operations of each pool itself that are not among the elements.
+    """
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None
     elements = given.elements
@@ -52,7 +59,9 @@ def outcome_in_plenty(cut: Cut, given: UpdateInput) -> Outcome | None:
     if clocks is None:
         return None
     items = _items(cut, given, shares, clocks, schedulable)
-    return Outcome(dict(zip(elements.keys, items, strict=True)), _pool_results(given, shares, schedulable), clocks)
+    return Outcome(
+        dict(zip(elements.keys, items, strict=True)), _pool_results(given, shares, schedulable, resting), clocks
+    )
 
 
 def _items(
@@ -117,32 +126,27 @@ def _dominant(shares: PlainShares, place: int) -> str:
     return RESOURCE_NAMES[of.index(most)] if most > 0.0 else "cpu"
 
 
-def _pool_results(given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool]) -> dict[PoolName, PoolResults]:
+def _pool_results(
+    given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], resting: Mapping[PoolName, PoolCounts]
+) -> dict[PoolName, PoolResults]:
     elements, pools = given.elements, given.elements.pools
-    own = [0] * pools
-    for above in elements.above[pools:]:
-        own[above] += 1
-    operations = _counted([True] * len(given.runs), elements)
-    running, taking_part = _counted(given.runs, elements), _counted(schedulable[pools:], elements)
+    own = [resting.get(PoolName(name), PoolCounts()) for name in elements.names[:pools]]
+    for above, runs, takes_part in zip(elements.above[pools:], given.runs, schedulable[pools:], strict=True):
+        own[above] = own[above].plus(PoolCounts(1, int(runs), int(takes_part)))
+    below = own.copy()
+    for place in range(pools - 1, 0, -1):
+        below[elements.above[place]] = below[elements.above[place]].plus(below[place])
     return {
         PoolName(elements.names[place]): PoolResults(
             shares.usage[place],
             shares.demand[place],
-            operations[place],
-            running[place],
-            taking_part[place],
-            own[place],
+            below[place].operations,
+            below[place].running,
+            below[place].schedulable,
+            own[place].operations,
         )
         for place in range(pools)
     }
-
-
-def _counted(which: Sequence[bool], elements: Elements) -> list[int]:
-    """Counts some of the operations, in each pool and below it."""
-    counts = [0] * elements.pools + [int(each) for each in which]
-    for place in range(len(counts) - 1, 0, -1):
-        counts[elements.above[place]] += counts[place]
-    return counts
 
 
 def first_difference(one: dict[str, ShareItem], other: dict[str, ShareItem]) -> str:

@@ -69,7 +69,7 @@ def _is_plain(tree: TreeInput) -> bool:
         tree.options.sharing is Sharing.VECTOR
         and not tree.integral
         and all(map(_is_plain_pool, tree.pools))
-        and all(map(_is_plain_operation, tree.operations))
+        and all(map(is_plain_operation, tree.operations))
     )
 
 
@@ -85,7 +85,8 @@ def _is_plain_pool(pool: PoolInput) -> bool:
     )
 
 
-def _is_plain_operation(operation: OperationInput) -> bool:
+def is_plain_operation(operation: OperationInput) -> bool:
+    """True if an operation has a usual weight, uses no more than it demands, and is to be given all of that."""
     return (
         EPS < operation.weight < math.inf
         and operation.demand.dominates(operation.usage)

@@ -1,0 +1,106 @@
+"""Operations that hold nothing and ask for nothing, which updates in plenty pass over. Pure.
+
+There may be thousands of them: suspended, or with jobs that no node can run. Until one changes its share item stays what it is, and
+to the pools above it adds nothing but a count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.ids import OperationId, PoolName
+from headrace.resources import ZERO
+from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.starvation.clocks import Clocks
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.plenty.shares import is_plain_operation
+
+
+class PoolCounts(NamedTuple):
+    """Operations of one pool itself."""
+
+    operations: int = 0
+    running: int = 0
+    schedulable: int = 0
+
+    def plus(self, other: PoolCounts) -> PoolCounts:
+        """Both together."""
+        return PoolCounts(
+            self.operations + other.operations,
+            self.running + other.running,
+            self.schedulable + other.schedulable,
+        )
+
+
+class _Resting(NamedTuple):
+    """What an operation was known by when it came to rest."""
+
+    known: KnownOperation
+    usage: UsageItem | None
+    counts: PoolCounts
+
+
+class Awake(NamedTuple):
+    """The operations of a cut that do not rest, in its order, and those that rest no more: some of these are over."""
+
+    operations: Mapping[OperationId, KnownOperation]
+    left: Sequence[OperationId]
+
+
+class RestingOperations:
+    """The operations that rest since some update, as long as all else that their items follow from stays as it was."""
+
+    def __init__(self, cut: Cut) -> None:
+        self._of: dict[OperationId, _Resting] = {}
+        self._since = cut.pools, cut.rooms, cut.ephemeral_pools
+        self._total, self._term = cut.total, cut.usage_version.term
+        #: Of each pool itself, by its name.
+        self.counts: dict[PoolName, PoolCounts] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __iter__(self) -> Iterator[OperationId]:
+        return iter(self._of)
+
+    def rest(self, cut: Cut, given: UpdateInput, clocks: Clocks) -> None:
+        """Takes the operations of an update that hold nothing, ask for nothing, and of which no clock runs."""
+        running = {clocks.keys[place] for place in clocks.running.tolist()}
+        for each, demand, runs in zip(given.tree.operations, given.demands, given.runs, strict=True):
+            if each.demand == ZERO == each.usage and each.name not in running and is_plain_operation(each):
+                name = OperationId(each.name)
+                counts = PoolCounts(1, int(runs), int(demand.is_pending))
+                known = cut.operations[name]
+                self._of[name] = _Resting(known, cut.usage.get(name), counts)
+                self._count(known.pool, counts)
+
+    def wake(self, cut: Cut) -> Awake | None:
+        """Lets go of all that has changed. None if more has changed than operations and their usage."""
+        if not self._are_same(cut):
+            return None
+        of, usage = self._of, cut.usage
+        awake = {}
+        for name, known in cut.operations.items():
+            one = of.get(name)
+            if one is None or one.known is not known or usage.get(name) is not one.usage:
+                awake[name] = known
+        left: list[OperationId] = []
+        if len(of) > len(cut.operations) - len(awake):
+            left = [name for name in of if name in awake or name not in cut.operations]
+        for name in left:
+            one = of.pop(name)
+            self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
+        return Awake(awake, left)
+
+    def _are_same(self, cut: Cut) -> bool:
+        """True if all but operations and usage, as far as items of such operations follow from it, is as it was."""
+        now = cut.pools, cut.rooms, cut.ephemeral_pools
+        # The operations that were named are those of a term.
+        is_same_cluster = cut.total == self._total and cut.usage_version.term == self._term
+        return is_same_cluster and all(one is other for one, other in zip(now, self._since, strict=True))
+
+    def _count(self, pool: PoolName, counts: PoolCounts) -> None:
+        self.counts[pool] = self.counts.get(pool, PoolCounts()).plus(counts)
