@@ -317,11 +317,10 @@ class FairShareEngine:
         left_us = self._wait_for_volumes_until_us - moment.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
-        is_brief = self._schedule.on_compute(
-            moment, len(self.operations.by_id) + len(self.configuration.in_force.pools)
-        )
         afresh = self._last_update_holds = self._is_afresh_due(moment)
-        return Outcome(None, [Compute(self._cut(moment), afresh, is_brief and not afresh)])
+        elements = len(self.operations.by_id) + len(self.configuration.in_force.pools)
+        is_brief = self._schedule.on_compute(moment, elements, afresh=afresh)
+        return Outcome(None, [Compute(self._cut(moment, is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
         """Keeps a tree for those who mend it, once for each fault."""
@@ -362,13 +361,14 @@ class FairShareEngine:
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
-    def _cut(self, moment: Moment) -> Cut:
-        """A copy of all that is known now, for an update. Later changes do not reach it."""
+    def _cut(self, moment: Moment, *, is_brief: bool = False) -> Cut:
+        """All that is known now, for an update. Later changes do not reach it, unless it is brief and over before there are any."""
+        operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
         return Cut(
             pools=self.configuration.in_force,
-            operations=dict(self.operations.by_id),
-            usage=dict(self.usage.items),
-            named=frozenset(self.usage.named),
+            operations=operations if is_brief else dict(operations),
+            usage=usage if is_brief else dict(usage),
+            named=named if is_brief else frozenset(named),
             volumes=self.volumes.of,
             grants=self._grants(),
             downtime=self.volumes.downtime,

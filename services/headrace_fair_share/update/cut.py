@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -25,7 +25,7 @@ class Cut(msgspec.Struct, frozen=True):
     operations: Mapping[OperationId, KnownOperation] = {}
     usage: Mapping[OperationId, UsageItem] = {}
     #: Operations that the allocator has named in its present term.
-    named: frozenset[OperationId] = frozenset()
+    named: Set[OperationId] = frozenset()
     volumes: Mapping[PoolName, PoolVolume] = {}
     #: Largest component of the integral share that the update before granted to each pool, where it granted any.
     grants: Mapping[PoolName, float] = {}

@@ -36,6 +36,7 @@ class UpdateSchedule:
         self._not_before_us = 0
         #: Elements of the computation under way. 0: there is none, as nothing can have changed.
         self._elements = 0
+        self._afresh = False
         #: With so many elements or fewer a computation is brief, going by the last one.
         self._brief_elements = _FEW_ELEMENTS
 
@@ -48,20 +49,22 @@ class UpdateSchedule:
         self.is_wanted, self._elements = False, 0
         self._began_us = self._computed_since_us = moment.steady_us
 
-    def on_compute(self, moment: Moment, elements: int) -> bool:
-        """The computation of so many elements begins. Only from here on the update costs anything.
+    def on_compute(self, moment: Moment, elements: int, *, afresh: bool) -> bool:
+        """The computation of so many elements begins, perhaps without anything that was kept. Only from here on the update costs.
 
-        True if it is brief: it is of few elements, or the one before was brief and hardly of fewer.
+        True if it is brief: it is of few elements, or the last one that used what was kept was brief and hardly of fewer.
         """
-        self._computed_since_us, self._elements = moment.steady_us, elements
-        return elements <= self._brief_elements
+        self._computed_since_us, self._elements, self._afresh = moment.steady_us, elements, afresh
+        return not afresh and elements <= self._brief_elements
 
     def on_end(self, moment: Moment) -> None:
         """The update is published, or failed."""
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
-        if self._elements:
-            self._brief_elements = _FEW_ELEMENTS + (self._elements if cost_us < _BRIEF_US else 0)
+        is_brief = cost_us < _BRIEF_US
+        # Without what is kept it takes longer, which says nothing of those that use it.
+        if self._elements and (is_brief or not self._afresh):
+            self._brief_elements = _FEW_ELEMENTS + (self._elements if is_brief else 0)
 
     def seconds_until_due(
         self, moment: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None

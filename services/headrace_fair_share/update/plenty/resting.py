@@ -44,14 +44,14 @@ class _Resting(NamedTuple):
 
 
 class Awake(NamedTuple):
-    """The operations of a cut that do not rest, in its order, and those that rest no more: some of these are over."""
+    """The operations of a cut that do not rest, in its order. Those that `left` rest no more, and some of them are over."""
 
     operations: Mapping[OperationId, KnownOperation]
     left: Sequence[OperationId]
 
 
 class RestingOperations:
-    """The operations that rest since some update, as long as all else that their items follow from stays as it was."""
+    """The operations that rest since some update. They are void once anything else changes that their items follow from."""
 
     def __init__(self, cut: Cut) -> None:
         self._of: dict[OperationId, _Resting] = {}

@@ -86,7 +86,7 @@ def _is_plain_pool(pool: PoolInput) -> bool:
 
 
 def is_plain_operation(operation: OperationInput) -> bool:
-    """True if an operation has a usual weight, uses no more than it demands, and is to be given all of that."""
+    """True if an operation has a usual weight and uses no more than it demands. Nothing bounds how much of that it may get."""
     return (
         EPS < operation.weight < math.inf
         and operation.demand.dominates(operation.usage)
