@@ -100,6 +100,37 @@ async def test_a_barrier_goes_after_what_was_sent_before_it() -> None:
         assert recorder.verbs() == ["PUB", "payload", "PING"]
 
 
+async def test_barriers_that_begin_together_share_a_ping_behind_all_that_was_sent_before_them() -> None:
+    async with fake_server() as recorder, connect([recorder.url], name="test") as bus:
+        recorder.received.clear()
+        async with anyio.create_task_group() as tasks:
+            for number in range(3):
+                await bus.publish("first", b"payload %d" % number)
+                tasks.start_soon(bus.barrier)
+        assert recorder.verbs() == ["PUB", "payload"] * 3 + ["PING"]
+
+        await bus.barrier()
+        assert recorder.verbs()[-2:] == ["PING", "PING"]
+
+
+async def test_a_barrier_that_was_given_up_leaves_those_that_began_with_it() -> None:
+    async with fake_server() as recorder, connect([recorder.url], name="test") as bus:
+        async with anyio.create_task_group() as tasks:
+            given_up = anyio.CancelScope()
+
+            async def wait_and_give_up() -> None:
+                with given_up:
+                    await bus.barrier()
+
+            tasks.start_soon(wait_and_give_up)
+            tasks.start_soon(bus.barrier)
+            await anyio.lowlevel.checkpoint()
+            given_up.cancel()
+
+        await bus.barrier()
+        assert bus.connected
+
+
 async def test_what_is_served_can_be_asked_at_once_by_another(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="asks") as asks, connect([server.url], name="serves") as serves:
         for number in range(100):

@@ -32,24 +32,21 @@ class Barriers:
         self._write = write
         self._check_connected = check_connected
         self._waiting: set[asyncio.Future[None]] = set()
+        #: Those of them for which the next PING is sent.
+        self._joining: list[asyncio.Future[None]] = []
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns when the server has processed everything sent before.
-
-        nats-py's `flush` writes its PING past the commands that still wait for the flusher: 15 of 500 requests right after
-        subscribe and flush found nobody. So they are written first.
-        """
+        """Returns when the server has processed everything sent before. All that begin in one turn of the loop share a PING."""
         self._check_connected()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._joining:
+            # In a task of its own, since a caller may give up: the PONG that comes later would find a cancelled future, and
+            # nats-py's read loop would end on it.
+            self._tasks.start_soon(self._flush)
+        self._joining.append(done)
         self._waiting.add(done)
         try:
             with anyio.move_on_after(timeout_s):
-                self._write()
-                while self._nats.pending_data_size > 0:
-                    self._check_connected()
-                    await anyio.sleep(0.001)
-                self._check_connected()
-                self._tasks.start_soon(self._flush, done)
                 await done
                 return
         finally:
@@ -64,16 +61,28 @@ class Barriers:
             if not barrier.done():
                 barrier.set_exception(error)
 
-    async def _flush(self, done: asyncio.Future[None]) -> None:
-        # In a task of its own, since a caller may give up: the PONG that comes later would find a cancelled future, and nats-py's
-        # read loop would end on it.
-        error: Exception | None = None
+    async def _flush(self) -> None:
+        joined, self._joining = self._joining, []
+        error: BusError | None = None
         try:
+            await self._write_all()
             await self._nats.flush(_FLUSH_TIMEOUT_S)
+        except BusError as trouble:
+            error = trouble
         except Exception:
             error = NotConnected()
-        if not done.done():
+        for done in joined:
+            if done.done():
+                continue
             if error is None:
                 done.set_result(None)
             else:
                 done.set_exception(error)
+
+    async def _write_all(self) -> None:
+        """Writes what waits for the flusher. nats-py's `flush` writes its PING past it: 15 of 500 requests right after found nobody."""
+        self._write()
+        while self._nats.pending_data_size > 0:
+            self._check_connected()
+            await anyio.sleep(0.001)
+        self._check_connected()
