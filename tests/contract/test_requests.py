@@ -282,6 +282,22 @@ async def test_the_first_message_of_a_turn_of_the_loop_is_written_at_once_and_th
         assert [(await anext(inbox)).data for _ in range(3)] == [b"first", b"second", b"third"]
 
 
+async def test_behind_a_turn_with_many_messages_the_first_of_the_next_is_written_at_its_end(
+    server: NatsServer, word: str
+) -> None:
+    async with connect([server.url], name="test") as bus:
+        await anyio.lowlevel.checkpoint()
+        held_back = []
+        for count in (3, 1, 1):
+            for _ in range(count):
+                await bus.publish(word, b"")
+            held_back.append(len(bus._link._nats._pending))
+            await anyio.lowlevel.checkpoint()
+            assert bus._link._nats._pending == []
+
+        assert held_back == [2, 1, 0]
+
+
 async def test_a_header_of_two_lines_is_one_header(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         inbox = await bus.subscribe(word)

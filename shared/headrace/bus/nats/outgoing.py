@@ -1,7 +1,8 @@
 """Outgoing bytes of a connection: how they are written, and how much of them may wait.
 
 nats-py leaves each message to a task, which writes all that waits a turn of the loop later. Here the first message of a turn is
-written at once. Somebody's work waits for it. What follows in the same turn is written together at its end.
+written at once. Somebody's work waits for it. What follows in the same turn is written together at its end, and behind a turn with
+many the first one of the next, too: a write that wakes the server costs more than all else that is done for a message.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: How long a sender waits for room. Longer means that the server takes nothing.
 _ROOM_TIMEOUT_S = 2.0
+#: Messages of one turn of the loop that show that there is much to send.
+_MANY_IN_A_TURN: Final = 3
 #: In a subject blanks would end it, and begin another command of the protocol. Halves of surrogate pairs cannot be encoded.
 _UNSENDABLE: Final = re.compile(r"[ \t\r\n\ud800-\udfff]")
 #: For a command of more than 4,096 bytes a server closes the connection, and nats-py does so for good.
@@ -40,8 +43,10 @@ class Outgoing:
         self._check_connected = check_connected
         #: No more than this can be unsent: what was at the last look, and all that was sent since.
         self._at_most_bytes = 0
-        #: Something was written in this turn of the loop.
-        self._turn_is_open = False
+        #: The messages of this turn of the loop.
+        self._in_turn = 0
+        #: The turn before had many.
+        self._much_to_send = False
 
     def framed(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
         """A message as it goes over the wire. Raises `BadInput`, and `TooLarge` for one that the server would not take."""
@@ -69,10 +74,12 @@ class Outgoing:
         if self.transport() is None:
             # A websocket, to which only nats-py's own task can write.
             await nats._flush_pending()
-        elif not self._turn_is_open:
-            self._turn_is_open = True
+            return
+        self._in_turn += 1
+        if self._in_turn == 1:
             asyncio.get_running_loop().call_soon(self._end_turn)
-            self.write()
+            if not self._much_to_send:
+                self.write()
 
     def write(self) -> None:
         """Writes all that waits for the transport, commands of nats-py as well."""
@@ -116,7 +123,7 @@ class Outgoing:
         return None if writer is None else writer.transport
 
     def _end_turn(self) -> None:
-        self._turn_is_open = False
+        self._in_turn, self._much_to_send = 0, self._in_turn >= _MANY_IN_A_TURN
         self.write()
 
 
