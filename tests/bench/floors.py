@@ -1,6 +1,7 @@
 """What this machine can do at best, with nothing of Headrace in between: a request, a durable append, a process.
 
-Figures stand beside these floors, so that a slow machine is not taken for slow code.
+Figures stand beside these floors, so that a slow machine is not taken for slow code. Those that last a few milliseconds have two:
+warm, step after step, and at rest, each step after a pause, when the processors sleep and the caches have been given to others.
 """
 
 from __future__ import annotations
@@ -8,44 +9,74 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import select
 import statistics
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from typing import Final, NamedTuple
 
 import nats
 from nats.aio.msg import Msg
 
 from tests.support.nats_server import nats_server
 
+#: Between two starts, so that none is helped or hindered by the end of the one before, and before each step of a rested floor.
+PAUSES_S: Final = (0.05, 0.1)
 _TIMES = 300
+_RESTED_TIMES = 100
 _PROCESSES = 2_000
 _AT_ONCE = 2
 _PAYLOAD = bytes(256)
 _TRUE = "/bin/true"
 
 
-@cache
-def request_ms() -> float:
-    """A request on NATS that another process answers, one at a time."""
-    return _on_a_server()[0]
+class Floor(NamedTuple):
+    """The least that lies between a wish and a process, each a median in milliseconds."""
+
+    #: A request on NATS that another process answers.
+    request_ms: float
+    #: An append to a stream that is on the disk when it is answered.
+    append_ms: float
+    #: The whole life of a process that does nothing.
+    spawn_ms: float
+
+    @property
+    def submit_ms(self) -> float:
+        """It is asked for, recorded, and started."""
+        return self.request_ms + self.append_ms + self.spawn_ms
+
+
+class _Steps:
+    """Takes the time of one kind of step, again and again: at once, or each after a pause."""
+
+    def __init__(self, *, rested: bool) -> None:
+        self._pause = random.Random(1) if rested else None
+        self._times = _RESTED_TIMES if rested else _TIMES
+
+    async def median_ms(self, step: Callable[[], Awaitable[object]]) -> float:
+        taken_s = []
+        for _ in range(self._times):
+            if self._pause:
+                await asyncio.sleep(self._pause.uniform(*PAUSES_S))
+            began = time.perf_counter()
+            await step()
+            taken_s.append(time.perf_counter() - began)
+        return statistics.median(taken_s) * 1e3
 
 
 @cache
-def append_ms() -> float:
-    """An append to a stream that is on the disk when it is answered, one at a time."""
-    return _on_a_server()[1]
-
-
-@cache
-def spawn_ms() -> float:
-    """The whole life of a process that does nothing, one at a time."""
-
-    def one() -> None:
-        os.waitpid(os.posix_spawn(_TRUE, [_TRUE], os.environ), 0)
-
-    return statistics.median(_ms(one) for _ in range(_TIMES))
+def floor(*, rested: bool) -> Floor:
+    """One step at a time, each at once after the one before, or after a pause like that between two starts."""
+    with nats_server() as server:
+        responder = multiprocessing.Process(target=_answer, args=(server.url,), daemon=True)
+        responder.start()
+        try:
+            return asyncio.run(_measure(server.url, _Steps(rested=rested)))
+        finally:
+            responder.kill()
+            responder.join()
 
 
 @cache
@@ -77,24 +108,7 @@ def spawns_per_second() -> float:
     return _PROCESSES / taken_s
 
 
-def submit_ms() -> float:
-    """The least that lies between a wish and a process: it is asked for, recorded, and started."""
-    return request_ms() + append_ms() + spawn_ms()
-
-
-@cache
-def _on_a_server() -> tuple[float, float]:
-    with nats_server() as server:
-        responder = multiprocessing.Process(target=_answer, args=(server.url,), daemon=True)
-        responder.start()
-        try:
-            return asyncio.run(_measure(server.url))
-        finally:
-            responder.kill()
-            responder.join()
-
-
-async def _measure(url: str) -> tuple[float, float]:
+async def _measure(url: str, steps: _Steps) -> Floor:
     connection = await nats.connect(url)
     try:
         while True:
@@ -103,21 +117,21 @@ async def _measure(url: str) -> tuple[float, float]:
                 break
             except nats.errors.Error:
                 await asyncio.sleep(0.05)  # the other process is not there yet
-        requests = []
-        for _ in range(_TIMES):
-            began = time.perf_counter()
-            await connection.request("floor", _PAYLOAD)
-            requests.append(time.perf_counter() - began)
         stream = connection.jetstream()
         await stream.add_stream(name="floor", subjects=["appended"])
-        appends = []
-        for _ in range(_TIMES):
-            began = time.perf_counter()
-            await stream.publish("appended", _PAYLOAD)
-            appends.append(time.perf_counter() - began)
+        request_ms = await steps.median_ms(partial(connection.request, "floor", _PAYLOAD))
+        append_ms = await steps.median_ms(partial(stream.publish, "appended", _PAYLOAD))
     finally:
         await connection.close()
-    return statistics.median(requests) * 1e3, statistics.median(appends) * 1e3
+    return Floor(request_ms, append_ms, await steps.median_ms(_spawn))
+
+
+async def _spawn() -> None:
+    _live()  # nothing else goes on in this loop
+
+
+def _live() -> None:
+    os.waitpid(os.posix_spawn(_TRUE, [_TRUE], os.environ), 0)
 
 
 def _answer(url: str) -> None:
@@ -131,9 +145,3 @@ def _answer(url: str) -> None:
         await asyncio.Event().wait()
 
     asyncio.run(answer())
-
-
-def _ms(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1e3

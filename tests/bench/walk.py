@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import Final, NamedTuple
 
 import anyio
+import msgspec
 import psutil
 
 import headrace
@@ -31,8 +32,6 @@ _JOBS: Final = 5_000
 _OPERATIONS: Final = 500
 _RUNS: Final = 3
 _POOL: Final = "measured"
-#: Between two starts, so that none is helped or hindered by the end of the one before.
-_PAUSES_S: Final = (0.05, 0.1)
 _SETTLED_S: Final = 3.0
 _REGISTERED: Final = 1_000
 #: Larger than any machine, so that no job of them ever starts.
@@ -98,7 +97,7 @@ def starts(world: World) -> Starts:
                 operation = await client.run(["date", "+%s%N"], pool=_POOL)
                 began_ns[operation.id] = before_ns
                 await operation.wait()
-                await anyio.sleep(pause.uniform(*_PAUSES_S))
+                await anyio.sleep(pause.uniform(*floors.PAUSES_S))
         told_ns = {path.parent.name: int(path.read_text()) for path in up.state.rglob("*.stdout") if path.is_file()}
         whole_ms = [(told_ns[name] - before_ns) / 1e6 for name, before_ns in began_ns.items()]
         return Starts(whole_ms, hops_of(traces_folder(up.state), began_ns))
@@ -180,11 +179,13 @@ def cpu_s(up: Up) -> Counter[str]:
 
 
 def _start_figure(world: World) -> Figure:
-    return Figure.of(starts(world).whole_ms, "ms", floors.submit_ms())
+    return Figure.of(starts(world).whole_ms, "ms", floors.floor(rested=False).submit_ms)
 
 
 def _start_p99_figure(world: World) -> Figure:
-    return Figure.of([statistics.quantiles(starts(world).whole_ms, n=100)[98]], "ms", floors.submit_ms())
+    return Figure.of(
+        [statistics.quantiles(starts(world).whole_ms, n=100)[98]], "ms", floors.floor(rested=False).submit_ms
+    )
 
 
 def _hop_figure(name: str) -> Figure:
@@ -220,6 +221,13 @@ for _role in _ROLES:
 
 for _name, (_begin, _end, _what) in HOPS.items():
     REGISTRY.add(_name, f"of a single start, {_what}", 2.0)(partial(_hop_figure, _name))
+
+
+@REGISTRY.add("submit_over_rested_floor", "submit_to_start_ms over its floor at rest, which stands beside in ms", 4)
+def submit_over_rested_floor() -> Figure:
+    whole_ms, floor_ms = starts(_WORLDS[0]).whole_ms, floors.floor(rested=True).submit_ms
+    return msgspec.structs.replace(Figure.of([each_ms / floor_ms for each_ms in whole_ms], "times"), floor=floor_ms)
+
 
 for _world in _WORLDS:
     REGISTRY.add(
