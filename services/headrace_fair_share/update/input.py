@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -76,6 +77,13 @@ class _Entry:
     most: Resources | None
 
 
+class OperationsOfCut(NamedTuple):
+    """Operations of a cut, and the pools of all that it has, both in its order."""
+
+    operations: Mapping[OperationId, KnownOperation]
+    pools: Sequence[PoolName]
+
+
 class InputMaker:
     """Makes the input of one update after another."""
 
@@ -96,11 +104,15 @@ class InputMaker:
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
 
-    def take(self, cut: Cut, operations: Mapping[OperationId, KnownOperation] | None = None) -> UpdateInput:
-        """Makes the input of a cut: of all its pools, and of all its operations or of some of them."""
-        operations = cut.operations if operations is None else operations
+    def take(self, cut: Cut, part: OperationsOfCut | None = None) -> UpdateInput:
+        """Makes the input of a cut: of all its pools, and of all its operations or a part of them."""
+        if part is None:
+            part = OperationsOfCut(
+                cut.operations, list(dict.fromkeys(map(attrgetter("pool"), cut.operations.values())))
+            )
+        operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
-        self._take_pools(cut)
+        self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
         moved = list(operations) != list(before)
         for known in operations.values():
@@ -144,9 +156,8 @@ class InputMaker:
             most=[None, *self._most, *(entry.most for entry in entries.values())],
         )
 
-    def _take_pools(self, cut: Cut) -> None:
+    def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> None:
         configured = cut.pools
-        used = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
         unconfigured = [name for name in used if name not in configured.pools]
         told, ephemeral, anew = cut.ephemeral_pools, self._ephemeral, configured is not self._configured
         if anew or told is not self._told or unconfigured != self._unconfigured:

@@ -196,7 +196,7 @@ class Updater:
         if awake is None:
             return None
         self._awake.update(awake.left)
-        given = self._awake_maker.take(cut, awake.operations)
+        given = self._awake_maker.take(cut, awake.part)
         if len(given.elements.names) > self._most_in_plenty:
             return None
         outcome = outcome_in_plenty(cut, given, resting.counts)
