@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from headrace.ids import TreeName
+from headrace.pools import Tree
+from headrace.wire.replay import ReplayTask
+from headrace_cli.replay.command import _replayed
+from headrace_cli.show.screen import Screen
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
@@ -74,6 +82,26 @@ def test_ctrl_c_ends_the_replay_even_where_its_process_is_stuck(up: Up, pools: P
     assert asking.wait() == 130
     assert not replaying[0].is_running()
     assert "Traceback" not in asking.communicate()[1]
+
+
+def test_ctrl_c_while_its_process_begins_ends_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            begun.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    tree = TreeName("default")
+    task = ReplayTask(tree, 0, 1, 1, "cpu", [], [], [], Tree(tree=tree), [])
+
+    with pytest.raises(KeyboardInterrupt):
+        _replayed(task, Screen(json=False))
+
+    assert begun[0].returncode == -signal.SIGKILL
 
 
 def test_what_cannot_be_replayed_is_refused_with_its_reason(up: Up, pools: Path, tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ The engines belong to the services, and services never import each other: a proc
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -121,14 +124,16 @@ def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
         given.write(msgspec.msgpack.encode(task))
         given.seek(0)
-        with subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment) as process:
-            try:
-                assert process.stderr is not None
-                said = [line for line in process.stderr if not _tell(line, screen)]
-                process.wait()
-            except BaseException:
-                process.kill()  # it keeps nothing, and may be stopped
-                raise
+        with ExitStack() as stack:
+            # Else Ctrl-C in the midst of it would leave a process that nobody knows.
+            with _interrupts_held():
+                process = stack.enter_context(
+                    subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment)
+                )
+                # It keeps nothing, and may be stopped.
+                stack.push(lambda error, *_: process.kill() if error else None)
+            assert process.stderr is not None
+            said = [line for line in process.stderr if not _tell(line, screen)]
         answered.seek(0)
         data = answered.read()
     if not data:
@@ -136,6 +141,19 @@ def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None
         return None
     answer: Replay | ReplayRefused = msgspec.json.decode(data, type=Replay | ReplayRefused)
     return answer
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Raises `KeyboardInterrupt` for Ctrl-C only when all within is done."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _tell(line: bytes, screen: Screen) -> bool:
