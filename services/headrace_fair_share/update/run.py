@@ -93,7 +93,7 @@ class Updater:
     """Updates of one tree, one after another. What did not change since the update before is neither worked out nor made again."""
 
     def __init__(self, *, few_alike: int = FEW_ALIKE, most_in_plenty: int = MOST_ELEMENTS) -> None:
-        """Of up to `most_in_plenty` elements in which all fits, but for operations that rest, nothing is made by numpy."""
+        """Numpy has no part in updates of up to `most_in_plenty` elements in which all fits. Operations that rest do not count."""
         self._few_alike = few_alike
         self._most_in_plenty = most_in_plenty
         self._input_maker, self._awake_maker = InputMaker(), InputMaker()

@@ -41,7 +41,7 @@ class PoolCounts(NamedTuple):
 
 
 class _Resting(NamedTuple):
-    """What an operation was known by when it came to rest."""
+    """An operation as it was when it came to rest."""
 
     known: KnownOperation
     usage: UsageItem | None
@@ -145,7 +145,7 @@ class RestingOperations:
 
 
 def _news(now: list[Any], before: list[Any]) -> list[Any] | None:
-    """What is another object than it was, and what came behind. None if that is much, or anything else stands in a place.
+    """Returns the entries that are other objects than before, and those added behind. None if they are many, or one has moved.
 
     Of thousands of operations nothing is looked into: each that is not in the caches of the processor costs as much as ten that are.
     """
