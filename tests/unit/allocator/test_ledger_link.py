@@ -1,16 +1,20 @@
-"""The allocator's talk with the ledger: a refusal of its term is looked up before it is believed."""
+"""The allocator's talk with the ledger: a refusal of its term is looked up before it is believed, many ends travel together."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import anyio
 import pytest
 
 from headrace.bus import Bus, Message
+from headrace.ids import NodeName, OperationId
 from headrace.runtime.role import Deposed, Deposition, Role
 from headrace.runtime.terms import take_term
 from headrace.wire import subjects
-from headrace.wire.codec import encode
-from headrace.wire.ledger import Attached
+from headrace.wire.codec import decode, encode
+from headrace.wire.heartbeat import JobKey
+from headrace.wire.ledger import Attached, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.refusals import StaleTerm
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
@@ -18,6 +22,7 @@ from headrace_allocator.links.ledger_link import LedgerLink
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
+from tests.support.agent_desk import end_of
 from tests.support.allocating import TREE
 from tests.support.clocks import NOW
 
@@ -61,3 +66,52 @@ def test_whoever_was_truly_succeeded_ends() -> None:
 
     with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="the ledger knows term 2"), flatten_subgroups=True):
         run_virtually(1, course)
+
+
+class PromptLedger:
+    """A ledger that has everything recorded at once, and knows when it was told of how many ends."""
+
+    def __init__(self) -> None:
+        self.began_s = anyio.current_time()
+        self.heard: list[tuple[float, int]] = []
+
+    async def request(self, _subject: str, data: bytes, *, timeout_s: float) -> bytes:
+        ends = decode(data, ReportEnds).ends
+        self.heard.append((round(anyio.current_time() - self.began_s, 3), len(ends)))
+        return encode(ReportAnswer([one.end.key for one in ends]))
+
+
+async def report(came: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """When each report came and of how many ends, where so many ends came after so many seconds."""
+
+    async def before() -> None:
+        pass
+
+    ledger = PromptLedger()
+    role = Role(ROLE, 1, Deposition())
+    link = LedgerLink(cast("Bus", ledger), AllocatorEngine(TREE, 0, Timing()), role, lambda _outcome: None, lambda: NOW)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.keep_reporting, before)
+        for at_s, count in came:
+            await anyio.sleep_until(ledger.began_s + at_s)
+            keys = [JobKey(OperationId("op"), index, 1) for index in range(count)]
+            link.report([ReportedEnd(NodeName("n1"), end_of(key)) for key in keys])
+        await anyio.sleep(1)
+        tasks.cancel_scope.cancel()
+    return ledger.heard
+
+
+@pytest.mark.parametrize(
+    ("came", "heard"),
+    [
+        pytest.param([(0.1, 1), (0.105, 1), (0.11, 1)], [(0.1, 1), (0.105, 1), (0.11, 1)], id="lone ends never wait"),
+        pytest.param([(0.1, 3), (0.102, 1), (0.105, 1)], [(0.1, 3), (0.11, 2)], id="after three they gather for 10 ms"),
+        pytest.param([(0.1, 9), (0.102, 1), (0.119, 1)], [(0.1, 9), (0.12, 2)], id="after many for 20 ms, no longer"),
+        pytest.param([(0.1, 700)], [(0.1, 500), (0.1, 200)], id="what found no room in a report follows at once"),
+    ],
+)
+def test_many_ends_travel_together(came: list[tuple[float, int]], heard: list[tuple[float, int]]) -> None:
+    async def course(_loop: VirtualLoop) -> list[tuple[float, int]]:
+        return await report(came)
+
+    assert run_virtually(1, course) == heard
