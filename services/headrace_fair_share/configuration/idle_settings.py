@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.ids import PoolName
@@ -104,8 +104,8 @@ _RULES: Final = (
 )
 
 
-def idle_settings(tree: PoolTree) -> list[Idle]:
-    """The settings of a tree and its pools from which nothing follows now, those of the tree first."""
+def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> list[Idle]:
+    """The settings of a tree and its pools, or some of these, from which nothing follows now, those of the tree first."""
     options = tree.options
     found = [Idle(PoolName(""), name, _NEVER[why]) for why, name in TREE_ATTRIBUTES.not_in_force(options)]
     rules = [rule for rule in _RULES if not rule.acts(options)]
@@ -113,6 +113,8 @@ def idle_settings(tree: PoolTree) -> list[Idle]:
     found += [Idle(PoolName(""), name, rule.why) for rule in rules for name in rule.of_tree if name in is_set]
     of_pools = [(rule.why, name) for rule in rules for name in rule.of_pools]
     for pool in tree.pools.values():
+        if names is not None and pool.name not in names:
+            continue
         found += [Idle(pool.name, name, _NEVER[why]) for why, name in POOL_ATTRIBUTES.not_in_force(pool.settings)]
         found += [Idle(pool.name, name, why) for why, name in of_pools if POOL_ATTRIBUTES.is_set(pool.settings, name)]
     return found

@@ -240,9 +240,11 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     known = _option_warnings(draft.before)
     warnings += [warning for warning in _option_warnings(tree) if warning not in known]
+    # Under the same options nothing is new of a pool that no change touched.
+    asked = {*draft.touched} if tree.options is draft.before.options else None
     # Whoever sets something again is told again, and of whatever else acts no more.
-    before = {*idle_settings(draft.before)}
-    idle = [each for each in idle_settings(tree) if each not in before or draft.names(each.pool, each.attribute)]
+    before = {*idle_settings(draft.before, asked)}
+    idle = [each for each in idle_settings(tree, asked) if each not in before or draft.names(each.pool, each.attribute)]
     return warnings + in_words(idle)
 
 

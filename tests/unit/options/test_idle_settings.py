@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from headrace.ids import PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Person, PoolTree
 from headrace.resources import ZERO
-from headrace.wire.pool_changes import ChangePools, PoolChange, Set, SetOptions
+from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, Set, SetOptions
+from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.idle_settings import _RULES, Idle, idle_settings, in_words
+from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.effort import few_or_many
 from tests.support.fair_share import stored
 from tests.support.pool_attributes import changes_of
+from tests.support.pool_trees import create, move, remove, set_, set_options
 from tests.support.small_trees import TREE, a_tree
 from tests.unit.options import test_pool_options, test_tree_options
 
@@ -62,6 +65,41 @@ def test_whatever_is_set_without_effect_is_told_each_time_and_in_every_list(
         before, after = ({*idle_settings(PoolTree(tree))} for tree in (first.tree, other.tree))
         told = " ".join(other.plan.warnings)
         assert all(each.name in told for each in after - before), "what acts no more is told too"
+
+
+NAMES = st.sampled_from([*"abcd"])
+IDLE = st.dictionaries(
+    st.sampled_from(["allow_preemption_from", "enable_detailed_logs", "enable_aggressive_starvation"]),
+    st.booleans(),
+)
+CHANGES = st.one_of(
+    st.builds(set_, NAMES, IDLE),
+    st.builds(lambda name, settings: create(name, **settings), NAMES, IDLE),
+    st.builds(lambda name, new_name: move(name, new_name=new_name), NAMES, NAMES),
+    st.builds(remove, NAMES),
+    st.builds(lambda policy: set_options(preemption_policy=policy), st.sampled_from(POLICIES)),
+)
+
+
+@settings(max_examples=few_or_many(150, 3_000), deadline=None)
+@given(st.dictionaries(NAMES, IDLE), st.lists(CHANGES, min_size=1, max_size=4))
+def test_what_is_told_of_the_pools_that_were_touched_is_all_that_is_to_be_told(
+    pools: dict[str, dict[str, Any]], changes: list[PoolChange]
+) -> None:
+    configuration = TreeConfiguration(TREE)
+    configuration.on_stored(stored(a_tree(pools, {}), 1))
+    draft = Draft(configuration.pools, Bounds(), ANYBODY)
+    for change in changes:
+        draft.make(change)
+
+    before = {*idle_settings(draft.before)}
+    idle = [each for each in idle_settings(draft.tree) if each not in before or draft.names(each.pool, each.attribute)]
+
+    decision = configuration.decide(ChangePools(changes, dry_run=True), {}, ANYBODY, ZERO)
+
+    plan = decision.plan if isinstance(decision, Change) else decision
+    assert isinstance(plan, PoolPlan)
+    assert [words for words in plan.warnings if words.startswith("kept, but")] == in_words(idle)
 
 
 @pytest.mark.parametrize(

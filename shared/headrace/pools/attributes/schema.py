@@ -125,13 +125,23 @@ class Schema:
         idle = (each for each in self.attributes.values() if each.support in _NOT_IN_FORCE)
         return [(each.name, each.support, self.default(each.name)) for each in idle]
 
+    @cached_property
+    def _partly_idle(self) -> list[tuple[str, Schema]]:
+        """Maps in force that have attributes from which nothing follows."""
+        maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
+        return [
+            (each.name, schema)
+            for each, schema in maps
+            if each.support not in _NOT_IN_FORCE and (schema._idle or schema._partly_idle)
+        ]
+
     def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
         """The attributes that are set though nothing follows from them, and why nothing does. Those in a map by `map/name`."""
         found = [(why, name) for name, why, usual in self._idle if getattr(value, name) != usual]
-        for attribute in self.attributes.values():
-            inner = getattr(value, attribute.name)
-            if isinstance(attribute.kind, Record) and attribute.support not in _NOT_IN_FORCE and inner is not None:
-                found += [(why, f"{attribute.name}/{name}") for why, name in attribute.kind.schema.not_in_force(inner)]
+        for place, schema in self._partly_idle:
+            inner = getattr(value, place)
+            if inner is not None:
+                found += [(why, f"{place}/{name}") for why, name in schema.not_in_force(inner)]
         return found
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
