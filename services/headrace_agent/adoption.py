@@ -6,6 +6,8 @@ the agent is adopted with an allocation of its own.
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.runtime.engine import Moment
@@ -62,8 +64,7 @@ class Adoption:
     def _keep(self, kept: KeptJob) -> list[AgentEffect]:
         allocation = self._held.by_job.get(kept.run.job)
         if allocation is not None and allocation.job is not None:
-            allocation.job.started = kept.started
-            allocation.job.runner_pid = self._jobs.runner_pid
+            allocation.job = msgspec.structs.replace(allocation.job, started=kept.started)
             return [Tell(allocation.interrupt)] if allocation.interrupt is not None else []
         if kept.run.job in self._held.ends or AllocationId(kept.run.allocation) in self._held.by_id:
             return [Tell(Interrupt(kept.run.job, 0, "its allocation is over"))]
@@ -87,8 +88,8 @@ class Adoption:
             operation=key.operation,
             resources=resources,
             state=AllocationState.RUNNING if kept.interrupted is None else AllocationState.CLOSING,
-            unstarted=[],
-            job=Job(key, self._jobs.runner_pid, kept.started),
+            unstarted=(),
+            job=Job(key, kept.started),
             interrupt=kept.interrupted,
             preemption=read_record(kept.interrupted.note) if kept.interrupted is not None else None,
         )

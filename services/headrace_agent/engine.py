@@ -221,7 +221,7 @@ class AgentEngine:
         for key, thousandths in progress.items():
             allocation = self.held.by_job.get(key)
             if allocation is not None and allocation.job is not None:
-                allocation.job.progress = thousandths
+                allocation.job = msgspec.structs.replace(allocation.job, progress=thousandths)
         return Outcome(None)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:

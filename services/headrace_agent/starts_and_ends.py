@@ -53,7 +53,9 @@ class StartsAndEnds:
         slots = self._held.fresh(order.operation, order.slots)
         why = self._why_given_back(order, bool(slots))
         state = AllocationState.ENDED if why else AllocationState.WAITING
-        allocation = Allocation(order.allocation, order.operation, order.resources, state, slots, given_back_for=why)
+        allocation = Allocation(
+            order.allocation, order.operation, order.resources, state, tuple(slots), given_back_for=why
+        )
         if order.waiting_timeout_ms is not None:
             allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
         self._held.add(allocation)
@@ -102,7 +104,7 @@ class StartsAndEnds:
         allocation = self._held.by_job.get(started.job)
         if allocation is None or allocation.job is None:
             return [] if started.job in self._held.ends else [Reconnect()]
-        allocation.job.started = started
+        allocation.job = msgspec.structs.replace(allocation.job, started=started)
         return [line_about("debug", "job started", allocation, pid=started.pid)]
 
     def on_ended(self, end: JobEnd, moment: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
@@ -118,7 +120,7 @@ class StartsAndEnds:
         if followed_by is not None:
             return effects + self._follow(allocation, followed_by)
         may_go_on = allocation.state is AllocationState.RUNNING and not allocation.closes_for and not self.hold
-        allocation.ahead, allocation.closes_for = 0, []
+        allocation.ahead, allocation.closes_for = 0, ()
         if may_go_on and allocation.unstarted:
             self._held.move(allocation, AllocationEvent.NEXT)
             return effects + self._run_next(allocation)
@@ -133,7 +135,7 @@ class StartsAndEnds:
 
     def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
         """Nothing of an allocation is ahead at the runner, as it says. A running one closes if it is to, or goes on."""
-        reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, []
+        reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, ()
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
         return effects or self._hand_ahead(allocation)
 
@@ -186,7 +188,7 @@ class StartsAndEnds:
         if allocation.ahead or allocation.closes_for:
             is_asked = bool(allocation.closes_for)
             if (timeout_ms, reason) not in allocation.closes_for:
-                allocation.closes_for = [*allocation.closes_for, (timeout_ms, reason)]
+                allocation.closes_for = (*allocation.closes_for, (timeout_ms, reason))
             return [] if is_asked else [Tell(Recall(allocation.id))]
         self._held.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
@@ -212,7 +214,7 @@ class StartsAndEnds:
         return line_about("info", "given back", allocation, why=why)
 
     def _run_next(self, allocation: Allocation) -> list[AgentEffect]:
-        key = self._held.hand_out(allocation, self.runner_pid)
+        key = self._held.hand_out(allocation)
         order = self.run_order(allocation, key)
         if order.not_started_for:
             # Its other jobs would fare no better.
@@ -226,10 +228,10 @@ class StartsAndEnds:
             self._held.strike(
                 allocation, [one for one in map(allocation.key_of, allocation.unstarted) if one in self._held.ends]
             )
-            allocation.ahead, allocation.closes_for = 0, []
+            allocation.ahead, allocation.closes_for = 0, ()
             self._held.move(allocation, AllocationEvent.FINISH)
             return [Reconnect()]
-        self._held.hand_out(allocation, self.runner_pid, places[0])
+        self._held.hand_out(allocation, places[0])
         self._held.move(allocation, AllocationEvent.NEXT)
         allocation.ahead = max(0, allocation.ahead - 1)
         return [line_about("debug", "next job", allocation), *self._hand_ahead(allocation)]

@@ -45,12 +45,10 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
 }
 
 
-class Job(msgspec.Struct):
-    """The job that an allocation has at the runner."""
+class Job(msgspec.Struct, frozen=True):
+    """The job that an allocation has at the runner. It is replaced by what is new of it."""
 
     key: JobKey
-    #: Process id of the runner that it was handed to.
-    runner_pid: int
     #: None until the runner has said that it runs.
     started: Started | None = None
     #: In thousandths, if it says so.
@@ -58,14 +56,14 @@ class Job(msgspec.Struct):
 
 
 class Allocation(msgspec.Struct):
-    """One allocation."""
+    """One allocation. Its attributes hold nothing that changes in place, so that its report is new after each change."""
 
     id: AllocationId
     operation: OperationId
     resources: Resources
     state: AllocationState
     #: In the order in which they will run; of a closing or ended one: given back.
-    unstarted: list[JobSlot]
+    unstarted: tuple[JobSlot, ...]
     job: Job | None = None
     #: What the runner was told last to end the job with; told again to a runner that may have missed it.
     interrupt: Interrupt | None = None
@@ -76,11 +74,18 @@ class Allocation(msgspec.Struct):
     #: So many of `unstarted`, from the first on, are ahead at the runner: it starts them without being asked.
     ahead: int = 0
     #: Times and reasons for which it is to close as soon as nothing is ahead. The runner was asked for that.
-    closes_for: list[tuple[int | None, str]] = []
+    closes_for: tuple[tuple[int | None, str], ...] = ()
     #: Why the node gave it back before it ran; empty: it did not.
     given_back_for: str = ""
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
+    #: Kept until anything of the allocation changes: most are in heartbeat after heartbeat as they are.
+    _report: AllocationReport | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Changes one attribute, and so drops the report."""
+        super().__setattr__("_report", None)
+        super().__setattr__(name, value)
 
     def key_of(self, slot: JobSlot) -> JobKey:
         """The key of the job of a slot."""
@@ -90,8 +95,15 @@ class Allocation(msgspec.Struct):
         """True if the job is one of those that have not started."""
         return any(self.key_of(slot) == key for slot in self.unstarted)
 
-    def report(self, *, with_record: bool) -> AllocationReport:
+    def report(self) -> AllocationReport:
         """Its lines in a heartbeat."""
+        report = self._report
+        if report is None:
+            report = self._report = self.new_report()
+        return report
+
+    def new_report(self) -> AllocationReport:
+        """The report, made now."""
         job = None
         if self.job is not None:
             started = self.job.started
@@ -109,6 +121,6 @@ class Allocation(msgspec.Struct):
             unstarted=list(self.unstarted),
             jobs_ended=self.jobs_ended,
             jobs_ended_ms=self.jobs_ended_ms,
-            preemption=self.preemption if with_record else None,
+            preemption=self.preemption,
             given_back_for=self.given_back_for[:_WHY_CHARACTERS],
         )

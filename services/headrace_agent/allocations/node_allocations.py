@@ -2,13 +2,15 @@
 
 Pure. Invariants (`check`): a running or closing allocation has exactly one job and holds its room, a waiting or ended one has neither.
 A job is in one allocation or among the ends, never in both. Specs are kept only for operations that have allocations here.
+The report that an allocation keeps is as it would be made now.
 Room may be overdrawn only by jobs that were adopted from a former life of the agent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from itertools import islice
+
+import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO, Resources
@@ -84,21 +86,23 @@ class NodeAllocations:
         elif before in _HOLDS_ROOM and after not in _HOLDS_ROOM:
             self._used -= allocation.resources
 
-    def hand_out(self, allocation: Allocation, runner_pid: int, place: int = 0) -> JobKey:
+    def hand_out(self, allocation: Allocation, place: int = 0) -> JobKey:
         """Makes a slot of an allocation its job: the next one, or that at `place`."""
         assert allocation.job is None, allocation.id
-        slot = allocation.unstarted.pop(place)
+        slots = allocation.unstarted
+        slot = slots[place]
+        allocation.unstarted = slots[:place] + slots[place + 1 :]
         self._slots -= 1
         key = allocation.key_of(slot)
-        allocation.job = Job(key, runner_pid)
+        allocation.job = Job(key)
         self.by_job[key] = allocation
         return key
 
     def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
         """Takes out the slots whose jobs have ended."""
-        left = [slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended]
+        left = tuple(slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended)
         self._slots -= len(allocation.unstarted) - len(left)
-        allocation.unstarted[:] = left
+        allocation.unstarted = left
 
     @property
     def is_recalling(self) -> bool:
@@ -108,7 +112,7 @@ class NodeAllocations:
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Adds slots behind those that an allocation has."""
         before = len(allocation.unstarted)
-        allocation.unstarted.extend(slots)
+        allocation.unstarted = (*allocation.unstarted, *slots)
         self._slots += len(allocation.unstarted) - before
 
     def job_over(self, allocation: Allocation, moment: Moment) -> None:
@@ -174,9 +178,11 @@ class NodeAllocations:
 
     def report(self) -> list[AllocationReport]:
         """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
-        preempted = (allocation.id for allocation in self.by_id.values() if allocation.preemption is not None)
-        with_record = set(islice(preempted, MOST_RECORDS_PER_HEARTBEAT))
-        return [allocation.report(with_record=allocation.id in with_record) for allocation in self.by_id.values()]
+        reports = [allocation.report() for allocation in self.by_id.values()]
+        with_record = [place for place, report in enumerate(reports) if report.preemption is not None]
+        for place in with_record[MOST_RECORDS_PER_HEARTBEAT:]:
+            reports[place] = msgspec.structs.replace(reports[place], preemption=None)
+        return reports
 
     @property
     def unstarted(self) -> int:
@@ -233,5 +239,6 @@ class NodeAllocations:
             (job is None or job.key not in self.ends, "its job runs and has ended"),
             (allocation.ahead <= len(allocation.unstarted), "more is ahead than it has"),
             (state is _S.RUNNING or not (allocation.ahead or allocation.closes_for), "it does not run, and goes on"),
+            (allocation.report() == allocation.new_report(), "its report is not as it is"),
         )
         return [f"allocation {allocation.id} ({state}, {job}): {words}" for is_kept, words in rules if not is_kept]

@@ -34,13 +34,21 @@ def test_a_lost_job_and_a_lost_booking_are_found() -> None:
     desk = a_busy_desk()
     desk.engine.held.by_job.clear()
     desk.engine.held.by_id[AllocationId("a")].resources = Resources(user_slots=1, cpu=50)
-    desk.engine.held.by_id[AllocationId("a")].unstarted.clear()
+    desk.engine.held.by_id[AllocationId("a")].unstarted = ()
 
     broken = "; ".join(desk.engine.check())
 
     assert "its job is not found" in broken
     assert "are booked" in broken
     assert "slots are booked, 1 are there" in broken
+
+
+def test_a_report_that_is_kept_and_is_not_true_any_more_is_found() -> None:
+    desk = a_busy_desk()
+    a, b = desk.engine.held.by_id.values()
+    a._report = b.report()
+
+    assert [words.partition("): ")[2] for words in desk.engine.check()] == ["its report is not as it is"]
 
 
 def test_heartbeats_out_of_order_are_found() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, OperationId
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
-from headrace.wire.heartbeat import AllocationState, Forget
+from headrace.wire.heartbeat import MOST_RECORDS_PER_HEARTBEAT, AllocationState, Forget
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
 from headrace_agent.runner.effects import About, Tell
 from headrace_agent.runner.engine import RunnerEngine
@@ -61,6 +61,17 @@ def test_a_waiting_allocation_that_is_preempted_ends_with_its_record() -> None:
     report = desk.report("b")
     assert report is not None
     assert (report.state, report.preemption) == (AllocationState.ENDED, RECORD)
+
+
+def test_of_very_many_preempted_allocations_the_last_are_told_without_a_record_until_others_are_forgotten() -> None:
+    desk, names = Desk(cpu=100), [f"a{number:03}" for number in range(MOST_RECORDS_PER_HEARTBEAT + 1)]
+    desk.turn(*(start(name, [index]) for index, name in enumerate(names)))
+
+    desk.turn(*(take_back(name, record=RECORD) for name in names))
+
+    assert [one.preemption for one in desk.beat.allocations] == [*[RECORD] * MOST_RECORDS_PER_HEARTBEAT, None]
+    desk.turn(forget=Forget(allocations=[AllocationId("a001")]))
+    assert {one.preemption for one in desk.beat.allocations} == {RECORD}
 
 
 def test_an_interrupted_job_of_a_former_life_is_closing_and_still_says_what_it_was_preempted_for() -> None:
