@@ -93,6 +93,12 @@ def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_not
         assert {pool.name for pool in plan.removed} == {
             pool.name for pool in before.pools
         } - configuration.pools.pools.keys()
+        was, now = PoolTree(before), configuration.pools
+        assert [pool.name for pool in plan.changed] == [
+            name
+            for name in now.preorder
+            if name in was.pools and (was.pools[name] != now.pools[name] or was.path(name) != now.path(name))
+        ]
     stored = read_tree(msgspec.json.encode(configuration.pools.tree))
     anew = TreeConfiguration(TreeName("default"), BOUNDS)
     anew.on_stored(StoredTree(1, stored))

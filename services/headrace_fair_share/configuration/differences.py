@@ -15,15 +15,18 @@ def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     """Returns the pools made, changed and removed, and the options that change. A pool of another name is another pool."""
     made = [name for name in after.preorder if name not in before.pools]
     gone = [name for name in before.preorder if name not in after.pools]
-    kept = [name for name in after.preorder if name in before.pools]
+    changed: dict[PoolName, PoolDifference] = {}
+    for name in after.preorder:
+        if name in before.pools and (
+            before.pools[name] != after.pools[name]
+            # The path of one that stays as it is changes with its parent's alone.
+            or (after.pools[name].parent in changed and before.path(name) != after.path(name))
+        ):
+            changed[name] = _difference(before, after, name)
     return PoolPlan(
         tree=after.name,
         created=[_difference(None, after, name) for name in made],
-        changed=[
-            _difference(before, after, name)
-            for name in kept
-            if before.pools[name] != after.pools[name] or before.path(name) != after.path(name)
-        ],
+        changed=list(changed.values()),
         removed=[_difference(before, None, name) for name in gone],
         options=_attributes(TREE_ATTRIBUTES, before.options, after.options),
     )

@@ -103,11 +103,11 @@ class OtherTrees:
 
         def decide() -> Change | PoolPlan | Refusal:
             before = tree.configured.pools
-            empty = Tree(request.name, options=before.options)
+            empty = PoolTree(Tree(request.name, options=before.options))
             if before.pools and not request.recursive:
                 state = f"the home of {len(before.pools)} pools"
                 return WrongState("tree", request.name, state, "a tree without pools, or to remove all")
-            plan = msgspec.structs.replace(planned(before, PoolTree(empty)), dry_run=request.dry_run)
+            plan = msgspec.structs.replace(planned(before, empty), dry_run=request.dry_run)
             return Change(empty, plan, before)
 
         answer = await tree.decided(decide)

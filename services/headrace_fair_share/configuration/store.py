@@ -63,6 +63,8 @@ class PoolStore:
         self.trees: frozenset[str] = frozenset()
         #: Set once the bucket has lost what is known here.
         self.lost = anyio.Event()
+        #: What the mirror told last since a change began. It is our own value as a rule, which nobody need read.
+        self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         """Takes changes from the mirror of the bucket."""
@@ -71,7 +73,10 @@ class PoolStore:
         if entry is not None:
             if entry.revision < self.revision:
                 self.lost.set()
-            self._take(entry)
+            if self._turn.locked():
+                self._told = entry
+            else:
+                self._take(entry)
 
     async def ensure(self, options: TreeOptions) -> None:
         """Writes an empty tree with these options where there was none, so that everybody knows that it exists. Raises `BusError`."""
@@ -97,35 +102,47 @@ class PoolStore:
         Decides anew when somebody else wrote in between.
         """
         async with self._turn:
-            for _ in range(_MOST_TRIES):
-                decision = decide()
-                if not isinstance(decision, Change):
-                    return decision
-                refusal = await self._judge(decision)
+            self._told = None
+            try:
+                return await self._change(decide, on_written)
+            finally:
+                if self._told is not None:
+                    self._take(self._told)
+
+    async def _change(
+        self,
+        decide: Callable[[], Change | PoolPlan | Refusal],
+        on_written: Callable[[Change, int], PoolPlan],
+    ) -> PoolPlan | Refusal:
+        for _ in range(_MOST_TRIES):
+            decision = decide()
+            if not isinstance(decision, Change):
+                return decision
+            refusal = await self._judge(decision)
+            if refusal is not None:
+                return refusal
+            if decision.plan.dry_run:
+                return decision.plan
+            value = write_tree(decision.tree)
+            if len(value) > LARGEST_TREE_BYTES:
+                return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
+            started = self._clock.steady_s()
+            try:
+                with anyio.fail_after(_WRITE_S):
+                    revision = await self._bucket.update(self._tree, value, self.revision)
+            except WrongRevision:
+                refusal = await self._reload()
                 if refusal is not None:
                     return refusal
-                if decision.plan.dry_run:
-                    return decision.plan
-                value = write_tree(decision.tree)
-                if len(value) > LARGEST_TREE_BYTES:
-                    return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
-                started = self._clock.steady_s()
-                try:
-                    with anyio.fail_after(_WRITE_S):
-                        revision = await self._bucket.update(self._tree, value, self.revision)
-                except WrongRevision:
-                    refusal = await self._reload()
-                    if refusal is not None:
-                        return refusal
-                    continue
-                except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
-                    return NotReady(f"the configuration cannot be written: {error}")
-                except (BusError, TimeoutError) as error:
-                    logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
-                    waited_ms = int((self._clock.steady_s() - started) * 1000)
-                    return NotRecorded(waited_ms, str(error) or SLOW_BUS)
-                self.revision = max(self.revision, revision)
-                return on_written(decision, revision)
+                continue
+            except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
+                return NotReady(f"the configuration cannot be written: {error}")
+            except (BusError, TimeoutError) as error:
+                logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
+                waited_ms = int((self._clock.steady_s() - started) * 1000)
+                return NotRecorded(waited_ms, str(error) or SLOW_BUS)
+            self.revision = max(self.revision, revision)
+            return on_written(decision, revision)
         return WrongState("tree", self._tree, "being changed by somebody else", "one change at a time; try again")
 
     async def _reload(self) -> NotReady | None:

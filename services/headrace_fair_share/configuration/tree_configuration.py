@@ -51,12 +51,17 @@ class StoredTree(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A tree that keeps all the rules, ready to be written unless only its plan was asked for."""
+    """Pools that keep all the rules, ready to be written unless only their plan was asked for."""
 
-    tree: Tree
+    pools: PoolTree
     plan: PoolPlan
     #: The configuration in force when it was decided.
     decided_on: PoolTree
+
+    @property
+    def tree(self) -> Tree:
+        """The value to write."""
+        return self.pools.tree
 
 
 class TreeConfiguration:
@@ -154,13 +159,13 @@ class TreeConfiguration:
                 [*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)], _MOST_WORDS_BYTES
             ),
         )
-        return plan if plan.broken else Change(draft.tree.tree, plan, self.pools)
+        return plan if plan.broken else Change(draft.tree, plan, self.pools)
 
     def on_written(self, change: Change, revision: int) -> PoolPlan:
         """The change is durable at `revision`. What somebody wrote after it stays in force."""
         # Revisions alone do not tell: they begin anew where a bucket lost writes.
         if revision > self.revision or self.pools is change.decided_on:
-            self.pools, self.revision, self.trouble, self.is_known = PoolTree(change.tree), revision, "", True
+            self.pools, self.revision, self.trouble, self.is_known = change.pools, revision, "", True
         return msgspec.structs.replace(change.plan, revision=revision)
 
     def check(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -130,7 +131,7 @@ class KnownOperations:
 
     def in_use(self) -> Mapping[PoolName, int]:
         """Counts the operations that name each pool."""
-        return Counter(operation.pool for operation in self.by_id.values())
+        return Counter(map(attrgetter("pool"), self.by_id.values()))
 
     def check(self) -> list[str]:
         """Every operation stands under its own id."""

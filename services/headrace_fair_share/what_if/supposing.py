@@ -76,12 +76,12 @@ def _decided(
     change = ChangePools(request.changes, request.tree, dry_run=True)
     decision = configuration.decide(change, in_use, person, cut.total)
     if isinstance(decision, Change):
-        return decision.plan, PoolTree(decision.tree)
+        return decision.plan, decision.pools
     if not isinstance(decision, PoolPlan):
         return decision
     everything = msgspec.structs.replace(person, administrator=True)
     by_anybody = configuration.decide(change, in_use, everything, cut.total)
-    return decision, PoolTree(by_anybody.tree) if isinstance(by_anybody, Change) else None
+    return decision, by_anybody.pools if isinstance(by_anybody, Change) else None
 
 
 def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:

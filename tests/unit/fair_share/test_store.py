@@ -19,7 +19,7 @@ from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import Bounds
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import TreeConfiguration
+from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from tests.support.clocks import HandClock
@@ -104,6 +104,31 @@ async def test_without_an_answer_nobody_says_that_it_was_done_and_later_the_trut
     assert isinstance(answer, NotRecorded)
     assert known == ["first"]
     assert office.known == office.written == (["first", "second", "third"] if took_effect else ["first", "third"])
+
+
+@pytest.mark.parametrize("mood", [None, RequestTimeout()])
+async def test_what_the_mirror_tells_while_a_change_is_written_is_taken_behind_it_if_it_is_news(
+    office: Office, mood: BusError | None
+) -> None:
+    read: list[StoredTree] = []
+    write, take = office.bucket.write, office.configuration.on_stored
+
+    def told(key: str, value: bytes) -> int:
+        revision = write(key, value)
+        office.store.on_change(office.bucket.kept, frozenset({key}))
+        assert (office.known, read) == (["first"], [])
+        return revision
+
+    def on_stored(stored: StoredTree) -> None:
+        read.append(stored)
+        take(stored)
+
+    office.bucket.write, office.store._on_stored = told, on_stored  # type: ignore[method-assign]
+    office.bucket.mood, office.bucket.took_effect = mood, True
+    await office.create("second")
+
+    assert office.known == office.written == ["first", "second"]
+    assert [stored.revision for stored in read] == ([office.bucket.sequence] if mood else [])
 
 
 async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> None:
