@@ -85,7 +85,7 @@ class AgentEngine:
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
         due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns)
-        return min((due_ns for due_ns in due if due_ns is not None), default=None) if not self._left else None
+        return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
         """Waits for the runner, and is the first call."""
@@ -332,6 +332,8 @@ class AgentEngine:
         return "the agent is stopping" if self._stopping.mode is not None else self._all_trouble()
 
     def _all_trouble(self) -> str:
+        if not self._trouble and len(self.held.ends) < MOST_UNRECORDED_ENDS:
+            return ""
         words = [*self._trouble.values()]
         if len(self.held.ends) >= MOST_UNRECORDED_ENDS:
             words.append(

@@ -175,7 +175,10 @@ class Agent:
             self._changed.set()
 
     def _perform(self, effect: AgentEffect) -> None:
+        # The commonest first: each class that it is not costs time.
         match effect:
+            case LogRecord():
+                getattr(self._log, effect.level)(effect.event, **effect.fields)
             case Beat(heartbeat):
                 self._heartbeat = heartbeat
                 self._beat.set()
@@ -197,8 +200,6 @@ class Agent:
                 self._runtime.tasks.start_soon(self._fetch, effect)
             case RemoveFiles(operation):
                 self._runtime.tasks.start_soon(self._fetcher.remove, operation)
-            case LogRecord():
-                getattr(self._log, effect.level)(effect.event, **effect.fields)
             case _:
                 assert_never(effect)
 

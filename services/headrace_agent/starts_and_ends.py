@@ -93,8 +93,9 @@ class StartsAndEnds:
         for allocation_id in order.allocations:
             if allocation_id not in keep:
                 self._held.forget(allocation_id)
-        self._held.drop_specs()
-        self._files.drop_failures(self._held.specs)
+        if order.allocations:
+            self._held.drop_specs()
+            self._files.drop_failures(self._held.specs)
         return [Tell(Acknowledge(recorded))] if recorded else []
 
     # --- news of the runner -----------------------------------------------------------------------------------------

@@ -61,10 +61,12 @@ def _too_long_an_id(orders: Orders) -> str:
 
 def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
     """A heartbeat could not tell of all that the node would hold."""
-    allocations = len(held.by_id) + len(orders.start)
     given = [order.slots for order in orders.start] + [order.slots for order in orders.extend]
+    if not given:
+        return ""
+    allocations = len(held.by_id) + len(orders.start)
     unstarted = held.unstarted + sum(map(len, given))
-    if not given or picture_bytes(allocations, unstarted) <= LARGEST_PICTURE_BYTES:
+    if picture_bytes(allocations, unstarted) <= LARGEST_PICTURE_BYTES:
         return ""
     return f"{allocations} allocations with {unstarted} slots are more than a heartbeat can tell of"
 

@@ -59,7 +59,7 @@ class NodeAllocations:
 
     def first_wait_ends_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which the first of those that wait has waited long enough, or None."""
-        until = (one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None)
+        until = [one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None]
         return min(until, default=None)
 
     def add(self, allocation: Allocation) -> None:
@@ -161,24 +161,21 @@ class NodeAllocations:
 
         Slots that a closing or ended allocation gives back do not count: they may come again.
         """
-        taken = {(key.index, key.attempt) for key in self.ends if key.operation == operation}
-        for allocation in self.by_id.values():
-            if allocation.operation != operation:
-                continue
-            if allocation.job is not None:
-                taken.add((allocation.job.key.index, allocation.job.key.attempt))
-            if allocation.state in (_S.WAITING, _S.RUNNING):
-                taken.update((slot.index, slot.attempt) for slot in allocation.unstarted)
+        mine = [allocation for allocation in self.by_id.values() if allocation.operation == operation]
+        taken = {slot for one in mine if one.state in (_S.WAITING, _S.RUNNING) for slot in one.unstarted}
         fresh: list[JobSlot] = []
         for slot in slots:
-            if (slot.index, slot.attempt) not in taken:
-                taken.add((slot.index, slot.attempt))
+            key = JobKey(operation, slot.index, slot.attempt)
+            if slot not in taken and key not in self.by_job and key not in self.ends:
+                taken.add(slot)
                 fresh.append(slot)
         return fresh
 
     def report(self) -> list[AllocationReport]:
         """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
         reports = [allocation.report() for allocation in self.by_id.values()]
+        if len(reports) <= MOST_RECORDS_PER_HEARTBEAT:
+            return reports
         with_record = [place for place, report in enumerate(reports) if report.preemption is not None]
         for place in with_record[MOST_RECORDS_PER_HEARTBEAT:]:
             reports[place] = msgspec.structs.replace(reports[place], preemption=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -17,33 +16,21 @@ class _KeptEnd(NamedTuple):
     size_bytes: int
 
 
-class UnrecordedEnds:
+class UnrecordedEnds(dict[JobKey, _KeptEnd]):
     """The unrecorded ends of one node, oldest first."""
-
-    def __init__(self) -> None:
-        self._ends: dict[JobKey, _KeptEnd] = {}
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __contains__(self, key: JobKey) -> bool:
-        return key in self._ends
-
-    def __iter__(self) -> Iterator[JobKey]:
-        return iter(self._ends)
 
     def keep(self, end: JobEnd) -> None:
         """Keeps the end of a job until `strike`."""
-        self._ends[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
+        self[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
 
     def strike(self, key: JobKey) -> bool:
         """Drops an end that is recorded elsewhere. Returns False if it is not kept here."""
-        return self._ends.pop(key, None) is not None
+        return self.pop(key, None) is not None
 
     def within(self, size_bytes: int) -> list[JobEnd]:
         """The oldest ends that fit into so many bytes and into one heartbeat."""
         ends: list[JobEnd] = []
-        for kept in self._ends.values():
+        for kept in self.values():
             size_bytes -= kept.size_bytes
             if size_bytes < 0 or len(ends) == MOST_ENDS_PER_HEARTBEAT:
                 break

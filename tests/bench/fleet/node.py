@@ -9,10 +9,10 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell
+from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, LogRecord, Tell
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started
+from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started, ToRunner
 
 __all__ = ["FleetNode", "Surroundings"]
 
@@ -140,22 +140,28 @@ class FleetNode:
             self._surroundings.wake_at(self, due_ns)
 
     def _perform(self, effect: AgentEffect, moment: Moment) -> None:
+        # The commonest first: each class that it is not costs time.
         match effect:
+            case LogRecord():
+                pass
+            case Tell(message):
+                self._obey(message, moment)
             case Beat(heartbeat):
                 self.heartbeat = heartbeat
                 self._surroundings.send_heartbeat(self, heartbeat, self._pulse.due_ns)
-            case Tell(Run() as run):
-                self._launch(run, moment)
-            case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
-                self._interrupted.add(interrupt.job)
-                self.jobs_interrupted += 1
-                self._surroundings.end_at(self, interrupt.job, moment.steady_ns + _OBEYS_NS)
             case Enrol(after_ms):
                 self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
-            case Tell() | LogRecord():
-                pass
-            case Reconnect() | Leave():
+            case _:
                 raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")
+
+    def _obey(self, message: ToRunner, moment: Moment) -> None:
+        """Does what a runner would do. The leases do not matter here."""
+        if isinstance(message, Run):
+            self._launch(message, moment)
+        elif isinstance(message, Interrupt) and message.job in self._running:
+            self._interrupted.add(message.job)
+            self.jobs_interrupted += 1
+            self._surroundings.end_at(self, message.job, moment.steady_ns + _OBEYS_NS)
 
     def _launch(self, run: Run, moment: Moment) -> None:
         """Starts a job: it runs at once, and for as long as the surroundings say, of which a part may be over already."""
