@@ -112,7 +112,7 @@ class InputMaker:
             )
         operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
-        self._take_pools(cut, part.pools)
+        anew = self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
         moved = list(operations) != list(before)
         for known in operations.values():
@@ -144,10 +144,11 @@ class InputMaker:
                 for name, volume in cut.volumes.items()
             },
         )
-        if moved or self._elements is None:
+        if moved or anew or self._elements is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
             limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
-            self._elements = elements_of(tree, len(cut.pools.preorder), self._options, limits, own)
+            made, known = elements_of(tree, len(cut.pools.preorder), self._options, limits, own), self._elements
+            self._elements = known if known is not None and known == made else made
         return UpdateInput(
             elements=self._elements,
             tree=tree,
@@ -156,7 +157,8 @@ class InputMaker:
             most=[None, *self._most, *(entry.most for entry in entries.values())],
         )
 
-    def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> None:
+    def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> bool:
+        """Takes the pools of a cut. True if they are not those of the cut before."""
         configured = cut.pools
         unconfigured = [name for name in used if name not in configured.pools]
         told, ephemeral, anew = cut.ephemeral_pools, self._ephemeral, configured is not self._configured
@@ -174,7 +176,6 @@ class InputMaker:
                 pool_input(pool, self._place[pool.parent], configured, memory_only=options.yarn_memory_only)
                 for pool, options in zip(pools, self._options[1:], strict=True)
             ]
-            self._elements = None
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
             self._averages = averages
@@ -186,17 +187,19 @@ class InputMaker:
                 _with_average(_limited(pool, most), averages.get(pool_key(PoolName(pool.name)), 0.0))
                 for pool, most in zip(self._as_configured, self._most, strict=True)
             ]
+        return anew
 
     def _forget_entries(
         self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]
     ) -> None:
-        """Forgets what was made of operations, except in pools that stay as they are while ephemeral ones come and go."""
+        """Forgets what was made of operations, except in pools whose place and options stay. Weights and guarantees do not matter."""
+        if self._configured is None or configured.options != self._configured.options:
+            self._entries = {}
+            return
         stay = {
             name
             for name, place in places.items()
-            if configured is self._configured
-            and self._place.get(name) == place
-            and self._options[place + 1] == options[place + 1]
+            if self._place.get(name) == place and self._options[place + 1] == options[place + 1]
         }
         self._entries = {key: entry for key, entry in self._entries.items() if entry.known.pool in stay}
 
