@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError
@@ -39,7 +41,7 @@ class BrokenInvariant(HeadraceError, ArithmeticError):
 
 def amounts_of(rows: Iterable[Resources], count: int) -> Ints:
     """Puts the amounts of many elements side by side."""
-    flat: Ints = np.fromiter((amount for row in rows for amount in row.as_tuple()), np.int64, count * RESOURCES)
+    flat: Ints = np.fromiter(chain.from_iterable(map(astuple, rows)), np.int64, count * RESOURCES)
     return np.ascontiguousarray(flat.reshape(count, RESOURCES).T)
 
 

@@ -9,7 +9,7 @@ Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from headrace_fair_share.hdrf.weights import offers_of
 
 #: So few operations are read as fast as they are found again.
 _FEW: Final = 50
+_PARENT: Final = attrgetter("parent")
 
 
 class IncrementalInput:
@@ -41,16 +42,24 @@ class IncrementalInput:
         """Reads an input. True if fixed attributes have changed. After an error the next input is read as a whole."""
         last, self._last = self._last, None
         changed = self._changed_operations(tree, last) if last is not None else None
-        if last is None or changed is None or tree.pools != last.pools or tree.options != last.options:
+        if last is None or changed is None or not _stand_as_before(tree, last):
             self.layout = laid_out(tree.pools, tree.operations)
-            self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
             self.operations = self._read(tree, last)
-            self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
-            stands = False
+            same_pools, weighted, ordered = False, False, False
         else:
-            stands = self._take_operations(tree, changed, same_cluster=tree.total == last.total)
+            same_pools = tree.pools == last.pools and tree.options == last.options
+            weighted, ordered = self._take_operations(tree, changed)
+            weighted = weighted and tree.total == last.total
+        if not same_pools:
+            self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
+        if not (same_pools and weighted):
+            self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
+        elif not ordered:
+            ranks = fifo_indices(self.layout, self.pools, tree.pools, self.operations)
+            offers = offers_of(self.layout, self.pools, self.fixed.weight, ranks)
+            self.fixed = replace(self.fixed, fifo_index=ranks, offers=offers)
         self._last = tree
-        return not stands
+        return not (same_pools and weighted)
 
     def names(self, tree: TreeInput, pools: Ints) -> list[str]:
         """Looks up the names of pools by their numbers."""
@@ -83,24 +92,22 @@ class IncrementalInput:
             return None
         return np.array(changed, np.int64)
 
-    def _take_operations(self, tree: TreeInput, changed: Ints, *, same_cluster: bool) -> bool:
-        """Reads some operations. True if no fixed attribute has changed."""
-        weighted, ordered = True, True
-        if len(changed):
-            now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
-            before = self.operations
-            weighted = _same(before, now, changed, "weight", "usage_average")
-            ordered = _same(before, now, changed, "start_time_ms", "pending_jobs")
-            for field in fields(OperationArrays):
-                getattr(before, field.name)[..., changed] = getattr(now, field.name)
-        if not (weighted and same_cluster):
-            self.fixed = fixed_attributes_of(tree, self.layout, self.pools, self.operations)
-            return False
-        if not ordered:
-            ranks = fifo_indices(self.layout, self.pools, tree.pools, self.operations)
-            offers = offers_of(self.layout, self.pools, self.fixed.weight, ranks)
-            self.fixed = replace(self.fixed, fifo_index=ranks, offers=offers)
-        return True
+    def _take_operations(self, tree: TreeInput, changed: Ints) -> tuple[bool, bool]:
+        """Reads some operations. True if their weights are as before, and what orders them."""
+        if not len(changed):
+            return True, True
+        now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
+        before = self.operations
+        weighted = _same(before, now, changed, "weight", "usage_average")
+        ordered = _same(before, now, changed, "start_time_ms", "pending_jobs")
+        for field in fields(OperationArrays):
+            getattr(before, field.name)[..., changed] = getattr(now, field.name)
+        return weighted, ordered
+
+
+def _stand_as_before(tree: TreeInput, last: TreeInput) -> bool:
+    """True if all pools stand where they stood, whatever else of them has changed."""
+    return list(map(_PARENT, tree.pools)) == list(map(_PARENT, last.pools))
 
 
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:

@@ -243,7 +243,7 @@ class Updater:
             gone = [key for key in self._items if key not in elements.places]
             return Differences(np.arange(count), np.full(count, ALL_COLUMNS)), gone
         before, results_before = self._previous
-        if before is elements and not self._told_since:
+        if before == elements and not self._told_since:
             return differing(results, results_before, None), []
         there = before.places
         place_before = np.fromiter((there.get(key, -1) for key in elements.keys), np.int64, count)
