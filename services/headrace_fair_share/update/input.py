@@ -147,8 +147,8 @@ class InputMaker:
         if moved or anew or self._elements is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
             limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
-            made, known = elements_of(tree, len(cut.pools.preorder), self._options, limits, own), self._elements
-            self._elements = known if known is not None and known == made else made
+            made, kept = elements_of(tree, len(cut.pools.preorder), self._options, limits, own), self._elements
+            self._elements = kept if kept is not None and kept == made else made
         return UpdateInput(
             elements=self._elements,
             tree=tree,
