@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,10 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
+
+# Asked of every operation, while to look a member of an enumeration up takes longer than the answer.
+_RUNNING: Final = OperationState.RUNNING
+_WAITING: Final = (OperationState.STARTING, OperationState.PENDING)
 
 
 class KnownOperation(msgspec.Struct, frozen=True):
@@ -65,12 +69,12 @@ class KnownOperation(msgspec.Struct, frozen=True):
     @property
     def takes_part(self) -> bool:
         """True if it may get more than it has."""
-        return self.state is OperationState.RUNNING and not self.suspended
+        return self.state is _RUNNING and not self.suspended
 
     @property
     def waits(self) -> bool:
         """True if it has no running slot yet."""
-        return self.state in (OperationState.STARTING, OperationState.PENDING)
+        return self.state in _WAITING
 
 
 class KnownOperations:

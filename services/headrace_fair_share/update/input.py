@@ -61,8 +61,7 @@ class UpdateInput:
         return _as_column(self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """An operation as the last cut had it, and what was made of it."""
 
     known: KnownOperation
