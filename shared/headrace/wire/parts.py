@@ -8,6 +8,7 @@ needs the whole. Parts may come twice, late or not at all: what the reader holds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -121,14 +122,13 @@ class SnapshotPublisher(Generic[Item, Frame]):
     ) -> list[bytes]:
         fields: dict[str, Sequence[object]] = {"removed": removed, "items": items, "moved": moved}
         encoded = [_encode(one) for contents in fields.values() for one in contents]
-        of_field = [name for name, contents in fields.items() for _ in contents]
+        places = dict(zip(fields, pairwise(accumulate(map(len, fields.values()), initial=0)), strict=True))
         room = min(_PART_BYTES, LARGEST_MESSAGE_BYTES - len(_encode(self.frame)) - _ENVELOPE_BYTES)
         runs = list(runs_of_bytes(encoded, room)) or [[]]
         parts: list[bytes] = []
-        begin = 0
+        end = 0
         for number, run in enumerate(runs):
-            names = of_field[begin : begin + len(run)]
-            begin += len(run)
+            begin, end = end, end + len(run)
             part = self._part_type(
                 tree=self._tree,
                 version=self.version,
@@ -137,8 +137,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
                 parts=len(runs),
                 frame=self.frame,
                 **{
-                    field: [msgspec.Raw(one) for one, name in zip(run, names, strict=True) if name == field]
-                    for field in fields
+                    field: list(map(msgspec.Raw, encoded[max(begin, first) : min(end, last)]))
+                    for field, (first, last) in places.items()
                 },
                 moved_since=base if moved else None,
             )

@@ -7,7 +7,7 @@ subscribes first, then asks for the whole in pages. On a gap or three periods of
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -71,6 +71,10 @@ class ElementKind(enum.StrEnum):
     ROOT = "root"
     POOL = "pool"
     OPERATION = "operation"
+
+
+# Each element is asked for its key, while to look a member of an enumeration up takes longer than the answer.
+_OPERATION: Final = ElementKind.OPERATION
 
 
 class SchedulingStatus(enum.StrEnum):
@@ -178,7 +182,7 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
         A pool may be named like an id.
         """
-        return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
+        return self.name if self.kind is _OPERATION else f"/{self.name}"
 
 
 class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -195,17 +199,21 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @staticmethod
     def between(before: ShareItem, after: ShareItem) -> MovedShare | None:
         """Tells what of an element changed, or None if that cannot be told by such a struct."""
-        fair, satisfaction = after.fair_share, (after.satisfaction_ratio, after.local_satisfaction_ratio)
-        if before.fair_share == fair:
+        was, fair = before.fair_share, after.fair_share
+        if was == fair or (was.strong_guarantee, was.integral_guarantee) != (
+            fair.strong_guarantee,
+            fair.integral_guarantee,
+        ):
             return None
-        is_satisfied_as_before = (before.satisfaction_ratio, before.local_satisfaction_ratio) == satisfaction
-        moved = MovedShare(
+        ratio, local = after.satisfaction_ratio, after.local_satisfaction_ratio
+        if replace(before, fair_share=fair, satisfaction_ratio=ratio, local_satisfaction_ratio=local) != after:
+            return None
+        return MovedShare(
             before.key,
             fair.weight_proportional,
             None if fair.total == fair.weight_proportional else fair.total,
-            None if is_satisfied_as_before else satisfaction,
+            None if (before.satisfaction_ratio, before.local_satisfaction_ratio) == (ratio, local) else (ratio, local),
         )
-        return moved if moved.applied(before) == after else None
 
     def applied(self, before: ShareItem) -> ShareItem:
         """The item of the element, which was `before`."""
