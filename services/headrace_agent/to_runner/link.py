@@ -5,6 +5,7 @@ While no picture of the runner is there, messages to it are dropped: whatever wa
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import math
 import random
@@ -17,7 +18,6 @@ from contextlib import suppress
 
 import anyio
 import msgspec
-from anyio.abc import UNIXSocketStream
 
 from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
@@ -144,53 +144,69 @@ class RunnerLink:
         """One connection, from Hello to its end. True if a picture came."""
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
-        stream = await UNIXSocketStream.from_socket(connection)
+        connection.setblocking(False)
         had_picture = False
         try:
-            async with stream, anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as tasks:
                 self._conversation = tasks.cancel_scope
-                tasks.start_soon(self._write, stream)
+                tasks.start_soon(self._write, connection)
                 tasks.start_soon(self._watch_reader, connection)
                 try:
-                    await self._read(stream, connection)
+                    await self._read(connection)
                 finally:
-                    # Before the stream is closed: closing waits, and what is told meanwhile is dropped.
+                    # Before the other tasks have ended: what is told meanwhile is dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                 tasks.cancel_scope.cancel()
         finally:
+            connection.close()
             self._conversation = None
             self._flushed.set()
             self._gone.set()
         return had_picture
 
-    async def _read(self, stream: UNIXSocketStream, connection: socket.socket) -> None:
-        reader = FrameReader(LARGEST_ANSWER_BYTES)
-        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
+    async def _read(self, connection: socket.socket) -> None:
+        """Takes what the runner says as soon as it is there, until the runner is gone or not understood."""
+        reader, loop = FrameReader(LARGEST_ANSWER_BYTES), asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def on_readable() -> None:
+            if over.done():
+                return
             try:
-                while True:
-                    reader.feed(await stream.receive(_READ_BYTES))
-                    while (frame := reader.next()) is not None:
-                        message = unpack(frame, self._decoder)
-                        if isinstance(message, Picture):
-                            self._told_by, timeout.deadline = connection, math.inf
-                        self._on_message(message)
+                reader.feed(_receive(connection))
+                while (frame := reader.next()) is not None:
+                    message = unpack(frame, self._decoder)
+                    if isinstance(message, Picture):
+                        self._told_by, timeout.deadline = connection, math.inf
+                    self._on_message(message)
+            except Exception as error:
+                over.set_exception(error)
+
+        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
+            # It stays: to wait for each message anew would cost as much as what is done about it.
+            loop.add_reader(connection, on_readable)
+            try:
+                await over
             except anyio.EndOfStream:
                 pass  # the runner has ended, which `run` tells as trouble
             except (anyio.BrokenResourceError, BadFrame) as error:
                 logger().warning("runner not understood", error=str(error))
+            finally:
+                loop.remove_reader(connection)
         if timeout.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
 
-    async def _write(self, stream: UNIXSocketStream) -> None:
+    async def _write(self, connection: socket.socket) -> None:
         """Says hello, and goes on with what the runner did not take at once."""
-        with suppress(anyio.BrokenResourceError):  # the reader sees the end, too
-            await stream.send(self._hello)
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # the reader sees the end, too
+            await loop.sock_sendall(connection, self._hello)
             while True:
                 await self._behind.wait()
                 while self._outbox:
                     together = b"".join(self._outbox)
                     self._outbox.clear()
-                    await stream.send(together)
+                    await loop.sock_sendall(connection, together)
                 self._behind = anyio.Event()
                 self._flushed.set()
 
@@ -236,3 +252,16 @@ class RunnerLink:
             return False  # no runner has made the folder, or can
         except OSError:
             return True  # nobody can tell
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """Returns what there is to read, perhaps nothing. Raises `anyio.EndOfStream` or `anyio.BrokenResourceError`."""
+    try:
+        data = connection.recv(_READ_BYTES)
+    except BlockingIOError:
+        return b""
+    except OSError as error:
+        raise anyio.BrokenResourceError from error
+    if not data:
+        raise anyio.EndOfStream
+    return data

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,12 +16,32 @@ import pytest
 
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.frames import SOCKET_NAME, FrameReader, connect, pack, unpack
-from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, EndAll, Hello, NodeLease, Picture, ToAgent, ToRunner
+from headrace_agent.runner.protocol import (
+    LARGEST_REQUEST_BYTES,
+    EndAll,
+    Hello,
+    NodeLease,
+    Picture,
+    Recalled,
+    ToAgent,
+    ToRunner,
+)
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8
+PICTURE = pack(Picture([], [], "none", "", 1))
+
+
+@contextmanager
+def a_listener(state: Path) -> Iterator[socket.socket]:
+    """Where a runner of this state folder listens."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(state / SOCKET_NAME))
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
 
 
 async def test_what_is_told_while_the_runner_goes_away_is_dropped(tmp_path: Path) -> None:
@@ -31,10 +54,7 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(tmp_path: Path
         if pictures == CONVERSATIONS:
             enough.set()
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / SOCKET_NAME))
-        listener.listen()
-        listener.setblocking(False)
+    with a_listener(tmp_path) as listener:
         link = RunnerLink(
             AgentSettings(state_folder=str(tmp_path)), "incarnation-1", on_message, lambda *_: link.reconnect()
         )
@@ -54,7 +74,7 @@ async def _give_a_picture_and_hang_up(listener: socket.socket) -> None:
         await anyio.wait_readable(listener)
         connection, _ = listener.accept()
         with connection:
-            connection.sendall(pack(Picture([], [], "none", "", 1)))
+            connection.sendall(PICTURE)
 
 
 async def test_an_agent_that_is_to_start_no_runner_waits_for_one_and_says_so(tmp_path: Path) -> None:
@@ -88,10 +108,7 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
         troubles.append(kind)
         troubled.set()
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / SOCKET_NAME))
-        listener.listen()
-        listener.setblocking(False)
+    with a_listener(tmp_path) as listener:
         link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: tell(), on_trouble)
 
         def tell() -> None:
@@ -102,7 +119,7 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
             tasks.start_soon(link.run)
             await anyio.wait_readable(listener)
             with listener.accept()[0] as connection, anyio.fail_after(30):
-                connection.sendall(pack(Picture([], [], "none", "", 1)))
+                connection.sendall(PICTURE)
                 await troubled.wait()
             tasks.cancel_scope.cancel()
 
@@ -146,10 +163,7 @@ async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_s
     taken: list[ToRunner] = []
     had_picture = anyio.Event()
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / SOCKET_NAME))
-        listener.listen()
-        listener.setblocking(False)
+    with a_listener(tmp_path) as listener:
         settings = AgentSettings(state_folder=str(tmp_path))
         link = RunnerLink(settings, "life-1", lambda _: had_picture.set(), lambda *_: None)
         async with anyio.create_task_group() as tasks:
@@ -157,7 +171,7 @@ async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_s
             await anyio.wait_readable(listener)
             with listener.accept()[0] as connection, anyio.fail_after(60):
                 connection.setblocking(False)
-                connection.sendall(pack(Picture([], [], "none", "", 1)))
+                connection.sendall(PICTURE)
                 await had_picture.wait()
                 reader, decoder = FrameReader(LARGEST_REQUEST_BYTES), msgspec.msgpack.Decoder(ToRunner)
                 reader.feed(connection.recv(2**20))
@@ -189,3 +203,89 @@ async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_s
             tasks.cancel_scope.cancel()
 
     assert taken == told
+
+
+async def test_messages_are_heard_one_by_one_with_one_reader_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, readers = asyncio.get_running_loop(), 0
+    heard: list[ToAgent] = []
+    one_more = anyio.Event()
+
+    def on_message(message: ToAgent) -> None:
+        heard.append(message)
+        one_more.set()
+
+    with a_listener(tmp_path) as listener:
+        link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", on_message, lambda *_: None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            await anyio.wait_readable(listener)
+            add_reader = loop.add_reader
+
+            def count_and_add(*args: Any) -> None:
+                nonlocal readers
+                readers += 1
+                add_reader(*args)
+
+            monkeypatch.setattr(loop, "add_reader", count_and_add)
+            with listener.accept()[0] as connection, anyio.fail_after(60):
+                for number in range(20):
+                    first, second = PICTURE if number == 0 else pack(Recalled(str(number))), b""
+                    if number % 2:
+                        first, second = first[:3], first[3:]
+                    one_more = anyio.Event()
+                    connection.sendall(first)
+                    await anyio.lowlevel.checkpoint()
+                    connection.sendall(second)
+                    await one_more.wait()
+            tasks.cancel_scope.cancel()
+
+    assert heard[1:] == [Recalled(str(number)) for number in range(1, 20)]
+    assert readers <= 1
+
+
+@pytest.mark.parametrize("said", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\xc1", b""])
+async def test_a_runner_that_is_not_understood_or_has_ended_is_trouble_and_is_spoken_with_anew(
+    tmp_path: Path, said: bytes
+) -> None:
+    troubles: list[Trouble] = []
+
+    with a_listener(tmp_path) as listener:
+        link = RunnerLink(
+            AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: None, lambda kind, _: troubles.append(kind)
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.run)
+            with anyio.fail_after(60):
+                for _ in range(2):
+                    await anyio.wait_readable(listener)
+                    with listener.accept()[0] as connection:
+                        connection.sendall(PICTURE + said)
+                        if not said:
+                            connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(2**20):
+                            await anyio.wait_readable(connection)
+            tasks.cancel_scope.cancel()
+
+    assert troubles[:1] == [Trouble.RUNNER_AWAY]
+
+
+async def test_a_defect_of_whoever_is_told_ends_the_agent(tmp_path: Path) -> None:
+    def on_message(_message: ToAgent) -> None:
+        raise OSError("a defect")
+
+    with a_listener(tmp_path) as listener:
+        link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", on_message, lambda *_: None)
+        with pytest.raises(ExceptionGroup) as failed:
+            await _speak_with_a_runner(link, listener)
+
+    assert failed.group_contains(OSError, match="a defect")
+
+
+async def _speak_with_a_runner(link: RunnerLink, listener: socket.socket) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.run)
+        tasks.start_soon(_give_a_picture_and_hang_up, listener)
+        with anyio.fail_after(60):
+            await anyio.sleep_forever()
