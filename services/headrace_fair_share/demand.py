@@ -5,14 +5,14 @@ The allocator's word counts as soon as it names an operation. Until then admissi
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 
 
-class Demand(NamedTuple):
+class Demand(msgspec.Struct, frozen=True, gc=False):
     """The demand and usage of one operation, in amounts."""
 
     demand: Resources

@@ -111,12 +111,12 @@ def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> 
     rules = [rule for rule in _RULES if not rule.acts(options)]
     is_set = set(_set_keys(TREE_ATTRIBUTES, options))
     found += [Idle(PoolName(""), name, rule.why) for rule in rules for name in rule.of_tree if name in is_set]
-    of_pools = [(rule.why, name) for rule in rules for name in rule.of_pools]
+    of_pools = [(rule.why, name, POOL_ATTRIBUTES.default(name)) for rule in rules for name in rule.of_pools]
     for pool in tree.pools.values():
         if names is not None and pool.name not in names:
             continue
         found += [Idle(pool.name, name, _NEVER[why]) for why, name in POOL_ATTRIBUTES.not_in_force(pool.settings)]
-        found += [Idle(pool.name, name, why) for why, name in of_pools if POOL_ATTRIBUTES.is_set(pool.settings, name)]
+        found += [Idle(pool.name, name, why) for why, name, usual in of_pools if getattr(pool.settings, name) != usual]
     return found
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -61,7 +62,7 @@ class UpdateInput:
         return _as_column(self.most)
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True, gc=False):
     """An operation as the last cut had it, and what was made of it."""
 
     known: KnownOperation

@@ -38,8 +38,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def whole(self) -> Resources:
         """Takes nothing of what is not named."""
-        user_slots, cpu, gpu, memory, network = (amount or 0 for amount in self.as_tuple())
-        return Resources(user_slots, cpu, gpu, memory, network)
+        return Resources(self.user_slots or 0, self.cpu or 0, self.gpu or 0, self.memory or 0, self.network or 0)
 
 
 NOTHING: Final = PartialResources()
