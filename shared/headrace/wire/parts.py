@@ -250,7 +250,8 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
-        gone = (removed | before) - self.items.keys()
+        # A set less the keys of a map would walk through them all.
+        gone = (removed | before).difference(self.items)
         there = changed & self.items.keys()
         return Applied(version=self.version, changed=frozenset(there), removed=frozenset(gone), whole=whole)
 
