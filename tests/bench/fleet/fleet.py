@@ -66,7 +66,6 @@ class Fleet:
         self._wakes_ns: dict[str, int] = {}
         self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = itertools.count()
-        self._changed = asyncio.Event()
         self._failed: BaseException | None = None
 
     @property
@@ -104,7 +103,6 @@ class Fleet:
         moment = self._clock.moment()
         for node in self.nodes.values():
             node.start(moment)
-        self._changed.set()
 
     def let_first_jobs_end(self, end_every_s: float) -> None:
         """Every place is taken: a slow machine would never come so far if jobs ended meanwhile. On each node one ends in so long.
@@ -116,7 +114,6 @@ class Fleet:
         self._mean_job_s *= longer
         for node, job, left_ns in first_jobs:
             self.end_after(node, job, int(left_ns * longer))
-        self._changed.set()
 
     def stop(self) -> None:
         """Nothing is due any more, and answers are not heard."""
@@ -134,10 +131,9 @@ class Fleet:
     async def run(self) -> None:
         """Does what is due, for ever."""
         while True:
-            self._changed.clear()
-            while self._events and self._events[0][0] <= self._clock.moment().steady_ns:
+            while self._events and self._events[0][0] <= (now_ns := self._clock.moment().steady_ns):
                 for _ in range(_EVENTS_IN_A_ROW):
-                    if not self._events or self._events[0][0] > self._clock.moment().steady_ns:
+                    if not self._events or self._events[0][0] > now_ns:
                         break
                     at_ns, _, do, args = heapq.heappop(self._events)
                     do(at_ns, *args)
@@ -146,12 +142,6 @@ class Fleet:
             if self._failed is not None:
                 raise self._failed
             await asyncio.sleep(BETWEEN_WRITES_S)
-            wait_s = (self._events[0][0] - self._clock.moment().steady_ns) / 1e9 if self._events else 1.0
-            try:
-                async with asyncio.timeout(max(0.0, wait_s)):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass  # the next event is due
 
     # --- what nodes ask for ---------------------------------------------------------------------------------------
 
@@ -235,11 +225,9 @@ class Fleet:
             self._take(subject, data)
         except BaseException as error:
             self._failed = error
-        self._changed.set()
 
     def _on_connection_lost(self) -> None:
         self._failed = ConnectionError("the server has closed the connection of the fleet")
-        self._changed.set()
 
     def _take(self, subject: str, data: bytes) -> None:
         words = subject.split(".")
