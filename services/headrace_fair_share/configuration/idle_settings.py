@@ -105,7 +105,7 @@ _RULES: Final = (
 
 
 def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> list[Idle]:
-    """The settings of a tree and its pools, or some of these, from which nothing follows now, those of the tree first."""
+    """The settings from which nothing follows now: those of the tree, then those of all its pools or of some."""
     options = tree.options
     found = [Idle(PoolName(""), name, _NEVER[why]) for why, name in TREE_ATTRIBUTES.not_in_force(options)]
     rules = [rule for rule in _RULES if not rule.acts(options)]
