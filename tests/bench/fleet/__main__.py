@@ -51,6 +51,8 @@ _LONGEST_SETTLE_S = 120.0
 #: Under load nodes are told to come later, and sooner again by a twentieth each second. Small jobs fill what large ones leave.
 _LONGEST_STRETCHED_S = 120.0
 _BETWEEN_LOOKS_S = 5.0
+#: All room is taken when so few more start between two looks, as a part of those that run.
+_HARDLY_ANY = 0.001
 #: In a steady state so much more than what ends starts at most, as a part of what ends.
 _MOST_GROWTH = 0.2
 
@@ -128,7 +130,17 @@ class Bench:
                 f"were asked to; {len(fleet.latencies_ms):,} heartbeats, {fleet.lost:,} lost"
             ),
         )
+        await self._fill()
         fleet.let_first_jobs_end(_END_EVERY_S)
+
+    async def _fill(self) -> None:
+        """Waits until hardly any more jobs start. More that run later on would mean more ends than are to be measured."""
+        async with asyncio.timeout(_PATIENCE_S):
+            more = running = self._fleet.running_jobs
+            while more > _HARDLY_ANY * running:
+                await asyncio.sleep(_BETWEEN_LOOKS_S)
+                more, running = self._fleet.running_jobs - running, self._fleet.running_jobs
+                self._say(f"{running:,} jobs run, {more:,} more than {_BETWEEN_LOOKS_S:g} s before")
 
     async def _settle(self, bus: Bus) -> None:
         """Waits until heartbeats come as often as without the load of the first jobs and as much starts as ends, or for long."""
