@@ -25,6 +25,8 @@ from headrace_fair_share.hdrf.weights import offers_of
 #: So few operations are read as fast as they are found again.
 _FEW: Final = 50
 _PARENT: Final = attrgetter("parent")
+#: The columns of pools that nothing but weights follows from.
+_OF_WEIGHTS: Final = ("weight", "historic_weights", "usage_average")
 
 
 class IncrementalInput:
@@ -39,17 +41,23 @@ class IncrementalInput:
         self._last: TreeInput | None = None
 
     def take(self, tree: TreeInput) -> bool:
-        """Reads an input. True if fixed attributes have changed. After an error the next input is read as a whole."""
+        """Reads an input. True if functions made of the one before say nothing of this one, whatever weights there are.
+
+        After an error the next input is read as a whole.
+        """
         last, self._last = self._last, None
         changed = self._changed_operations(tree, last) if last is not None else None
+        before = None
         if last is None or changed is None or not _stand_as_before(tree, last):
             self.layout = laid_out(tree.pools, tree.operations)
             self.operations = self._read(tree, last)
             same_pools, weighted, ordered = False, False, False
         else:
-            same_pools = tree.pools == last.pools and tree.options == last.options
+            same_options, same_cluster = tree.options == last.options, tree.total == last.total
+            before = self.pools if same_options and same_cluster else None
+            same_pools = same_options and tree.pools == last.pools
             weighted, ordered = self._take_operations(tree, changed)
-            weighted = weighted and tree.total == last.total
+            weighted = weighted and same_cluster
         if not same_pools:
             self.pools = pools_as_arrays(self.layout, tree.pools, tree.options)
         if not (same_pools and weighted):
@@ -59,7 +67,7 @@ class IncrementalInput:
             offers = offers_of(self.layout, self.pools, self.fixed.weight, ranks)
             self.fixed = replace(self.fixed, fifo_index=ranks, offers=offers)
         self._last = tree
-        return not (same_pools and weighted)
+        return before is None or not _differ_in_weights_alone(before, self.pools)
 
     def names(self, tree: TreeInput, pools: Ints) -> list[str]:
         """Looks up the names of pools by their numbers."""
@@ -108,6 +116,12 @@ class IncrementalInput:
 def _stand_as_before(tree: TreeInput, last: TreeInput) -> bool:
     """True if all pools stand where they stood, whatever else of them has changed."""
     return list(map(_PARENT, tree.pools)) == list(map(_PARENT, last.pools))
+
+
+def _differ_in_weights_alone(before: PoolArrays, now: PoolArrays) -> bool:
+    """True if all else of the pools is as it was. Weights reach functions by the offers to children, which are followed."""
+    others = (field.name for field in fields(PoolArrays) if field.name not in _OF_WEIGHTS)
+    return all((getattr(before, name) == getattr(now, name)).all() for name in others)
 
 
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
