@@ -63,7 +63,7 @@ class PoolStore:
         self.trees: frozenset[str] = frozenset()
         #: Set once the bucket has lost what is known here.
         self.lost = anyio.Event()
-        #: What the mirror told last since a change began. It is our own value as a rule, which nobody need read.
+        #: What the mirror told last while a change has its turn. It is our own value as a rule, which nobody need read.
         self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
@@ -102,12 +102,12 @@ class PoolStore:
         Decides anew when somebody else wrote in between.
         """
         async with self._turn:
-            self._told = None
             try:
                 return await self._change(decide, on_written)
             finally:
-                if self._told is not None:
-                    self._take(self._told)
+                told, self._told = self._told, None
+                if told is not None:
+                    self._take(told)
 
     async def _change(
         self,

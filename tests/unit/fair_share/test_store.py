@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import msgspec
 import pytest
 
@@ -129,6 +130,21 @@ async def test_what_the_mirror_tells_while_a_change_is_written_is_taken_behind_i
 
     assert office.known == office.written == ["first", "second"]
     assert [stored.revision for stored in read] == ([office.bucket.sequence] if mood else [])
+
+
+async def test_what_the_mirror_tells_between_two_changes_is_taken_as_well(office: Office) -> None:
+    async def change_and_hear() -> None:
+        await office.create("second")
+        # The other change has its turn from here on, and has not begun.
+        tree = msgspec.json.decode(office.bucket.kept[TREE].value, type=Tree)
+        office.bucket.write(TREE, msgspec.json.encode(msgspec.structs.replace(tree, pools=tree.pools[:1])))
+        office.store.on_change(office.bucket.kept, frozenset({TREE}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(change_and_hear)
+        tasks.start_soon(office.set_filter, "((")  # refused, so that it writes nothing
+
+    assert office.known == office.written == ["first"]
 
 
 async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> None:
