@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from operator import attrgetter
 from typing import Final, TypeVar
 
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import LARGEST_PICTURE_BYTES, Heartbeat, picture_bytes
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYTES, Heartbeat, picture_bytes
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
 
 #: The most of one order beside its slots and its command, and of one slot.
@@ -27,7 +28,8 @@ class AnswerBudget:
         self.is_short = False
         self._heartbeat = heartbeat
         self._left_bytes = LARGEST_MESSAGE_BYTES - 4 * _ORDER_BYTES - _WORDS_BYTES
-        self._left_picture_bytes: int | None = None
+        #: What is ordered adds so much to the node's picture.
+        self._added_picture_bytes = 0
 
     def fits(self, more_bytes: int) -> bool:
         """True if an order with so many bytes more than any has fits, which it then takes."""
@@ -38,16 +40,23 @@ class AnswerBudget:
 
     def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
         """True if an order of so many jobs fits, and the node can tell of them."""
-        if self._left_picture_bytes is None:
-            held = self._heartbeat.allocations
-            held_bytes = picture_bytes(len(held), sum(map(len, map(_unstarted, held))))
-            self._left_picture_bytes = LARGEST_PICTURE_BYTES - held_bytes
-        more_bytes = picture_bytes(allocations, jobs)
-        if more_bytes > self._left_picture_bytes or not self.fits(jobs * _SLOT_BYTES + command_bytes):
+        added_bytes = self._added_picture_bytes + picture_bytes(allocations, jobs)
+        if not self._can_tell(added_bytes) or not self.fits(jobs * _SLOT_BYTES + command_bytes):
             self.is_short = True
             return False
-        self._left_picture_bytes -= more_bytes
+        self._added_picture_bytes = added_bytes
         return True
+
+    def _can_tell(self, added_bytes: int) -> bool:
+        """True if so much more fits into the node's picture."""
+        left_bytes, held = LARGEST_PICTURE_BYTES - added_bytes, len(self._heartbeat.allocations)
+        # Mostly there is room for as many slots as allocations may have, and theirs need not be counted.
+        return picture_bytes(held, LARGEST_ALLOCATION_JOBS * held) <= left_bytes or self._held_bytes <= left_bytes
+
+    @cached_property
+    def _held_bytes(self) -> int:
+        held = self._heartbeat.allocations
+        return picture_bytes(len(held), sum(map(len, map(_unstarted, held))))
 
     def cut(self, items: list[Item]) -> list[Item]:
         """The first of these, as many as fit."""
