@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, OperationId
-from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter
 from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import (
@@ -76,8 +75,6 @@ class HeartbeatAnswers:
         self.decided = HeartbeatDecision()
         self.preemptions = PreemptionCounts()
         self._overreach = Overreach()
-        #: Room that was made for starts beyond what they needed.
-        self._unused = ZERO
         #: Heartbeats by what kept the rest of their node's room free.
         self._room_left: Counter[RoomLeft] = Counter()
         self.observed = ObservedPreemptionLog()
@@ -153,18 +150,6 @@ class HeartbeatAnswers:
             *by_label(room_left, "room_left", "reason", {why.value: self._room_left[why] for why in RoomLeft}),
             *self.preemptions.figures(),
             *self._overreach.figures(),
-            counter(
-                "preempted_unused_cpu",
-                "hundredths of a core",
-                self._unused.cpu,
-                "Cores that preemption freed and that nothing was started on.",
-            ),
-            counter(
-                "preempted_unused_memory",
-                "bytes",
-                self._unused.memory,
-                "Memory that preemption freed and that nothing was started on.",
-            ),
             *self.check.figures(),
             *self.observed.figures(),
         ]
@@ -284,7 +269,7 @@ class HeartbeatAnswers:
             starts, is_booked = self._starts(node, [stage.placement], budget, moment)
             if not is_booked:
                 return None
-            self._unused = self._unused + stage.unused
+            self.preemptions.unused = self.preemptions.unused + stage.unused
         return starts, [self._preempt(one, moment) for one in stage.preemptions]
 
     def _preempt(self, one: Preemption, moment: Moment) -> TakeBack:

@@ -184,8 +184,10 @@ class _Reconciliation:
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:
             holder.drop(end.index)
-            if holder.preemption is not None and end.result is JobResult.ABORTED:
-                self._findings.preempted.append(end.key)
+        # A former allocator may have preempted it, and only the end tells.
+        record = end.preemption if holder is None else holder.preemption
+        if record is not None and end.result is JobResult.ABORTED:
+            self._findings.preempted.append(end.key)
         operation = self._facts.operations.get(end.operation)
         if operation is not None:
             if end.result is not JobResult.COMPLETED:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.groups import Group
@@ -17,6 +18,15 @@ from headrace_allocator.facts.pool_tree import PoolTree
 #: Pools that live by their operations come and go: the one that lost something first is forgotten first.
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}
+_UNUSED: Final = "{} that preemption freed and that nothing was started on."
+#: The resources, their units, and their words.
+_UNUSED_OF: Final = (
+    ("user_slots", "slots", "Places"),
+    ("cpu", "hundredths of a core", "Cores"),
+    ("gpu", "gpus", "GPUs"),
+    ("memory", "bytes", "Memory"),
+    ("network", "network", "Network"),
+)
 
 
 class PreemptionCounts:
@@ -25,6 +35,8 @@ class PreemptionCounts:
     def __init__(self) -> None:
         self._all: Counter[tuple[PreemptionReason, Group]] = Counter()
         self._of_pools: dict[PoolName, Counter[tuple[PreemptionReason, Group]]] = {}
+        #: Room that was made for starts beyond what they needed.
+        self.unused = ZERO
 
     def note(self, pool: PoolName, reason: PreemptionReason, group: Group) -> None:
         """An operation of a pool lost an allocation."""
@@ -47,7 +59,7 @@ class PreemptionCounts:
         return [PreemptionCount(reason, _NAMES[group], count) for (reason, group), count in found.most_common()]
 
     def figures(self) -> list[Figure]:
-        """Counts by reason and by group."""
+        """Counts by reason and by group, and what was freed and not used."""
         by_reason = {each.value: 0 for each in PreemptionReason}
         by_group = dict.fromkeys(_NAMES.values(), 0)
         for (reason, group), count in self._all.items():
@@ -58,6 +70,10 @@ class PreemptionCounts:
         return [
             *by_label(preempted, "preempted_by", "reason", by_reason),
             *by_label(of_groups, "preempted_of", "group", by_group),
+            *(
+                counter(f"preempted_unused_{name}", unit, getattr(self.unused, name), _UNUSED.format(what))
+                for name, unit, what in _UNUSED_OF
+            ),
         ]
 
     def of_pools(self) -> Callable[[], Iterator[Figure]]:

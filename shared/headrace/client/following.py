@@ -132,7 +132,9 @@ class HappeningFilter:
             return True
         if isinstance(happening, StarvationChanged):
             return self._wants_element(happening)
-        if self._operation and happening.operation != self._operation:
+        # Whoever follows an operation hears of the places that others lose for it, too.
+        is_for_it = isinstance(happening, AllocationPreempted) and happening.record.beneficiary == self._operation
+        if self._operation and not is_for_it and happening.operation != self._operation:
             return False
         return not self._pool or self._is_member(happening)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.effects import Alarm
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from tests.support.allocating import an_operation
@@ -99,3 +100,16 @@ def test_an_operation_is_told_how_often_its_jobs_were_preempted_within_the_hour(
     assert alarms.of(OperationId("a"), at(3_605)) == {3: 1, 4: 1}
     assert alarms.of(OperationId("a"), at(3_611)) == {}
     assert alarms.of(OperationId("c"), at(0)) == {}
+
+
+def test_what_a_former_allocator_preempted_counts_when_its_end_tells_so() -> None:
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    record = PreemptionRecord(PreemptionReason.PREEMPTION, OperationId("poor"))
+    end = JobEnd(OperationId("rich"), 7, 1, AllocationId("f-1"), JobResult.ABORTED, preemption=record)
+    done = msgspec.structs.replace(end, index=8, result=JobResult.COMPLETED)
+    lost = msgspec.structs.replace(end, index=9, preemption=None)
+    host.next_beat(after_s=1, ends=[end, done, lost])
+    host.next_beat(after_s=1, ends=[end, done, lost])
+
+    assert host.engine.alarms.of(OperationId("rich"), host.moment) == {7: 1}

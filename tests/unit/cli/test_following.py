@@ -126,6 +126,8 @@ def test_one_operation_is_followed_alone_and_gaps_always() -> None:
     wanted = HappeningFilter(operation=OURS)
 
     assert [wanted.wants(an_end(name)) for name in (OURS, THEIRS)] == [True, False]
+    assert [wanted.wants(preempted(name, "p")) for name in (OURS, THEIRS)] == [True, False]
+    assert HappeningFilter(operation="needs-it").wants(preempted(THEIRS, "p"))  # who loses a place for it
     assert [
         wanted.wants(StarvationChanged(0, TREE, ElementKind.OPERATION, name, PoolName("p"), FED))
         for name in (OURS, THEIRS)
