@@ -244,6 +244,8 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if small:
             higher = f"`headrace pool set {_typed(reason.pool)} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
+    if isinstance(reason, why.LargerThanEveryNode) and reason.away:
+        return f"{_CURES[why.LargerThanEveryNode]}; or {reason.first_away} accepting jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
         if not reason.limit_of:
             return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
@@ -292,7 +294,11 @@ def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
     ]
     asks = ", ".join(short) if short else f"{_amounts(reason.needed)}, and no single node has all of it"
     largest = f"the largest node, {reason.largest}, has {_amounts(reason.largest_total)}"
-    return f"each job is larger than every node: it asks for {asks}; {largest}"
+    if not reason.away:
+        return f"each job is larger than every node: it asks for {asks}; {largest}"
+    away = "1 larger node accepts" if reason.away == 1 else f"{reason.away} larger nodes accept"
+    named = f"{away} no jobs now: {reason.first_away} is {reason.condition}"
+    return f"each job is larger than every node that accepts jobs: it asks for {asks}; {largest}; {named}"
 
 
 def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:

@@ -133,13 +133,17 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
 
 
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
-    """No node could run a job of it, were the node empty."""
+    """No node that accepts jobs could run a job of it, were the node empty."""
 
     needed: Resources
-    #: The most that any node has, resource by resource.
+    #: The most that any of them has, resource by resource.
     most: Resources
     largest: NodeName
     largest_total: Resources
+    #: Enrolled nodes that could, and accept no jobs now; one of them, and its condition in a word.
+    away: int = 0
+    first_away: NodeName = NodeName("")
+    condition: str = ""
 
 
 class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):

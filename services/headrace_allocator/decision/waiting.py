@@ -8,7 +8,10 @@ from heapq import nsmallest
 from itertools import compress, islice, pairwise
 from typing import Final
 
+import msgspec
+
 from headrace.ids import NodeName, OperationId, PoolName
+from headrace.pools.node_filter import matches
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
@@ -47,7 +50,8 @@ MOST_TRIED: Final = 500
 
 def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons, the heaviest first. There is none if no job of it waits."""
-    return [reason for reason in reasons_in_turn(facts, order, operation, moment) if reason is not None]
+    reasons = reasons_in_turn(facts, order, operation, moment)
+    return [_with_larger_nodes(facts, operation, reason) for reason in reasons if reason is not None]
 
 
 def reasons_in_turn(
@@ -98,7 +102,27 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation, moment),
     ]
-    return [reason for reason in reasons if reason is not None]
+    return [_with_larger_nodes(facts, operation, reason) for reason in reasons if reason is not None]
+
+
+def _with_larger_nodes(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
+    """Adds the nodes that could run a job and accept none now. It looks at every node, so that it is left to those who ask."""
+    if not isinstance(reason, why.LargerThanEveryNode):
+        return reason
+    filters = facts.pools.filters_of(operation.spec)
+    away = [
+        node
+        for node in facts.nodes.values()
+        if node.enrolled
+        and not node.accepts_jobs
+        and node.offered.dominates(reason.needed)
+        and all(matches(formula, node.record.tags) for formula in filters)
+    ]
+    if not away:
+        return reason
+    condition = away[0].condition
+    word = "in trouble" if condition is NodeCondition.ONLINE else condition.value
+    return msgspec.structs.replace(reason, away=len(away), first_away=away[0].record.node, condition=word)
 
 
 def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangWaits | why.GangNeverFits | None:

@@ -11,7 +11,7 @@ from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolNam
 from headrace.pools import TreeOptions
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
-from headrace.wire.explanations import Ahead, ExplainWaiting, NodesFit, PoolRoom, WaitingExplained
+from headrace.wire.explanations import Ahead, Cause, ExplainWaiting, NodesFit, PoolRoom, WaitingExplained
 from headrace.wire.heartbeat import AllocationReport, AllocationState
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import NotFound
@@ -90,6 +90,30 @@ def test_nodes_are_counted_by_what_of_a_job_fits() -> None:
 
     assert explained(desk, "tagged").nodes == NodesFit(3, 3, 2, 1, 1)
     assert explained(desk, "plain").nodes == NodesFit(3, 3, 3, 1, 1)
+
+
+def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
+    tagged = an_operation("tagged", size=cores(4))
+    tagged = msgspec.structs.replace(tagged, spec=msgspec.structs.replace(tagged.spec, scheduling_tag_filter="fast"))
+    desk = Desk({name: cores(size) for name, size in {"a": 2, "b": 8, "c": 8, "d": 3}.items()})
+    tags = {"a": ["fast"], "b": ["fast"], "c": [], "d": ["fast"]}
+    records = {name: NodeRecord(NodeName(name), tags=tags[name], drained=name != "a") for name in tags}
+    desk.engine.on_nodes({NodeName(name): record for name, record in records.items()}, desk.moment)
+    for node in tags:
+        desk.beat(node)
+    desk.start(tagged, an_operation("huge", size=cores(9)), an_operation("plain", size=cores(3)))
+
+    def why_larger(operation: str) -> Cause:
+        return next(one for one in explained(desk, operation).causes if one.kind == "larger_than_every_node")
+
+    assert why_larger("tagged").words == (
+        "each job is larger than every node that accepts jobs: it asks for cpu 4 (the most any node has is 2); "
+        "the largest node, a, has cpu 2; 1 larger node accepts no jobs now: b is drained"
+    )
+    assert "or b accepting jobs again" in why_larger("tagged").cure
+    assert "3 larger nodes accept no jobs now: b is drained" in why_larger("plain").words
+    assert why_larger("huge").words.startswith("each job is larger than every node: it asks for cpu 9")
+    assert "again" not in why_larger("huge").cure
 
 
 def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
