@@ -5,7 +5,7 @@ The same functions decide and explain, so that a reason told is the reason that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headrace.ids import PoolName
@@ -140,12 +140,22 @@ def pool_limit_reached(
     tolerant: bool = False,
 ) -> PoolLimitReached | None:
     """The lowest pool above the operation whose limit leaves no room for one more job of it."""
+    return next(pool_limits_reached(operation, pools, added, tolerant=tolerant), None)
+
+
+def pool_limits_reached(
+    operation: Operation,
+    pools: PoolTree,
+    added: Mapping[PoolName, Resources] = _NO_ADDITION,
+    *,
+    tolerant: bool = False,
+) -> Iterator[PoolLimitReached]:
+    """Each such pool, the lowest first."""
     for pool in pools.above(operation.spec.pool):
         most = pool.limit(pools.options, tolerant=tolerant)
         exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
         if exceeded:
-            return PoolLimitReached(pool.name, exceeded)
-    return None
+            yield PoolLimitReached(pool.name, exceeded)
 
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:

@@ -27,7 +27,7 @@ from headrace_allocator.decision.holding_back import (
     no_share_yet,
     not_schedulable,
     own_limit_reached,
-    pool_limit_reached,
+    pool_limits_reached,
 )
 from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of_pool, satisfaction
 from headrace_allocator.facts.allocations import waits_for_room
@@ -61,6 +61,9 @@ def reasons_in_turn(
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
+        if operation.suspended and operation.slots.pending_count:
+            # Resumed it would wait for these. What its share says now follows from the suspension.
+            yield from reasons_before_start(facts, operation, moment)
         return
     has_holds = operation.gang is not None and operation.gang.holds
     if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
@@ -75,7 +78,7 @@ def reasons_in_turn(
     yield _shares_old(facts, moment)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
-    yield pool_limit_reached(operation, facts.pools)
+    yield from pool_limits_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
     no_room = _no_room(facts, operation, moment)
     # Where a job fits anyway it does not wait for that.
@@ -85,7 +88,7 @@ def reasons_in_turn(
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)
-    yield matching_nodes_owed(facts, operation)
+    yield from matching_nodes_owed(facts, operation)
     yield why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None
     # What nobody can run is no demand, so it is owed no share either.
     yield _behind_others(facts, order, operation) if fits else None
@@ -98,7 +101,7 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
         _recovering(facts, operation),
         None if facts.pools.limits_known else why.LimitsUnknown(),
         gang_never_fits(operation),
-        pool_limit_reached(operation, facts.pools),
+        *pool_limits_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation, moment),
     ]
@@ -237,8 +240,8 @@ def _no_room(
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
 
 
-def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodesOwed | None:
-    """The lowest element from the operation upwards that wants more than all nodes have which match its tag filters."""
+def matching_nodes_owed(facts: Facts, operation: Operation) -> Iterator[why.MatchingNodesOwed]:
+    """Yields each element from the operation upwards that wants more than all nodes have which match its tag filters."""
     elements = [(PoolName(""), operation.share, facts.pools.filters_of(operation.spec))]
     elements += [(pool.name, pool.item, pool.filters) for pool in facts.pools.pool(operation.spec.pool).path()]
     for name, item, filters in elements:
@@ -249,8 +252,7 @@ def matching_nodes_owed(facts: Facts, operation: Operation) -> why.MatchingNodes
         wants = [want > fair + EPS for want, fair in zip(item.demand_share, item.fair_share.total, strict=True)]
         short = tuple(compress(RESOURCE_NAMES, map(all, zip(reached, wants, strict=True))))
         if short:
-            return why.MatchingNodesOwed(name, filters, short, item.tag_filter_limits)
-    return None
+            yield why.MatchingNodesOwed(name, filters, short, item.tag_filter_limits)
 
 
 def _behind_others(

@@ -116,6 +116,27 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
     assert "again" not in why_larger("huge").cure
 
 
+def test_each_pool_at_its_limit_is_a_reason_of_its_own() -> None:
+    tree = Tree([a_pool("p", cpu=0.25), a_pool("q", "p", cpu=0.25)], in_pool(an_operation("a"), "q"))
+    tree.beat("n")
+
+    causes = [one for one in explained(tree, "a").causes if one.kind == "pool_limit_reached"]
+    assert [one.figures["pool"] for one in causes] == ["q", "p"]
+    assert ["pool set q" in causes[0].cure, "pool set p" in causes[1].cure] == [True, True]
+
+
+def test_of_a_suspended_operation_it_is_told_what_it_would_wait_for_once_resumed() -> None:
+    small = an_operation("small", size=cores(2))
+    spec = msgspec.structs.replace(small.spec, resource_limits=PartialResources(cpu=100))
+    small = msgspec.structs.replace(small, spec=spec, suspended=True)
+    desk = Desk({"n": cores(4)})
+    desk.beat("n")
+    desk.start(small)
+
+    kinds = [one.kind for one in explained(desk, "small").causes]
+    assert (kinds[0], "operation_limit_reached" in kinds) == ("operation_suspended", True)
+
+
 def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
     tree = Tree([a_pool("p", cpu=0.5), a_pool("q", "p", cpu=0.3)], in_pool(an_operation("a"), "q"))
     tree.beat("n")
