@@ -319,6 +319,7 @@ class AllocatorEngine:
         effects = report_of(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
+        self.answers.preemptions.undone += findings.undone
         return effects + self.alarms.on_preempted(findings.preempted, moment)
 
     def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:

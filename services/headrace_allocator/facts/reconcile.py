@@ -55,6 +55,8 @@ class Findings:
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
         #: Jobs that lost their place to others and are over by that.
         self.preempted: list[JobKey] = []
+        #: Preemptions that the node never heard of, so that they did not happen.
+        self.undone = 0
         #: Ends that the ledger has, and allocations that are booked out.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
@@ -225,6 +227,7 @@ class _Reconciliation:
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is not None and allocation.preemption is not None and not self._is_going(allocation):
                 undo_preemption(self._facts, allocation)
+                self._findings.undone += 1
                 self._findings.operations.add(allocation.operation)
         for extend in sent.extend if never_happened else ():
             allocation = self._node.allocations.get(extend.allocation)

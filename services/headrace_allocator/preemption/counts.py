@@ -35,6 +35,8 @@ class PreemptionCounts:
     def __init__(self) -> None:
         self._all: Counter[tuple[PreemptionReason, Group]] = Counter()
         self._of_pools: dict[PoolName, Counter[tuple[PreemptionReason, Group]]] = {}
+        #: Those of them that no node obeyed, so that they did not happen.
+        self.undone = 0
         #: Room that was made for starts beyond what they needed.
         self.unused = ZERO
 
@@ -70,6 +72,12 @@ class PreemptionCounts:
         return [
             *by_label(preempted, "preempted_by", "reason", by_reason),
             *by_label(of_groups, "preempted_of", "group", by_group),
+            counter(
+                "preemptions_undone",
+                "allocations",
+                self.undone,
+                "Preemptions among these that their node never heard of, so that they did not happen.",
+            ),
             *(
                 counter(f"preempted_unused_{name}", unit, getattr(self.unused, name), _UNUSED.format(what))
                 for name, unit, what in _UNUSED_OF

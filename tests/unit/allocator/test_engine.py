@@ -804,6 +804,7 @@ def test_figures_count_what_there_is() -> None:
         "void_heartbeats": 0,
         "twice_held_jobs": 0,
         "allocations_made": 2,
+        "preemptions_undone": 0,
         "preempted_unused_user_slots": 0,
         "preempted_unused_cpu": 0,
         "preempted_unused_gpu": 0,

@@ -145,6 +145,8 @@ def test_what_the_node_was_never_told_did_not_happen() -> None:
 
     assert (orders.start, orders.take_back) == ([], [])
     assert (used(host, "rich"), used(host, "poor")) == (4, 0)
+    figures = {figure.name: figure.value for figure in host.engine.figures()}
+    assert (figures["preempted_by_preemption"], figures["preemptions_undone"]) == (1, 1)
 
 
 def test_what_a_former_life_of_the_agent_was_not_told_did_not_happen() -> None:
