@@ -95,7 +95,7 @@ class StartsAndEnds:
                 self._held.forget(allocation_id)
         if order.allocations:
             self._held.drop_specs()
-            self._files.drop_failures(self._held.specs)
+        self._files.drop_failures(self._held.specs)
         return [Tell(Acknowledge(recorded))] if recorded else []
 
     # --- news of the runner -----------------------------------------------------------------------------------------

@@ -168,8 +168,10 @@ class RunnerLink:
         """Takes what the runner says as soon as it is there, until the runner is gone or not understood."""
         reader, loop = FrameReader(LARGEST_ANSWER_BYTES), asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
+        failure: Exception | None = None
 
         def on_readable() -> None:
+            nonlocal failure
             if over.done():
                 return
             try:
@@ -180,19 +182,23 @@ class RunnerLink:
                         self._told_by, timeout.deadline = connection, math.inf
                     self._on_message(message)
             except Exception as error:
-                over.set_exception(error)
+                failure = error
+                # A message may have ended the conversation before another failed.
+                if not over.done():
+                    over.set_result(None)
 
         with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
             # It stays: to wait for each message anew would cost as much as what is done about it.
             loop.add_reader(connection, on_readable)
             try:
                 await over
-            except anyio.EndOfStream:
-                pass  # the runner has ended, which `run` tells as trouble
-            except (anyio.BrokenResourceError, BadFrame) as error:
-                logger().warning("runner not understood", error=str(error))
             finally:
                 loop.remove_reader(connection)
+                if isinstance(failure, anyio.BrokenResourceError | BadFrame):
+                    logger().warning("runner not understood", error=str(failure))
+                elif failure is not None and not isinstance(failure, anyio.EndOfStream):
+                    raise failure
+                # At the end of the stream the runner has ended, which `run` tells as trouble.
         if timeout.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
 

@@ -58,6 +58,8 @@ class LedgerLink:
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
+        #: Set when some of those ends were recorded.
+        self._recorded = anyio.Event()
 
     async def attach(self) -> Term:
         """Asks until the ledger is there and lets this term draw. Returns admission's term."""
@@ -79,7 +81,9 @@ class LedgerLink:
         await self._ask("return", request, wire.ReturnAnswer, operation=effect.operation)
 
     async def release(self, effect: Release) -> None:
-        """Tells which operations hold nothing any more, once."""
+        """Tells which operations hold nothing any more, once, and not before their ends: an operation that is over has no more."""
+        while any(one.end.operation in effect.operations for one in self._to_report):
+            await self._recorded.wait()
         request = wire.Released(self._tree, self._term, effect.operations)
         if await self._ask("released", request, wire.ReleasedAnswer) is None:
             self._take(self._engine.on_release_failed(effect.operations, self._moment()))
@@ -107,6 +111,8 @@ class LedgerLink:
                     await anyio.sleep(_RETRY_S)
                     continue
                 del self._to_report[: len(batch)]
+                self._recorded.set()
+                self._recorded = anyio.Event()
                 self._take(self._engine.on_recorded(batch, self._moment()))
                 if is_whole and (gather_s := seconds_to_gather(len(batch))):
                     await anyio.sleep(gather_s)

@@ -63,7 +63,8 @@ class PoolStore:
         self.trees: frozenset[str] = frozenset()
         #: Set once the bucket has lost what is known here.
         self.lost = anyio.Event()
-        #: What the mirror told last while a change has its turn. It is our own value as a rule, which nobody need read.
+        self._is_changing = False
+        #: What the mirror told last meanwhile. It is our own value as a rule, which nobody need read.
         self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
@@ -73,7 +74,7 @@ class PoolStore:
         if entry is not None:
             if entry.revision < self.revision:
                 self.lost.set()
-            if self._turn.locked():
+            if self._is_changing:
                 self._told = entry
             else:
                 self._take(entry)
@@ -102,9 +103,11 @@ class PoolStore:
         Decides anew when somebody else wrote in between.
         """
         async with self._turn:
+            self._is_changing = True
             try:
                 return await self._change(decide, on_written)
             finally:
+                self._is_changing = False
                 told, self._told = self._told, None
                 if told is not None:
                     self._take(told)

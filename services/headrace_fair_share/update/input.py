@@ -112,6 +112,8 @@ class InputMaker:
             )
         operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
+        # Should this fail half way, the next input is made of nothing that was kept.
+        kept, self._elements = self._elements, None
         anew = self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
         moved = list(operations) != list(before)
@@ -144,13 +146,14 @@ class InputMaker:
                 for name, volume in cut.volumes.items()
             },
         )
-        if moved or anew or self._elements is None:
+        if moved or anew or kept is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
             limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
-            made, kept = elements_of(tree, len(cut.pools.preorder), self._options, limits, own), self._elements
-            self._elements = kept if kept is not None and kept == made else made
+            made = elements_of(tree, len(cut.pools.preorder), self._options, limits, own)
+            kept = kept if kept is not None and kept == made else made
+        self._elements = kept
         return UpdateInput(
-            elements=self._elements,
+            elements=kept,
             tree=tree,
             demands=[entry.demand for entry in entries.values()],
             runs=[entry.runs for entry in entries.values()],

@@ -69,12 +69,12 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(tmp_path: Path
             tasks.cancel_scope.cancel()
 
 
-async def _give_a_picture_and_hang_up(listener: socket.socket) -> None:
+async def _give_a_picture_and_hang_up(listener: socket.socket, pictures: int = 1) -> None:
     while True:
         await anyio.wait_readable(listener)
         connection, _ = listener.accept()
         with connection:
-            connection.sendall(PICTURE)
+            connection.sendall(PICTURE * pictures)
 
 
 async def test_an_agent_that_is_to_start_no_runner_waits_for_one_and_says_so(tmp_path: Path) -> None:
@@ -283,9 +283,28 @@ async def test_a_defect_of_whoever_is_told_ends_the_agent(tmp_path: Path) -> Non
     assert failed.group_contains(OSError, match="a defect")
 
 
-async def _speak_with_a_runner(link: RunnerLink, listener: socket.socket) -> None:
+async def test_a_defect_ends_the_agent_though_the_conversation_was_ended_by_a_message_before(tmp_path: Path) -> None:
+    told: list[ToAgent] = []
+
+    def on_message(message: ToAgent) -> None:
+        told.append(message)
+        if len(told) == 1:
+            link.reconnect()
+        else:
+            raise OSError("a defect")
+
+    with a_listener(tmp_path) as listener:
+        link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", on_message, lambda *_: None)
+        with pytest.raises(ExceptionGroup) as failed:
+            await _speak_with_a_runner(link, listener, pictures=2)
+
+    assert failed.group_contains(OSError, match="a defect")
+    assert len(told) == 2
+
+
+async def _speak_with_a_runner(link: RunnerLink, listener: socket.socket, pictures: int = 1) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
-        tasks.start_soon(_give_a_picture_and_hang_up, listener)
+        tasks.start_soon(_give_a_picture_and_hang_up, listener, pictures)
         with anyio.fail_after(60):
             await anyio.sleep_forever()

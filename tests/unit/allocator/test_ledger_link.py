@@ -14,8 +14,9 @@ from headrace.runtime.terms import take_term
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobKey
-from headrace.wire.ledger import Attached, ReportAnswer, ReportedEnd, ReportEnds
+from headrace.wire.ledger import Attached, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.refusals import StaleTerm
+from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.links.ledger_link import LedgerLink
@@ -74,8 +75,13 @@ class PromptLedger:
     def __init__(self) -> None:
         self.began_s = anyio.current_time()
         self.heard: list[tuple[float, int]] = []
+        #: How many ends were told before it was told of each release.
+        self.released_after: list[int] = []
 
-    async def request(self, _subject: str, data: bytes, *, timeout_s: float) -> bytes:
+    async def request(self, subject: str, data: bytes, *, timeout_s: float) -> bytes:
+        if subject == subjects.ledger("released"):
+            self.released_after.append(sum(ends for _, ends in self.heard))
+            return encode(ReleasedAnswer([]))
         ends = decode(data, ReportEnds).ends
         self.heard.append((round(anyio.current_time() - self.began_s, 3), len(ends)))
         return encode(ReportAnswer([one.end.key for one in ends]))
@@ -84,21 +90,30 @@ class PromptLedger:
 async def report(came: list[tuple[float, int]]) -> list[tuple[float, int]]:
     """When each report came and of how many ends, where so many ends came after so many seconds."""
 
-    async def before() -> None:
-        pass
-
     ledger = PromptLedger()
-    role = Role(ROLE, 1, Deposition())
-    link = LedgerLink(cast("Bus", ledger), AllocatorEngine(TREE, 0, Timing()), role, lambda _outcome: None, lambda: NOW)
+    link = a_link(ledger)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(link.keep_reporting, before)
+        tasks.start_soon(link.keep_reporting, nothing_before)
         for at_s, count in came:
             await anyio.sleep_until(ledger.began_s + at_s)
-            keys = [JobKey(OperationId("op"), index, 1) for index in range(count)]
-            link.report([ReportedEnd(NodeName("n1"), end_of(key)) for key in keys])
+            link.report(ends("op", count))
         await anyio.sleep(1)
         tasks.cancel_scope.cancel()
     return ledger.heard
+
+
+async def nothing_before() -> None:
+    """Nothing is to be told before the ends."""
+
+
+def a_link(ledger: PromptLedger) -> LedgerLink:
+    role = Role(ROLE, 1, Deposition())
+    return LedgerLink(cast("Bus", ledger), AllocatorEngine(TREE, 0, Timing()), role, lambda _outcome: None, lambda: NOW)
+
+
+def ends(operation: str, count: int) -> list[ReportedEnd]:
+    keys = [JobKey(OperationId(operation), index, 1) for index in range(count)]
+    return [ReportedEnd(NodeName("n1"), end_of(key)) for key in keys]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +130,21 @@ def test_many_ends_travel_together(came: list[tuple[float, int]], heard: list[tu
         return await report(came)
 
     assert run_virtually(1, course) == heard
+
+
+def test_no_operation_is_released_before_its_ends_are_told() -> None:
+    async def course(_loop: VirtualLoop) -> list[int]:
+        ledger = PromptLedger()
+        link = a_link(ledger)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.keep_reporting, nothing_before)
+            link.report(ends("aborted", 5))
+            await anyio.sleep(0.001)
+            # These gather, and their operation is empty with the last of them.
+            link.report(ends("aborted", 2))
+            await link.release(Release([OperationId("other")]))
+            await link.release(Release([OperationId("aborted")]))
+            tasks.cancel_scope.cancel()
+        return ledger.released_after
+
+    assert run_virtually(1, course) == [5, 7]

@@ -1,0 +1,44 @@
+"""An input that was begun and not finished leaves nothing behind that the next one would take for its own."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
+from headrace.pools import Pool, PoolTree, Tree
+from headrace.wire.snapshots import UsageItem
+from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.update import input as update_input
+from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.input import InputMaker
+from tests.support.allocating import an_operation, cores
+
+
+def a_cut(*pools: str) -> Cut:
+    live = an_operation("o")
+    known = KnownOperation.of(live.spec, 1, operation=live.operation, state=live.state, suspended=False)
+    tree = Tree(TreeName("default"), [Pool(PoolName(name), ROOT_POOL) for name in pools])
+    return Cut(
+        pools=PoolTree(tree),
+        operations={OperationId("o"): replace(known, pool=PoolName(pools[0]))},
+        usage={OperationId("o"): UsageItem(OperationId("o"))},
+        total=cores(4),
+        usage_counts=True,
+        ephemeral_pools={},
+    )
+
+
+def test_after_an_input_that_failed_half_way_the_next_is_made_of_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker, cut = InputMaker(), a_cut("a", "b")
+    maker.take(a_cut("a"))
+
+    def broken(_options: object) -> object:
+        raise ValueError("broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(update_input, "tree_options", broken)
+        with pytest.raises(ValueError, match="broken"):
+            maker.take(cut)
+
+    assert maker.take(cut).elements == InputMaker().take(cut).elements
