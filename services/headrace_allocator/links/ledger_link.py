@@ -5,6 +5,7 @@ Nothing here decides: each answer goes back to the engine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -13,7 +14,7 @@ import anyio.abc
 import msgspec
 
 from headrace.bus import Bus, BusError
-from headrace.ids import TreeName
+from headrace.ids import OperationId, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.role import Role
@@ -58,8 +59,9 @@ class LedgerLink:
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
-        #: Set when some of those ends were recorded.
-        self._recorded = anyio.Event()
+        #: The number of those ends by operation, and what is set once an operation has none, for whoever waits for that.
+        self._unreported: Counter[OperationId] = Counter()
+        self._all_reported: dict[OperationId, anyio.Event] = {}
 
     async def attach(self) -> Term:
         """Asks until the ledger is there and lets this term draw. Returns admission's term."""
@@ -82,8 +84,9 @@ class LedgerLink:
 
     async def release(self, effect: Release) -> None:
         """Tells which operations hold nothing any more, once, and not before their ends: an operation that is over has no more."""
-        while any(one.end.operation in effect.operations for one in self._to_report):
-            await self._recorded.wait()
+        for operation in effect.operations:
+            while self._unreported[operation]:
+                await self._all_reported.setdefault(operation, anyio.Event()).wait()
         request = wire.Released(self._tree, self._term, effect.operations)
         if await self._ask("released", request, wire.ReleasedAnswer) is None:
             self._take(self._engine.on_release_failed(effect.operations, self._moment()))
@@ -91,6 +94,7 @@ class LedgerLink:
     def report(self, ends: list[wire.ReportedEnd]) -> None:
         """Queues ends to be reported."""
         self._to_report.extend(ends)
+        self._unreported.update(one.end.operation for one in ends)
         self._report_wanted.set()
 
     async def keep_reporting(self, before: Callable[[], Awaitable[None]]) -> None:
@@ -111,11 +115,18 @@ class LedgerLink:
                     await anyio.sleep(_RETRY_S)
                     continue
                 del self._to_report[: len(batch)]
-                self._recorded.set()
-                self._recorded = anyio.Event()
+                self._note_reported(batch)
                 self._take(self._engine.on_recorded(batch, self._moment()))
                 if is_whole and (gather_s := seconds_to_gather(len(batch))):
                     await anyio.sleep(gather_s)
+
+    def _note_reported(self, batch: list[wire.ReportedEnd]) -> None:
+        for operation in (one.end.operation for one in batch):
+            self._unreported[operation] -= 1
+            if not self._unreported[operation]:
+                del self._unreported[operation]
+                if operation in self._all_reported:
+                    self._all_reported.pop(operation).set()
 
     async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A], **what: object) -> A | None:
         """The ledger's answer, or None where it gave none or refused."""
