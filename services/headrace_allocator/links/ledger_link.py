@@ -83,7 +83,10 @@ class LedgerLink:
         await self._ask("return", request, wire.ReturnAnswer, operation=effect.operation)
 
     async def release(self, effect: Release) -> None:
-        """Tells which operations hold nothing any more, once, and not before their ends: an operation that is over has no more."""
+        """Tells which operations hold nothing any more, once.
+
+        Their ends go first, since the ledger takes none of an operation that is over.
+        """
         for operation in effect.operations:
             while self._unreported[operation]:
                 await self._all_reported.setdefault(operation, anyio.Event()).wait()
