@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 from pathlib import Path
@@ -107,3 +108,30 @@ def test_a_job_is_not_over_while_a_process_becomes_a_program_of_which_nobody_kno
 
     assert (first, killed_first) == ([], [])
     assert (second, processes.killed) == ([], [processes.orphan])
+
+
+def test_a_process_that_becomes_one_program_after_another_is_never_taken_for_one_without_a_marker() -> None:
+    processes = LinuxProcesses()
+    again = 'exec sh -c "$0" "$0"'
+    pid = os.posix_spawnp("sh", ["sh", "-c", again, again], {"HEADRACE_JOB": "op.0.1", "PATH": os.environ["PATH"]})
+    try:
+        found = {processes.marker(pid) for _ in range(20_000)}
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert "op.0.1" in found
+    assert found <= {"op.0.1", None}
+
+
+def test_a_program_without_variables_has_no_marker() -> None:
+    processes = LinuxProcesses()
+    pid = os.posix_spawnp("sleep", ["sleep", "1000"], {})
+    try:
+        while (marker := processes.marker(pid)) is None:
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert marker == ""

@@ -27,6 +27,8 @@ _FIONREAD = 0x541B
 _PROC_BYTES = 4096
 #: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
 _DEAD = (b"Z", b"X", b"x")
+#: Field 26 of it, counted from the state: of a program that can be looked into it is 0 only within exec, which sets it last.
+_CODE_ADDRESS = 23
 
 
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -231,9 +233,14 @@ class LinuxProcesses:
         """
         try:
             environment = _read_all(f"/proc/{pid}/environ")
-            # For a moment within exec it has neither. A program that was started without variables still has its words.
-            if not environment and not _read_all(f"/proc/{pid}/cmdline"):
-                return None
+            if not environment:
+                # For a moment within exec it has none; one that was started without variables has none for good. Read between two
+                # looks at what exec sets last, or an exec that ends between two reads would pass for the other.
+                if not _has_its_program(pid):
+                    return None
+                environment = _read_all(f"/proc/{pid}/environ")
+                if not environment and not _has_its_program(pid):
+                    return None
         except OSError:
             return ""
         variables = environment.split(b"\0")
@@ -272,6 +279,12 @@ def _stat_fields(pid: int) -> list[bytes] | None:
         return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def _has_its_program(pid: int) -> bool:
+    """False while it is becoming another program: the address of its code is not set yet. True of one that has gone meanwhile."""
+    fields = _stat_fields(pid)
+    return fields is None or fields[_CODE_ADDRESS] != b"0"
 
 
 def _parent(pid: int) -> int:
