@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from headrace.ids import PoolName, TreeName
+from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools import Person, Pool, PoolTree
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.integral import Advance
@@ -41,6 +41,7 @@ from headrace_fair_share.effects import (
 )
 from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of, misplaced
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
+from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.facts.seen_to import SeenTo
@@ -87,8 +88,9 @@ class FairShareEngine:
         self._tree = tree
         self._options = options
         self.configuration = TreeConfiguration(tree, options.bounds)
-        self.operations = KnownOperations(tree)
-        self.usage = KnownUsage(options.usage_counts_within_us)
+        self._news = News()
+        self.operations = KnownOperations(tree, self._news)
+        self.usage = KnownUsage(options.usage_counts_within_us, self._news)
         self.volumes = KnownVolumes(tree, term, options.most_missed_advances)
         #: The outcome of the last update.
         self.frame = ShareFrame()
@@ -96,10 +98,11 @@ class FairShareEngine:
         self.pool_results: dict[PoolName, PoolResults] = {}
         self.clocks, self.yarn = Clocks.none(), YarnState()
         self._seen_to = SeenTo()
-        self.updates = 0
-        self.failed_updates = 0
+        self.updates = self.failed_updates = 0
         #: Updates that went on from the one before and gave other shares than one from scratch.
         self.wrong_updates = 0
+        #: Operations that updates pass over.
+        self._resting = 0
         self._ephemeral_pools = ToldEphemeralPools(tree)
         #: Those that there are, below that configuration; None until somebody asks: ten thousand take 50 ms to find.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
@@ -224,7 +227,7 @@ class FairShareEngine:
     def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
         """The results of a cut are there: they take effect as a whole."""
         self.updates += 1
-        self.frame, self.clocks, self.yarn = update.frame, update.clocks, update.yarn
+        self.frame, self.clocks, self.yarn, self._resting = update.frame, update.clocks, update.yarn, update.resting
         self.items.update((item.key, item) for item in update.changed)
         self.pool_results.update(update.pool_results)
         for key in update.removed:
@@ -276,7 +279,8 @@ class FairShareEngine:
         if sharing_of(self.configuration.in_force.options) is Sharing.VECTOR:
             # YARN's shares are rounded up, and minimums are given whether or not there is enough.
             yield lambda: check_shares(self.items, self.pool_results)
-        yield self._check_clocks
+        # Before the first update those that were saved stand by.
+        yield lambda: self.clocks.check(self.items.keys()) if self.updates else []
         yield lambda: misplaced(self.ephemeral_pools(), self.configuration.in_force)
 
     def check(self) -> list[str]:
@@ -318,9 +322,9 @@ class FairShareEngine:
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
         afresh = self._last_update_holds = self._is_afresh_due(moment)
-        elements = len(self.operations.by_id) + len(self.configuration.in_force.pools)
+        elements = len(self.operations.by_id) + len(self.configuration.in_force.pools) - self._resting
         is_brief = self._schedule.on_compute(moment, elements, afresh=afresh)
-        return Outcome(None, [Compute(self._cut(moment, is_brief=is_brief), afresh, is_brief)])
+        return Outcome(None, [Compute(self._cut(moment, self._news.take(), is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
         """Keeps a tree for those who mend it, once for each fault."""
@@ -361,13 +365,14 @@ class FairShareEngine:
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
-    def _cut(self, moment: Moment, *, is_brief: bool = False) -> Cut:
+    def _cut(self, moment: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False) -> Cut:
         """All that is known now, for an update. Later changes do not reach it, unless it is brief and over before there are any."""
         operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
         return Cut(
             pools=self.configuration.in_force,
             operations=operations if is_brief else dict(operations),
             usage=usage if is_brief else dict(usage),
+            news=news,
             named=named if is_brief else frozenset(named),
             volumes=self.volumes.of,
             grants=self._grants(),
@@ -392,9 +397,3 @@ class FairShareEngine:
     def _grants(self) -> Mapping[PoolName, float]:
         """The integral shares that the last update granted, which volumes are charged for."""
         return {name: each.grant_ratio for name, each in self.pool_results.items() if each.grant_ratio}
-
-    def _check_clocks(self) -> list[str]:
-        """Clocks run only for elements of the last update. Before the first one those that were saved stand by."""
-        running = {self.clocks.keys[place] for place in self.clocks.running.tolist()}
-        strangers = running - self.items.keys() if self.updates else set()
-        return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]

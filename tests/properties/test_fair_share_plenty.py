@@ -16,7 +16,7 @@ from headrace.pools import PartialResources, Pool, PoolConfig, PoolMode, Tree, T
 from headrace.pools.tree_options import PriorityScope
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.log import OperationPlaced, OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.log import OperationPlaced, OperationStarted, OperationStateChanged, OperationSuspended, StateCause
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import UsageFrame, UsageItem
@@ -121,7 +121,6 @@ class Course:
         known = self.engine.operations.by_id
         match draw.randrange(10):
             case 0 | 1 | 7 if name not in known:
-                newcomer = FairShareEngine(TREE, 1, EngineOptions())
                 begun = live(name, draw.choice([*NAMES, PoolName("ephemeral")]), draw.choice([0, 1, 1, 3, 3, 500]))
                 spec = msgspec.structs.replace(
                     begun.spec,
@@ -132,8 +131,8 @@ class Course:
                     is_gang=draw.random() < 0.2,
                 )
                 state = draw.choice([OperationState.RUNNING, OperationState.RUNNING, OperationState.PENDING])
-                newcomer.on_operations([msgspec.structs.replace(begun, spec=spec, state=state)], self.now)
-                known |= newcomer.operations.by_id
+                started = OperationStarted(begun.operation, "anna", spec, state, False, spec.job_count, 1, 1)
+                self.engine.on_events([started], self.now)
             case 2:
                 state = draw.choice([OperationState.COMPLETED, OperationState.COMPLETING])
                 event = OperationStateChanged(OperationId(name), state, StateCause.COMPLETED_BY_USER, "", at_ms=0)
@@ -169,8 +168,10 @@ class Course:
         )
 
     def cut(self) -> Cut:
-        self.engine.on_update_due(self.now)
-        (compute,) = self.engine.on_advance_answer(None, self.now).effects
+        effects = self.engine.on_update_due(self.now).effects
+        if not isinstance(effects[0], Compute):
+            effects = self.engine.on_advance_answer(None, self.now).effects
+        (compute,) = effects
         assert isinstance(compute, Compute)
         averages = {f"/{NAMES[0]}": 0.5, OPERATIONS[0]: 0.5} if self.draw.random() < 0.2 else {}
         return msgspec.structs.replace(compute.cut, usage_averages=averages)

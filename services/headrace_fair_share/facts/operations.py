@@ -25,6 +25,7 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
+from headrace_fair_share.facts.news import News
 
 # Asked of every operation, while to look a member of an enumeration up takes longer than the answer.
 _RUNNING: Final = OperationState.RUNNING
@@ -80,8 +81,8 @@ class KnownOperation(msgspec.Struct, frozen=True):
 class KnownOperations:
     """All operations of one tree that are not over."""
 
-    def __init__(self, tree: TreeName) -> None:
-        self._tree = tree
+    def __init__(self, tree: TreeName, news: News) -> None:
+        self._tree, self._news = tree, news
         self.by_id: dict[OperationId, KnownOperation] = {}
         #: False until admission told all of them.
         self.are_known = False
@@ -97,6 +98,7 @@ class KnownOperations:
         self.gather(last_page)
         before, self.by_id, self._gathered = self.by_id, self._gathered, {}
         self.are_known = True
+        self._news.anything()
         return before != self.by_id
 
     def apply(self, event: Event) -> bool:
@@ -107,6 +109,7 @@ class KnownOperations:
         known = self.by_id.get(operation) if operation is not None else None
         if known is None:
             return False
+        self._news.changed([known.operation])
         match event:
             case OperationStateChanged() if event.state in FINAL_STATES:
                 del self.by_id[known.operation]
@@ -146,6 +149,7 @@ class KnownOperations:
         if live is None or event.operation in self.by_id:
             return False
         self.by_id[event.operation] = _known(live)
+        self._news.came(event.operation)
         return True
 
 

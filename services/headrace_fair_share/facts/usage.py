@@ -11,6 +11,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import NodesOfTags, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Version
+from headrace_fair_share.facts.news import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):
@@ -26,8 +27,8 @@ class UsageChange(msgspec.Struct, frozen=True):
 class KnownUsage:
     """The newest usage of one tree."""
 
-    def __init__(self, counts_within_us: int) -> None:
-        self._counts_within_us = counts_within_us
+    def __init__(self, counts_within_us: int, news: News) -> None:
+        self._counts_within_us, self._news = counts_within_us, news
         self.items: dict[OperationId, UsageItem] = {}
         #: Operations that the allocator has named in its present term.
         self.named: set[OperationId] = set()
@@ -51,7 +52,9 @@ class KnownUsage:
             changed = changed or any(self.items.get(item.operation) != item for item in told)
             self.items = {item.operation: item for item in told}
             self._nodes = {}
+            self._news.anything()
         else:
+            self._news.changed([*(item.operation for item in told), *map(OperationId, change.removed)])
             changed = bool(change.items or change.removed)
             self.items.update((item.operation, item) for item in told)
             for name in change.removed:

@@ -6,7 +6,7 @@ a clock that runs only while time counts (`time_that_counts`). Ages survive a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -130,6 +130,11 @@ class Clocks:
         codes = self.starving[places].tolist()
         rows = zip((self.keys[place] for place in places.tolist()), codes, *ages, strict=True)
         return [Age(key, below, STARVATION[code], *others) for key, code, below, *others in rows]
+
+    def check(self, elements: Set[str]) -> list[str]:
+        """Clocks run only for elements that there are."""
+        strangers = {self.keys[place] for place in self.running.tolist()} - elements
+        return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
 
     def _columns(self) -> tuple[Ints, ...]:
         return self.below_since, self.starving, self.starving_since, self.short_since, self.short_starving_since

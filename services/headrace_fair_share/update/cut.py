@@ -24,6 +24,8 @@ class Cut(msgspec.Struct, frozen=True):
     pools: PoolTree
     operations: Mapping[OperationId, KnownOperation] = {}
     usage: Mapping[OperationId, UsageItem] = {}
+    #: Those of both that are not as the cut before had them; True for those that came, in their order. None: it may be any.
+    news: Mapping[OperationId, bool] | None = None
     #: Operations that the allocator has named in its present term.
     named: Set[OperationId] = frozenset()
     volumes: Mapping[PoolName, PoolVolume] = {}

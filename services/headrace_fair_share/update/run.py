@@ -70,6 +70,8 @@ class Update(msgspec.Struct, frozen=True):
     yarn: YarnState
     #: The tree and what differs in it, where an update from scratch gave other shares than one that goes on from the one before.
     wrong: WrongTree | None = None
+    #: Operations that the next one need not look at.
+    resting: int = 0
 
 
 class FailedUpdate(msgspec.Struct, frozen=True):
@@ -159,7 +161,7 @@ class Updater:
         self._items.update((item.key, item) for item in changed)
         for key in removed:
             del self._items[key]
-        self._put_to_rest(cut, given, results, judged.clocks)
+        count = self._put_to_rest(cut, given, results, judged.clocks)
         if expected is not None and expected != self._items:
             key = first_difference(expected, self._items)
             wrong = WrongTree(given.tree, UpdatesDiffer(f"in plain numbers the item of {key} is another"))
@@ -171,6 +173,7 @@ class Updater:
             clocks=judged.clocks,
             yarn=judged.yarn,
             wrong=wrong,
+            resting=count,
         )
 
     def _in_plenty(self, cut: Cut, given: UpdateInput) -> Outcome | None:
@@ -179,8 +182,7 @@ class Updater:
 
     def _taken(self, cut: Cut, outcome: Outcome) -> Update:
         """The outcome of an update in plenty."""
-        before, self._items, self._previous = self._items, outcome.items, None
-        self._told_since = set()
+        before, self._items, self._previous, self._told_since = self._items, outcome.items, None, set()
         return Update(
             frame=frame_of(cut, []),
             changed=[item for key, item in outcome.items.items() if before.get(key) != item],
@@ -214,27 +216,24 @@ class Updater:
         self._resting, self._awake = resting, outcome.items.keys() - resting
         # Of pools figures beside their items may have changed.
         self._told_since.update(removed, outcome.items)
+        frame, yarn = frame_of(cut, []), YarnState()
         return Update(
-            frame=frame_of(cut, []),
-            changed=changed,
-            removed=removed,
-            pool_results=outcome.pool_results,
-            clocks=outcome.clocks,
-            yarn=YarnState(),
+            frame, changed, removed, outcome.pool_results, outcome.clocks, yarn, wrong=None, resting=len(resting)
         )
 
-    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
-        """Lets operations rest if few elements are left then, and not without."""
+    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> int:
+        """Lets operations rest if few elements are left then, and not without. Returns how many do."""
         elements = given.elements
         asking = np.count_nonzero(
             (results.demand[:, elements.pools :] | results.usage[:, elements.pools :]).any(axis=0)
         )
         if elements.pools + asking > self._most_in_plenty or len(elements.names) <= self._most_in_plenty:
-            return
+            return 0
         resting = RestingOperations(cut)
         resting.rest(cut, given, clocks)
         if len(resting):
             self._resting, self._awake = resting, set(elements.keys).difference(resting)
+        return len(resting)
 
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
         """Returns what is new or different, and keys of what is gone."""

@@ -19,7 +19,7 @@ _REST_PERIOD_US: Final = 1_000_000
 #: An update that costs less may hold the loop up: a hop to a thread and back takes as long, and much longer on a busy machine.
 _BRIEF_US: Final = 4_000
 #: So many elements, or so many more than before, cost hardly anything. Where they took long, others had the processor.
-_FEW_ELEMENTS: Final = 16
+_FEW_ELEMENTS: Final = 32
 
 
 class UpdateSchedule:

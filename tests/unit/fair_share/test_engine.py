@@ -594,19 +594,19 @@ def test_an_update_is_made_on_the_loop_where_one_of_hardly_less_was_brief_and_no
     # The first and the last of these are made afresh.
     assert not is_brief(3, cost_ms=0)
     assert is_brief(2, cost_ms=50)
-    assert is_brief(15, cost_ms=0)
     assert is_brief(31, cost_ms=0)
-    assert not is_brief(48, cost_ms=0)
-    assert is_brief(48, cost_ms=4)
-    assert not is_brief(48, cost_ms=0)
-    assert is_brief(48, cost_ms=3)
+    assert is_brief(63, cost_ms=0)
+    assert not is_brief(96, cost_ms=0)
+    assert is_brief(96, cost_ms=4)
+    assert not is_brief(96, cost_ms=0)
+    assert is_brief(96, cost_ms=3)
     assert not is_brief(3, cost_ms=0, after_ms=60_000)
 
 
 @pytest.mark.parametrize("cost_ms", [0, 50])
 def test_whether_an_update_is_brief_is_remembered_while_nothing_changes(cost_ms: int) -> None:
     desk = Desk(("a", ROOT_POOL))
-    many = [live(f"operation-{number}", "a", 1) for number in range(20)]
+    many = [live(f"operation-{number}", "a", 1) for number in range(40)]
     desk.operations(*many)
     desk.engine.on_update_due(desk.now)
     desk.now_ms += cost_ms

@@ -15,6 +15,7 @@ from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
+from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 from tests.support.allocating import an_operation
@@ -178,7 +179,7 @@ def of(cpu: int, *tags: str) -> UsageItem:
 
 
 def test_while_an_allocator_recovers_the_nodes_of_before_count() -> None:
-    usage = KnownUsage(10**9)
+    usage = KnownUsage(10**9, News())
     usage.apply(told(of(4, "ssd"), of(4), cpu=8), NOW)
     before = usage.rooms
     usage.apply(msgspec.structs.replace(told(of(4), cpu=4, complete=False), whole=True, version=Version(2, 1)), NOW)
@@ -192,7 +193,7 @@ def test_while_an_allocator_recovers_the_nodes_of_before_count() -> None:
 @pytest.mark.parametrize("complete", [True, False])
 def test_nodes_that_do_not_make_up_the_total_limit_nobody(complete: bool) -> None:
     """As of an allocator that does not tell of them, or while the first one recovers."""
-    usage = KnownUsage(10**9)
+    usage = KnownUsage(10**9, News())
     usage.apply(told(of(4, "ssd"), cpu=8 if complete else 4, complete=complete), NOW)
 
     assert usage.rooms is None
@@ -200,7 +201,7 @@ def test_nodes_that_do_not_make_up_the_total_limit_nobody(complete: bool) -> Non
 
 
 def test_items_of_nodes_are_no_operations() -> None:
-    usage = KnownUsage(10**9)
+    usage = KnownUsage(10**9, News())
     usage.apply(told(of(4, "ssd"), of(4), cpu=8), NOW)
     usage.apply(told(cpu=4, removed=(of(4, "ssd").operation,)), NOW)
 

@@ -6,10 +6,9 @@ to the pools above it adds nothing but a count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import compress
-from operator import attrgetter, is_not
-from typing import Any, Final, NamedTuple
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO
@@ -19,9 +18,6 @@ from headrace_fair_share.starvation.clocks import Clocks
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import OperationsOfCut, UpdateInput
 from headrace_fair_share.update.plenty.shares import is_plain_operation
-
-#: With more news all operations are looked at.
-_FEW: Final = 64
 
 
 class PoolCounts(NamedTuple):
@@ -64,11 +60,13 @@ class RestingOperations:
         self._total, self._term = cut.total, cut.usage_version.term
         #: Of each pool itself, by its name.
         self.counts: dict[PoolName, PoolCounts] = {}
-        #: All that was known at the last look, and who was awake.
-        self._known: list[KnownOperation] = []
-        self._used: list[UsageItem] = []
+        #: Those that do not rest, in the order of the cut before.
         self._awake: dict[OperationId, KnownOperation] = {}
-        self._pools: dict[PoolName, None] = {}
+        #: The place of every operation in that order, and all that stand in each pool, the first one first.
+        self._places: dict[OperationId, int] = {}
+        self._members: dict[PoolName, OrderedDict[OperationId, None]] = {}
+        self._next_place = 0
+        self._look_at_all(cut)
 
     def __len__(self) -> int:
         return len(self._of)
@@ -92,39 +90,48 @@ class RestingOperations:
         """Lets go of all that has changed. None if more has changed than operations and their usage."""
         if not self._are_same(cut):
             return None
-        known, used = list(cut.operations.values()), list(cut.usage.values())
-        left: Sequence[OperationId] = ()
-        if not self._take_news(cut, _news(known, self._known), _news(used, self._used)):
+        news = cut.news
+        if news is None or any(self._moved(cut, name) for name, came in news.items() if not came):
             left = self._look_at_all(cut)
-        self._known, self._used = known, used
-        return Awake(OperationsOfCut(self._awake.copy(), list(self._pools)), left)
+        else:
+            left = self._take(cut, news)
+        pools = sorted(self._members, key=lambda pool: self._places[next(iter(self._members[pool]))])
+        return Awake(OperationsOfCut(self._awake.copy(), pools), left)
 
-    def _take_news(
-        self, cut: Cut, operations: Sequence[KnownOperation] | None, usage: Sequence[UsageItem] | None
-    ) -> bool:
-        """Takes the few that are new or different. False where that is not all: one that rests is concerned, or one is gone."""
-        if operations is None or usage is None:
-            return False
-        names = {each.operation for each in operations} | {each.operation for each in usage}
-        if not names.isdisjoint(self._of) or any(self._moved(each) for each in operations):
-            return False
-        self._awake.update((each.operation, each) for each in operations)
-        self._pools.update((each.pool, None) for each in operations)
-        return len(self._of) + len(self._awake) == len(cut.operations)
+    def _moved(self, cut: Cut, name: OperationId) -> bool:
+        """True if an operation stands in another pool than before."""
+        known = cut.operations.get(name)
+        return known is not None and name not in self._members.get(known.pool, ())
 
-    def _moved(self, known: KnownOperation) -> bool:
-        before = self._awake.get(known.operation, known)
-        return before.pool != known.pool
+    def _take(self, cut: Cut, news: Mapping[OperationId, bool]) -> Sequence[OperationId]:
+        """Wakes the few that are new or different. Returns who rests no more."""
+        left = []
+        for name, came in news.items():
+            one = self._of.pop(name, None)
+            if one is not None:
+                left.append(name)
+                self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
+                self._awake[name] = one.known
+            known = cut.operations.get(name)
+            if known is None or came:
+                self._leave(name)
+            if known is not None:
+                if came:
+                    self._enter(known)
+                self._awake[name] = known
+        if left:
+            self._awake = dict(sorted(self._awake.items(), key=lambda each: self._places[each[0]]))
+        return left
 
     def _look_at_all(self, cut: Cut) -> Sequence[OperationId]:
         """Finds out who is awake. Returns who rests no more."""
         of, usage = self._of, cut.usage
-        self._awake = {}
+        self._awake, self._places, self._members = {}, {}, {}
         for name, known in cut.operations.items():
+            self._enter(known)
             one = of.get(name)
             if one is None or one.known is not known or usage.get(name) is not one.usage:
                 self._awake[name] = known
-        self._pools = dict.fromkeys(map(attrgetter("pool"), cut.operations.values()))
         if len(of) == len(cut.operations) - len(self._awake):
             return ()
         left = [name for name in of if name in self._awake or name not in cut.operations]
@@ -132,6 +139,21 @@ class RestingOperations:
             one = of.pop(name)
             self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
         return left
+
+    def _enter(self, known: KnownOperation) -> None:
+        self._places[known.operation] = self._next_place
+        self._next_place += 1
+        self._members.setdefault(known.pool, OrderedDict())[known.operation] = None
+
+    def _leave(self, name: OperationId) -> None:
+        known = self._awake.pop(name, None)
+        if known is None:
+            return
+        del self._places[name]
+        members = self._members[known.pool]
+        del members[name]
+        if not members:
+            del self._members[known.pool]
 
     def _are_same(self, cut: Cut) -> bool:
         """True if all but operations and usage, as far as items of such operations follow from it, is as it was."""
@@ -142,17 +164,3 @@ class RestingOperations:
 
     def _count(self, pool: PoolName, counts: PoolCounts) -> None:
         self.counts[pool] = self.counts.get(pool, PoolCounts()).plus(counts)
-
-
-def _news(now: list[Any], before: list[Any]) -> list[Any] | None:
-    """Returns the entries that are other objects than before, and those added behind. None if they are many, or one has moved.
-
-    Of thousands of operations nothing is looked into: each that is not in the caches of the processor costs as much as ten that are.
-    """
-    changed = list(compress(zip(now, before, strict=False), map(is_not, now, before)))
-    behind = now[len(before) :]
-    if len(now) < len(before) or len(changed) + len(behind) > _FEW:
-        return None
-    if any(one.operation != other.operation for one, other in changed):
-        return None
-    return [*(one for one, _ in changed), *behind]
