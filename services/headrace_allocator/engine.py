@@ -151,8 +151,7 @@ class AllocatorEngine:
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
         """New shares of pools and operations. Operations take theirs by `on_refresh_due`, the new ones first."""
         self.facts.shares_heard_s = moment.steady_s
-        if self.facts.pools.take(cut):
-            self.ranking.mark_all()
+        self.ranking.on_other_places(self.facts.pools.take(cut))
         self.ranking.on_shares(cut.items, cut.changed)
         self.yarn.on_shares(cut)
         return Outcome(None)

@@ -24,6 +24,7 @@ from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
 #: The reasons that an operation may have of its own, and their names.
@@ -118,6 +119,13 @@ class Ranking:
         self._marked = dict.fromkeys(sorted(self._shareless.intersection(changed))) | self._marked
         self.mark(map(OperationId, changed))
         self.batches.renew()
+
+    def on_other_places(self, other: OtherPlaces) -> None:
+        """Pools came, went or have other options, or the cluster has."""
+        if other.everywhere:
+            self.mark_all()
+        for pool in other.in_pools:
+            self.mark(self._facts.in_pool.get(pool, ()))
 
     def mark(self, operations: Iterable[OperationId]) -> None:
         """These get their place anew, and it is judged anew whether they ever fit."""

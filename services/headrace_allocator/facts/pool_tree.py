@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,14 @@ class ShareCut(msgspec.Struct, frozen=True):
     #: The cluster that the shares are parts of.
     total: Resources = ZERO
     options: AllocationOptions = AllocationOptions()
+
+
+class OtherPlaces(NamedTuple):
+    """Operations that may have another place by a snapshot, though it does not tell of them."""
+
+    everywhere: bool
+    #: And all that stand in these pools themselves.
+    in_pools: list[PoolName]
 
 
 class Pool:
@@ -133,8 +141,8 @@ class PoolTree:
             pool = self._known[name] = Pool(name, self.root)
         return pool
 
-    def take(self, cut: ShareCut) -> bool:
-        """Takes over a snapshot. True if by it operations that it does not tell of may have another place."""
+    def take(self, cut: ShareCut) -> OtherPlaces:
+        """Takes over a snapshot. Returns which operations that it does not tell of may have another place by it."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
             name = PoolName(key[1:])
@@ -144,7 +152,7 @@ class PoolTree:
             if key.startswith("/") and key in cut.items:
                 changed[PoolName(cut.items[key].name)] = cut.items[key]
         # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
-        resorted = has_other_rules = cut.options != self.options or cut.total != self.total
+        everywhere = has_other_rules = cut.options != self.options or cut.total != self.total
         # Else the same stay: whoever made something of them sees by one look that they are no others.
         if cut.total != self.total:
             self.total = cut.total
@@ -152,12 +160,13 @@ class PoolTree:
             self.options = cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
-        moved, has_other_limits = [], False
+        moved, resorted, has_other_limits = [], [], False
         for name, item in changed.items():
             pool = self.pool(name)
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
-            resorted |= _of_operations(item) != _of_operations(pool.item)
+            if _of_operations(item) != _of_operations(pool.item):
+                resorted.append(name)
             has_other_rules |= _told_options(item) != _told_options(pool.item)
             has_other_limits |= (item.limits if item is not None else NOTHING) != pool.most
             pool.set_item(item)
@@ -174,7 +183,7 @@ class PoolTree:
         if moved:
             self.some_moved = True
             self._drop_empty()
-        return resorted
+        return OtherPlaces(everywhere, resorted)
 
     def path(self, pool: PoolName) -> Iterator[PoolName]:
         """The names of the pool and all pools above it, the lowest first, without the root."""

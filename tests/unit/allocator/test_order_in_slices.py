@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.facts.pool_tree import ShareCut
 from tests.support.allocating import Desk, a_share, an_operation, cores
@@ -44,3 +46,41 @@ def test_each_operation_gets_its_place_though_the_room_changes_before_every_slic
 
     owed = [desk.operation(f"operation-{number}").fair_share[1] for number in range(COUNT)]
     assert owed == [0.02] * COUNT
+
+
+def of_fifo(number: int, order: FifoPoolSchedulingOrder) -> ShareItem:
+    """A pool whose operations get room in that order, and which nodes of one tag serve."""
+    options = EffectiveOptions(fifo_pool_scheduling_order=order, scheduling_tag_filters=("ssd",))
+    return ShareItem(ElementKind.POOL, f"pool-{number}", ROOT_POOL, options=options)
+
+
+def test_a_pool_that_comes_changes_or_goes_moves_nobody_but_those_in_it() -> None:
+    desk = Desk({"n": cores(1)})
+    desk.beat("n")
+    started = [an_operation(f"operation-{number}") for number in range(COUNT)]
+    desk.start(
+        *(
+            msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, pool=PoolName(f"pool-{number}")))
+            for number, each in enumerate(started)
+        )
+    )
+    desk.tell(a_snapshot(0.01), total=cores(1))
+    items = {item.key: item for item in a_snapshot(0.01)}
+
+    def after(changed: list[ShareItem], removed: list[str]) -> tuple[bool, bool]:
+        """Whether one look settles all, and whether the operation is told to fit somewhere then."""
+        items.update((item.key, item) for item in changed)
+        for key in removed:
+            del items[key]
+        keys = [item.key for item in changed]
+        cut = ShareCut(items, keys, removed, cores(1), desk.options)
+        desk.engine.on_shares(cut, desk.moment)
+        more = desk.engine.on_refresh_due(2, desk.moment).answer  # the operation, and the key of the pool
+        assert desk.engine.check() == []
+        return not more, desk.operation("operation-7").fits_somewhere
+
+    tree = FifoPoolSchedulingOrder.SATISFACTION
+    assert after([], ["/pool-7"]) == (True, True)
+    assert after([of_fifo(7, tree)], []) == (True, False)
+    assert after([of_fifo(7, FifoPoolSchedulingOrder.FIFO)], []) == (True, False)
+    assert after([], ["/pool-7"]) == (True, True)
