@@ -45,10 +45,16 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree, *, memory_only: bool = F
     )
 
 
-def effective_options_of(tree: PoolTree, pools: Sequence[Pool]) -> list[EffectiveOptions]:
-    """Lists the options in force for the root and each of the pools. Parents stand before their children."""
-    found = {ROOT_POOL: of_tree(tree.options)}
-    for pool in pools:
+def effective_options_of(
+    tree: PoolTree, pools: Sequence[Pool], known: Sequence[EffectiveOptions] = ()
+) -> list[EffectiveOptions]:
+    """Lists the options in force for the root and each of the pools. Parents stand before their children.
+
+    Of the first of them they may be `known`.
+    """
+    names = [ROOT_POOL, *(pool.name for pool in pools)]
+    found = dict(zip(names, known or [of_tree(tree.options)], strict=False))
+    for pool in pools[len(found) - 1 :]:
         found[pool.name] = of_pool(found[pool.parent], _settings(pool, tree), tree.options.ssd_priority_preemption)
     return list(found.values())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -100,6 +101,7 @@ class InputMaker:
         self._pools: list[PoolInput] = []
         self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
+        self._limits: list[PartialResources] = []
         self._place: dict[PoolName, int] = {}
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
@@ -148,8 +150,7 @@ class InputMaker:
         )
         if moved or anew or kept is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
-            limits = [NOTHING, *(PartialResources(*pool.limits) for pool in self._as_configured)]
-            made = elements_of(tree, len(cut.pools.preorder), self._options, limits, own)
+            made = elements_of(tree, len(cut.pools.preorder), self._options, self._limits, own)
             kept = kept if kept is not None and kept == made else made
         self._elements = kept
         return UpdateInput(
@@ -170,15 +171,7 @@ class InputMaker:
             self._told, self._unconfigured = told, unconfigured
         anew = anew or ephemeral != self._ephemeral
         if anew:
-            pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
-            places = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
-            options = effective_options_of(configured, pools)
-            self._forget_entries(configured, places, options)
-            self._configured, self._ephemeral, self._place, self._options = configured, ephemeral, places, options
-            self._as_configured = [
-                pool_input(pool, self._place[pool.parent], configured, memory_only=options.yarn_memory_only)
-                for pool, options in zip(pools, self._options[1:], strict=True)
-            ]
+            self._list_pools(configured, ephemeral)
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
             self._averages = averages
@@ -191,6 +184,25 @@ class InputMaker:
                 for pool, most in zip(self._as_configured, self._most, strict=True)
             ]
         return anew
+
+    def _list_pools(self, configured: PoolTree, ephemeral: list[Pool]) -> None:
+        """Makes what follows from the pools. The first of them keep it, as far as they stand where they stood."""
+        known: list[EffectiveOptions] = []
+        if configured is self._configured:
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(ephemeral, self._ephemeral, strict=False))
+            known = self._options[: 1 + len(configured.preorder) + sum(1 for _ in pairs)]
+        same = max(0, len(known) - 1)
+        pools = [*(configured.pools[name] for name in configured.preorder), *ephemeral]
+        places = {ROOT_POOL: -1, **{pool.name: place for place, pool in enumerate(pools)}}
+        options = effective_options_of(configured, pools, known)
+        self._forget_entries(configured, places, options)
+        self._configured, self._ephemeral, self._place, self._options = configured, ephemeral, places, options
+        made = [
+            pool_input(pool, places[pool.parent], configured, memory_only=options.yarn_memory_only)
+            for pool, options in zip(pools[same:], options[1 + same :], strict=True)
+        ]
+        self._as_configured = [*self._as_configured[:same], *made]
+        self._limits = [NOTHING, *self._limits[1 : 1 + same], *(PartialResources(*pool.limits) for pool in made)]
 
     def _forget_entries(
         self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]

@@ -201,25 +201,26 @@ class Updater:
         given = self._awake_maker.take(cut, awake.part)
         if len(given.elements.names) > self._most_in_plenty:
             return None
-        outcome = outcome_in_plenty(cut, given, resting.counts)
+        looks = resting.idle_pools.looks(given, cut.clocks, awake.left.values())
+        outcome = outcome_in_plenty(cut, given, resting.counts, looks.places)
         if outcome is not None:
+            outcome.items.update((key, self._items[key]) for key in looks.idle)
             resting.rest(cut, given, outcome.clocks)
         return outcome
 
     def _gone_on(self, cut: Cut, resting: RestingOperations, outcome: Outcome) -> Update:
         """The outcome of an update in plenty of all that does not rest."""
-        changed = [item for key, item in outcome.items.items() if self._items.get(key) != item]
+        pairs = ((item, self._items.get(key)) for key, item in outcome.items.items())
+        changed = [item for item, before in pairs if before is not item and before != item]
         removed = [key for key in self._awake if key in self._items and key not in outcome.items]
         self._items.update((item.key, item) for item in changed)
         for key in removed:
             del self._items[key]
-        self._resting, self._awake = resting, outcome.items.keys() - resting
+        self._resting, self._awake = resting, {key for key in outcome.items if key not in resting}
         # Of pools figures beside their items may have changed.
         self._told_since.update(removed, outcome.items)
-        frame, yarn = frame_of(cut, []), YarnState()
-        return Update(
-            frame, changed, removed, outcome.pool_results, outcome.clocks, yarn, wrong=None, resting=len(resting)
-        )
+        results, clocks = outcome.pool_results, outcome.clocks
+        return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
     def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> int:
         """Lets operations rest if few elements are left then, and not without. Returns how many do."""

@@ -15,14 +15,17 @@ from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.plenty.shares import PlainShares
 
 
-def clocks_in_plenty(cut: Cut, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool]) -> Clocks | None:
-    """The clocks of all elements. None if anything starves, or may."""
+def clocks_in_plenty(
+    cut: Cut, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], places: Sequence[int]
+) -> Clocks | None:
+    """The clocks of all elements, of which none runs except at these places. None if anything starves, or may."""
     elements, options = given.elements, cut.pools.options
     before = _running(cut.clocks)
     if before is None:
         return None
     since: list[int | None] = [None] * len(elements.keys)
-    for place, key in enumerate(elements.keys):
+    for place in places:
+        key = elements.keys[place]
         began = before.get(key)
         if not cut.usage_counts:
             since[place] = began if place < elements.pools or _takes_part(cut, key) else None

@@ -33,7 +33,7 @@ _NOBODY_RESTS: Final[Mapping[PoolName, PoolCounts]] = {}
 
 
 class Outcome(NamedTuple):
-    """The results of all elements."""
+    """The results of all elements that were looked at."""
 
     #: By their keys.
     items: dict[str, ShareItem]
@@ -42,76 +42,83 @@ class Outcome(NamedTuple):
 
 
 def outcome_in_plenty(
-    cut: Cut, given: UpdateInput, resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS
+    cut: Cut,
+    given: UpdateInput,
+    resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS,
+    places: Sequence[int] | None = None,
 ) -> Outcome | None:
     """Works out all results of a tree. None where something does not fit, is promised or starves: others do it then.
 
-    `resting` counts the operations of each pool itself that are not among the elements.
+    `resting` counts the operations of each pool itself that are not among the elements. With `places`, the root's first, only those are
+    looked at: nothing is held or asked for at the others.
     """
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None
     elements = given.elements
-    shares = shares_in_plenty(given.tree, elements.above)
+    places = range(len(elements.names)) if places is None else places
+    shares = shares_in_plenty(given.tree, elements.above, places)
     if shares is None:
         return None
     schedulable = [True] * elements.pools + [demand.is_pending for demand in given.demands]
-    clocks = clocks_in_plenty(cut, given, shares, schedulable)
+    clocks = clocks_in_plenty(cut, given, shares, schedulable, places)
     if clocks is None:
         return None
-    items = _items(cut, given, shares, clocks, schedulable)
-    return Outcome(
-        dict(zip(elements.keys, items, strict=True)), _pool_results(given, shares, schedulable, resting), clocks
-    )
+    items = _items(cut, given, shares, clocks, schedulable, places)
+    return Outcome(items, _pool_results(given, shares, schedulable, resting, places), clocks)
 
 
 def _items(
-    cut: Cut, given: UpdateInput, shares: PlainShares, clocks: Clocks, schedulable: Sequence[bool]
-) -> list[ShareItem]:
+    cut: Cut,
+    given: UpdateInput,
+    shares: PlainShares,
+    clocks: Clocks,
+    schedulable: Sequence[bool],
+    places: Sequence[int],
+) -> dict[str, ShareItem]:
     elements, tree = given.elements, given.tree
-    local = [
-        local_satisfaction(*each)
-        for each in zip(shares.usage_share, shares.fair_share, shares.demand_share, strict=True)
-    ]
+    local = {
+        place: local_satisfaction(shares.usage_share[place], shares.fair_share[place], shares.demand_share[place])
+        for place in places
+    }
     satisfaction = _least_below(local, elements)
     weights = [1.0, *(1.0 if pool.weight is None else pool.weight for pool in tree.pools)]
     weights += [operation.weight for operation in tree.operations]
-    items = []
-    for place, since in enumerate(clocks.below_since.tolist()):
-        is_pool, fair, is_below = place < elements.pools, shares.fair_share[place], since != NEVER
-        items.append(
-            ShareItem(
-                elements.kind(place),
-                elements.names[place],
-                elements.parents[place],
-                DetailedShare(ZERO_SHARE, ZERO_SHARE, fair, fair),
-                shares.usage_share[place],
-                shares.demand_share[place],
-                shares.limits_share[place],
-                weight=float(weights[place]),
-                dominant_resource=_dominant(shares, place),
-                satisfaction_ratio=satisfaction[place],
-                local_satisfaction_ratio=local[place],
-                scheduling_status=SchedulingStatus.BELOW_FAIR_SHARE if is_below else SchedulingStatus.NORMAL,
-                starvation_status=StarvationStatus.NON_STARVING,
-                below_fair_share_since_ms=max(0, since + cut.clock_offset_ms) if is_below else None,
-                schedulable=schedulable[place],
-                owed_everything=not is_pool,
-                ephemeral=elements.is_ephemeral(place),
-                limits=elements.limits[place] if is_pool else NOTHING,
-                preemption_priority=PreemptionPriority.NONE,
-                starvation_reason=StarvationReason.NONE,
-                options=elements.options[place] if is_pool else None,
-                rank=elements.ranks[place],
-                tag_filter_limits=given.most[place],
-            )
+    items, below_since = {}, clocks.below_since.tolist()
+    for place in places:
+        is_pool, fair, since = place < elements.pools, shares.fair_share[place], below_since[place]
+        is_below = since != NEVER
+        items[elements.keys[place]] = ShareItem(
+            elements.kind(place),
+            elements.names[place],
+            elements.parents[place],
+            DetailedShare(ZERO_SHARE, ZERO_SHARE, fair, fair),
+            shares.usage_share[place],
+            shares.demand_share[place],
+            shares.limits_share[place],
+            weight=float(weights[place]),
+            dominant_resource=_dominant(shares, place),
+            satisfaction_ratio=satisfaction[place],
+            local_satisfaction_ratio=local[place],
+            scheduling_status=SchedulingStatus.BELOW_FAIR_SHARE if is_below else SchedulingStatus.NORMAL,
+            starvation_status=StarvationStatus.NON_STARVING,
+            below_fair_share_since_ms=max(0, since + cut.clock_offset_ms) if is_below else None,
+            schedulable=schedulable[place],
+            owed_everything=not is_pool,
+            ephemeral=elements.is_ephemeral(place),
+            limits=elements.limits[place] if is_pool else NOTHING,
+            preemption_priority=PreemptionPriority.NONE,
+            starvation_reason=StarvationReason.NONE,
+            options=elements.options[place] if is_pool else None,
+            rank=elements.ranks[place],
+            tag_filter_limits=given.most[place],
         )
     return items
 
 
-def _least_below(local: Sequence[float], elements: Elements) -> list[float]:
+def _least_below(local: Mapping[int, float], elements: Elements) -> dict[int, float]:
     """Satisfaction of operations, and of pools the least of all operations below."""
-    ratios = [INFINITE_SATISFACTION] * elements.pools + list(local[elements.pools :])
-    for place in range(len(ratios) - 1, 0, -1):
+    ratios = {place: INFINITE_SATISFACTION if place < elements.pools else ratio for place, ratio in local.items()}
+    for place in reversed(list(ratios)[1:]):
         above = elements.above[place]
         if ratios[place] < ratios[above]:
             ratios[above] = ratios[place]
@@ -127,7 +134,11 @@ def _dominant(shares: PlainShares, place: int) -> str:
 
 
 def _pool_results(
-    given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], resting: Mapping[PoolName, PoolCounts]
+    given: UpdateInput,
+    shares: PlainShares,
+    schedulable: Sequence[bool],
+    resting: Mapping[PoolName, PoolCounts],
+    places: Sequence[int],
 ) -> dict[PoolName, PoolResults]:
     elements, pools = given.elements, given.elements.pools
     own = [resting.get(PoolName(name), PoolCounts()) for name in elements.names[:pools]]
@@ -145,7 +156,8 @@ def _pool_results(
             below[place].schedulable,
             own[place].operations,
         )
-        for place in range(pools)
+        for place in places
+        if place < pools
     }
 
 

@@ -7,7 +7,7 @@ to the pools above it adds nothing but a count.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
@@ -17,6 +17,7 @@ from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import OperationsOfCut, UpdateInput
+from headrace_fair_share.update.plenty.idle_pools import IdlePools
 from headrace_fair_share.update.plenty.shares import is_plain_operation
 
 
@@ -45,10 +46,10 @@ class _Resting(NamedTuple):
 
 
 class Awake(NamedTuple):
-    """The operations of a cut that do not rest. Those that `left` rest no more, and some of them are over."""
+    """The operations of a cut that do not rest. Those that `left` rest no more in their pool, and some of them are over."""
 
     part: OperationsOfCut
-    left: Sequence[OperationId]
+    left: Mapping[OperationId, PoolName]
 
 
 class RestingOperations:
@@ -67,12 +68,16 @@ class RestingOperations:
         self._members: dict[PoolName, OrderedDict[OperationId, None]] = {}
         self._next_place = 0
         self._look_at_all(cut)
+        self.idle_pools = IdlePools()
 
     def __len__(self) -> int:
         return len(self._of)
 
     def __iter__(self) -> Iterator[OperationId]:
         return iter(self._of)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._of
 
     def rest(self, cut: Cut, given: UpdateInput, clocks: Clocks) -> None:
         """Takes the operations of an update that hold nothing, ask for nothing, and of which no clock runs."""
@@ -103,15 +108,13 @@ class RestingOperations:
         known = cut.operations.get(name)
         return known is not None and name not in self._members.get(known.pool, ())
 
-    def _take(self, cut: Cut, news: Mapping[OperationId, bool]) -> Sequence[OperationId]:
+    def _take(self, cut: Cut, news: Mapping[OperationId, bool]) -> Mapping[OperationId, PoolName]:
         """Wakes the few that are new or different. Returns who rests no more."""
-        left = []
+        left = {}
         for name, came in news.items():
-            one = self._of.pop(name, None)
-            if one is not None:
-                left.append(name)
-                self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
-                self._awake[name] = one.known
+            if name in self._of:
+                self._awake[name] = one = self._let_go(name)
+                left[name] = one.pool
             known = cut.operations.get(name)
             if known is None or came:
                 self._leave(name)
@@ -123,7 +126,12 @@ class RestingOperations:
             self._awake = dict(sorted(self._awake.items(), key=lambda each: self._places[each[0]]))
         return left
 
-    def _look_at_all(self, cut: Cut) -> Sequence[OperationId]:
+    def _let_go(self, name: OperationId) -> KnownOperation:
+        one = self._of.pop(name)
+        self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
+        return one.known
+
+    def _look_at_all(self, cut: Cut) -> Mapping[OperationId, PoolName]:
         """Finds out who is awake. Returns who rests no more."""
         of, usage = self._of, cut.usage
         self._awake, self._places, self._members = {}, {}, {}
@@ -133,12 +141,9 @@ class RestingOperations:
             if one is None or one.known is not known or usage.get(name) is not one.usage:
                 self._awake[name] = known
         if len(of) == len(cut.operations) - len(self._awake):
-            return ()
+            return {}
         left = [name for name in of if name in self._awake or name not in cut.operations]
-        for name in left:
-            one = of.pop(name)
-            self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
-        return left
+        return {name: self._let_go(name).pool for name in left}
 
     def _enter(self, known: KnownOperation) -> None:
         self._places[known.operation] = self._next_place

@@ -19,26 +19,27 @@ _Wholes = tuple[float, float, float, float, float]
 
 
 class PlainShares(NamedTuple):
-    """Amounts and shares by place: the root, pools with parents first, operations."""
+    """Amounts and shares by place: the root, pools with parents first, operations. Where nobody looks all is zero."""
 
     #: With everything below.
     usage: list[Resources]
     demand: list[Resources]
     usage_share: list[Share]
     demand_share: list[Share]
-    limits_share: list[Share]
     fair_share: list[Share]
+    #: Of those that were looked at.
+    limits_share: dict[int, Share]
 
 
-def shares_in_plenty(tree: TreeInput, above: Sequence[int]) -> PlainShares | None:
+def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int]) -> PlainShares | None:
     """Gives every element what it demands. None where something does not fit, or where anything but demand may count.
 
-    `above` are the places of the pools in which the elements stand.
+    `above` are the places of the pools in which the elements stand. Looks at some of the `places`, in their order, the root first.
     """
-    if not _is_plain(tree):
+    if not _is_plain(tree, places):
         return None
     usage, demand = (
-        _with_all_below(own, above, 1 + len(tree.pools))
+        _with_all_below(own, above, 1 + len(tree.pools), places)
         for own in ([each.usage for each in tree.operations], [each.demand for each in tree.operations])
     )
     if max(demand[0].as_tuple()) >= _LARGEST:
@@ -46,29 +47,30 @@ def shares_in_plenty(tree: TreeInput, above: Sequence[int]) -> PlainShares | Non
     amounts = tree.total.as_tuple()
     wholes = _in_units(amounts)
     full = _share(amounts, wholes)
-    demand_share: list[Share] = []
-    limits_share: list[Share] = []
+    demand_share, usage_share = [ZERO_SHARE] * len(above), [ZERO_SHARE] * len(above)
+    limits_share: dict[int, Share] = {}
     # The root first: where the cluster is short nothing else is looked at.
     all_limits = (NO_LIMIT, *(pool.limits for pool in tree.pools), *(each.limits for each in tree.operations))
-    for wanted, limits in zip(demand, all_limits, strict=True):
-        demand_share.append(_share(wanted.as_tuple(), wholes))
-        limits_share.append(full if limits == NO_LIMIT else _limits(limits, amounts, wholes))
-        if not _fits(demand_share[-1], limits_share[-1]):
+    for place in places:
+        limits = all_limits[place]
+        demand_share[place] = _share(demand[place].as_tuple(), wholes)
+        limits_share[place] = full if limits == NO_LIMIT else _limits(limits, amounts, wholes)
+        if not _fits(demand_share[place], limits_share[place]):
             return None
+        usage_share[place] = _share(usage[place].as_tuple(), wholes)
     fair_share = demand_share.copy()
-    top = [place for place, pool in enumerate(above) if pool == 0]
+    top = [place for place in places if above[place] == 0]
     if top:
         fair_share[0] = _sum(demand_share, top)
-    usage_share = [_share(each.as_tuple(), wholes) for each in usage]
-    return PlainShares(usage, demand, usage_share, demand_share, limits_share, fair_share)
+    return PlainShares(usage, demand, usage_share, demand_share, fair_share, limits_share)
 
 
-def _is_plain(tree: TreeInput) -> bool:
+def _is_plain(tree: TreeInput, places: Sequence[int]) -> bool:
     """True if nothing is promised, no order counts, and no weight leaves an element with next to nothing."""
     return (
         tree.options.sharing is Sharing.VECTOR
         and not tree.integral
-        and all(map(_is_plain_pool, tree.pools))
+        and all(_is_plain_pool(tree.pools[place - 1]) for place in places if 0 < place <= len(tree.pools))
         and all(map(is_plain_operation, tree.operations))
     )
 
@@ -94,9 +96,9 @@ def is_plain_operation(operation: OperationInput) -> bool:
     )
 
 
-def _with_all_below(own: list[Resources], above: Sequence[int], pools: int) -> list[Resources]:
+def _with_all_below(own: list[Resources], above: Sequence[int], pools: int, places: Sequence[int]) -> list[Resources]:
     sums = [ZERO] * pools + own
-    for place in range(len(sums) - 1, 0, -1):
+    for place in reversed(places[1:]):
         sums[above[place]] += sums[place]
     return sums
 
