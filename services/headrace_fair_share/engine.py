@@ -244,7 +244,7 @@ class FairShareEngine:
         The tree is kept for those who mend it, once for each fault in a life of the service.
         """
         self.failed_updates += 1
-        self._last_update_holds = False
+        self._last_update_holds, self._resting = False, 0
         effects = self._kept(WrongTree(failure.tree, failure.fault)) if failure.tree is not None else []
         told = f"an update failed, earlier shares stay: {failure.fault}"[:_LONGEST_FAULT]
         frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])

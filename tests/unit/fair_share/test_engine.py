@@ -603,6 +603,36 @@ def test_an_update_is_made_on_the_loop_where_one_of_hardly_less_was_brief_and_no
     assert not is_brief(3, cost_ms=0, after_ms=60_000)
 
 
+def test_operations_that_rest_make_no_update_longer_until_one_failed() -> None:
+    desk = Desk(("a", ROOT_POOL))
+
+    def compute() -> Compute:
+        desk.now_ms += 1_000
+        desk.usage(uses("new", 1, 0))
+        (effect,) = desk.engine.on_update_due(desk.now).effects
+        assert isinstance(effect, Compute)
+        desk.now_ms += 50
+        return effect
+
+    def is_brief_after(update: Update | FailedUpdate) -> bool:
+        engine = desk.engine
+        if isinstance(update, Update):
+            engine.on_updated(update, desk.now)
+        else:
+            engine.on_update_failed(update, desk.now)
+        engine.on_published(desk.now)
+        return compute().is_brief
+
+    desk.operations(*(live(f"operation-{number}", "a", 0) for number in range(200)), live("new", "a", 1))
+    first = compute()
+    update = desk.updater.update(first.cut, afresh=first.afresh)
+
+    assert update.resting == 200
+    assert not first.is_brief
+    assert is_brief_after(update)
+    assert not is_brief_after(FailedUpdate(BrokenInvariant("x"), None, 7))
+
+
 @pytest.mark.parametrize("cost_ms", [0, 50])
 def test_whether_an_update_is_brief_is_remembered_while_nothing_changes(cost_ms: int) -> None:
     desk = Desk(("a", ROOT_POOL))
