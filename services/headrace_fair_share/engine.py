@@ -106,7 +106,7 @@ class FairShareEngine:
         self._ephemeral_pools = ToldEphemeralPools(tree)
         #: Those that there are, below that configuration; None until somebody asks: ten thousand take 50 ms to find.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
-        self._time = TimeThatCounts()
+        self.time = TimeThatCounts()
         self._averages = UsageAverages()
         self._schedule = UpdateSchedule(options.update_spacing_us, options.update_period_us)
         #: True if the last update worked everything out anew and did not fail.
@@ -142,15 +142,15 @@ class FairShareEngine:
 
     def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
         """A snapshot of the allocator."""
-        self._seen_to.note(usage, self._time.now_ms)
+        self._seen_to.note(usage, self.time.now_ms)
         return self._changed(self.usage.apply(usage, moment))
 
     def on_leading(self, term: Term, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
         """Updates are made with this term from now on. Clocks that an earlier one saved go on from where they stood."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
         ages = [age for each in saved for age in each.ages]
-        self.clocks = clocks_of(ages, self._time.now_ms)
-        self.yarn = YarnState.saved(ages, self._time.now_ms)
+        self.clocks = clocks_of(ages, self.time.now_ms)
+        self.yarn = YarnState.saved(ages, self.time.now_ms)
         return Outcome(None)
 
     def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
@@ -200,7 +200,7 @@ class FairShareEngine:
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(moment)
         counts, complete = self._usage_counts(moment), self.usage.frame.complete
-        dt_us = self._time.on_update(moment, usage_counts=counts, complete=complete)
+        dt_us = self.time.on_update(moment, usage_counts=counts, complete=complete)
         if nothing_new:
             version, at_ms = self.usage.version, moment.wall_ms
             self.frame = msgspec.structs.replace(self.frame, usage_version=version, at_ms=at_ms)
@@ -267,7 +267,7 @@ class FairShareEngine:
 
     def ages(self) -> list[Age]:
         """Ages of all clocks, the longest first: what must survive of them."""
-        ages = self.yarn.with_ages(self.clocks.ages(self._time.now_ms), self._time.now_ms)
+        ages = self.yarn.with_ages(self.clocks.ages(self.time.now_ms), self.time.now_ms)
         return sorted(ages, key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key))
 
     def checks(self) -> Iterator[Check]:
@@ -384,8 +384,8 @@ class FairShareEngine:
             stale_volumes=len(self.volumes.chain) > 0,
             troubles=self.configuration.alerts(),
             now_ms=moment.wall_ms,
-            clock_ms=self._time.now_ms,
-            clock_offset_ms=self._time.offset_ms,
+            clock_ms=self.time.now_ms,
+            clock_offset_ms=self.time.offset_ms,
             usage_counts=self._usage_counts(moment),
             clocks=self.clocks,
             yarn=self.yarn,

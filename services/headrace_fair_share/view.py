@@ -25,6 +25,7 @@ from headrace_fair_share.integral_guarantees import (
     resources_of_ratio,
     specified_ratio,
 )
+from headrace_fair_share.starvation_outlook import outlooks_of
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
@@ -44,7 +45,8 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
         order = [PoolName(request.name)]
     wanted = order[request.first : request.first + request.limit]
     operations = view.operations(wanted, only_starving=request.only_starving) if request.operations else {}
-    answer = PoolList(view.configured.name, [], engine.frame, version, engine.configuration.revision)
+    outlooks = outlooks_of(engine, request.outlook_of) if request.outlook_of and not request.first else []
+    answer = PoolList(view.configured.name, [], engine.frame, version, engine.configuration.revision, outlooks=outlooks)
     left_bytes = _PAGE_BYTES - len(_encode(answer))
     left_out = 0
     for name in wanted:

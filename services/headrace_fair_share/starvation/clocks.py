@@ -17,6 +17,7 @@ import numpy as np
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
+from headrace_fair_share.starvation.timeouts import Timeouts
 
 #: Codes of statuses and of reasons are places here.
 STARVATION: Final = tuple(StarvationStatus)
@@ -48,17 +49,6 @@ class Ages(msgspec.Struct, frozen=True):
     ages: list[Age] = []
     #: Of the process that wrote it.
     term: Term = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Timeouts:
-    """Lengths of time after which elements starve, by place, in milliseconds."""
-
-    starving_ms: Floats
-    aggressive_ms: Floats
-    aggressive_enabled: Bools
-    #: Infinite where no element starves for its strong guarantee.
-    short_ms: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +161,40 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
 def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
     """The moment from which on it holds: the one before, or now."""
     return np.where(holds, np.where(moments == NEVER, now_ms, moments), NEVER)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coming:
+    """The first milliseconds at which `step` finds elements starving, by place.
+
+    That is, if they stay as short as they are. `NEVER` where they starve already, or where nothing leads there.
+    """
+
+    #: For their fair share.
+    starving: Ints
+    aggressive: Ints
+    #: For their strong guarantee.
+    short: Ints
+
+
+def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
+    """Foretells by the same timeouts what `step` will find. Where aggressive starvation comes first it is the first of both."""
+    aggressive_ms = np.where(timeouts.aggressive_enabled, timeouts.aggressive_ms, np.inf)
+    starving = _passes(clocks.below_since, np.minimum(timeouts.starving_ms, aggressive_ms))
+    aggressive = _passes(clocks.below_since, aggressive_ms)
+    short = _passes(clocks.short_since, timeouts.short_ms)
+    return Coming(
+        starving=np.where(clocks.starving > 0, NEVER, starving),
+        aggressive=np.where(clocks.starving == _AGGRESSIVE, NEVER, aggressive),
+        short=np.where(clocks.short_starving_since != NEVER, NEVER, short),
+    )
+
+
+def _passes(since: Ints, timeout_ms: Floats) -> Ints:
+    """The first millisecond at which more than the timeout has passed, `NEVER` where none comes."""
+    comes = (since != NEVER) & np.isfinite(timeout_ms)
+    passed = np.floor(np.where(comes, timeout_ms, 0.0)).astype(np.int64) + 1
+    return np.where(comes, np.where(comes, since, 0) + passed, NEVER)
 
 
 def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:

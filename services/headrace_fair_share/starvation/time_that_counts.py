@@ -29,6 +29,11 @@ class TimeThatCounts:
         """Unix time minus the time that counts. It grows while no time counts."""
         return self._offset_us // 1000
 
+    @property
+    def goes_on(self) -> bool:
+        """True if time counts for starvation as far as the last update knew."""
+        return self._last_usage_counts
+
     def on_update(self, moment: Moment, *, usage_counts: bool, complete: bool) -> int:
         """Notes that an update begins. Returns the microseconds that count for volumes."""
         if self._last_us is None:

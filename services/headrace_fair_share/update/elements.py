@@ -89,7 +89,7 @@ class Elements:
     @cached_property
     def min_share_timeout_ms(self) -> Floats:
         """The time below its strong guarantee after which each element starves, infinite where it never does."""
-        return self._each(lambda options: _or_never(options.min_share_preemption_timeout_ms))
+        return self._each(lambda options: or_never(options.min_share_preemption_timeout_ms))
 
     def _each(self, value: Callable[[EffectiveOptions], float]) -> Floats:
         """An option of every element."""
@@ -147,5 +147,6 @@ def elements_of(
     )
 
 
-def _or_never(timeout_ms: int | None) -> float:
+def or_never(timeout_ms: int | None) -> float:
+    """A timeout as a number: infinite where there is none."""
     return math.inf if timeout_ms is None else timeout_ms

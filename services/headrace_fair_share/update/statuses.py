@@ -8,8 +8,9 @@ import numpy as np
 
 from headrace.ids import OperationId
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, column, shares_of
-from headrace_fair_share.starvation.clocks import Clocks, Timeouts, step
+from headrace_fair_share.starvation.clocks import Clocks, step
 from headrace_fair_share.starvation.status import below_fair_share, below_guarantee, lacks_a_job
+from headrace_fair_share.starvation.timeouts import Timeouts, timeouts_in_force
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
@@ -69,16 +70,12 @@ def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
 
 
 def timeouts_of(cut: Cut, given: UpdateInput) -> Timeouts:
-    """Returns the timeouts in force. Those of operations with few jobs pending are shortened."""
-    elements, options = given.elements, cut.pools.options
-    part = np.ones(len(elements.names))
-    coefficient = options.allocation_count_preemption_timeout_coefficient
-    if coefficient > 1.0:
-        needed_slots = np.array([demand.needed_slots for demand in given.demands])
-        part[elements.pools :] = np.minimum(needed_slots / coefficient, 1.0)
-    return Timeouts(
-        starving_ms=elements.starvation_timeout_ms * part,
-        aggressive_ms=options.fair_share_aggressive_starvation_timeout * part,
-        aggressive_enabled=elements.aggressive_enabled,
-        short_ms=elements.min_share_timeout_ms,
+    """Returns the timeouts in force in an update."""
+    elements = given.elements
+    return timeouts_in_force(
+        elements.starvation_timeout_ms,
+        elements.aggressive_enabled,
+        elements.min_share_timeout_ms,
+        (demand.needed_slots for demand in given.demands),
+        cut.pools.options,
     )

@@ -39,16 +39,24 @@ class Pools:
         """The pools of another tree."""
         return Pools(self._asker, tree)
 
-    async def list(self, name: str = "", *, operations: bool = False, only_starving: bool = False) -> PoolList:
+    async def list(
+        self, name: str = "", *, operations: bool = False, only_starving: bool = False, outlook_of: str = ""
+    ) -> PoolList:
         """All pools with their shares, or one, parents before children.
 
-        With `only_starving` of the operations those that starve or may preempt. Raises `Refused`, `Unanswered`.
+        With `only_starving` of the operations those that starve or may preempt. With `outlook_of`, the key of an element, also when it
+        and the pools above it will starve. Raises `Refused`, `Unanswered`.
         """
         pages: list[PoolList] = []
         first = 0
         while True:
             request = GetPools(
-                name=name, tree=self._tree, operations=operations, first=first, only_starving=only_starving
+                name=name,
+                tree=self._tree,
+                operations=operations,
+                first=first,
+                only_starving=only_starving,
+                outlook_of=outlook_of,
             )
             page = await self._asker.ask("pool.list", request, PoolList)
             pages.append(page)

@@ -10,7 +10,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.pools.pool_config import PoolConfig
 from headrace.resources import ZERO, Finite, Resources
 from headrace.wire.integral import Downtime
-from headrace.wire.snapshots import ShareFrame, ShareItem
+from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Version
 
 
@@ -26,6 +26,33 @@ class GetPools(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
     #: Of the operations only those that starve or may preempt.
     only_starving: bool = False
+    #: Key of an element, as `ShareItem.key`: tell when it and the pools above it will starve. Empty: of none.
+    outlook_of: Annotated[str, msgspec.Meta(max_length=201)] = ""
+
+
+class StarvationOutlook(msgspec.Struct, frozen=True):
+    """An element that is short of what it is owed, and when it starves for that. All moments are Unix milliseconds.
+
+    Those to come are first moments if it stays as short as it is, with as many jobs waiting, and if time goes on counting. They are None
+    where it is so already, where nothing leads there, and where nobody can tell: under a YARN policy, or while time does not count.
+    """
+
+    kind: ElementKind
+    name: str
+    starvation_status: StarvationStatus
+    starvation_reason: StarvationReason
+    starving_since_ms: Counter | None = None
+    below_fair_share_since_ms: Counter | None = None
+    #: Told of pools with a `min_share_preemption_timeout` alone.
+    below_strong_guarantee_since_ms: Counter | None = None
+    starves_for_fair_share_at_ms: Counter | None = None
+    starves_for_strong_guarantee_at_ms: Counter | None = None
+    starves_aggressively_at_ms: Counter | None = None
+
+    @property
+    def key(self) -> str:
+        """The key of the element, as `ShareItem.key`."""
+        return self.name if self.kind is ElementKind.OPERATION else f"/{self.name}"
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):
@@ -109,3 +136,5 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     more: bool = False
     #: Operations of this page for which there was no room in it; asking for one pool leaves out the fewest.
     operations_left_out: Counter = 0
+    #: The element that was asked about, then the pools above it from the nearest on: as far as each is short of something.
+    outlooks: list[StarvationOutlook] = []

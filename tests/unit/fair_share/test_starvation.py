@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -20,11 +21,12 @@ from headrace_fair_share.starvation.clocks import (
     Age,
     Ages,
     Clocks,
-    Timeouts,
     clocks_of,
+    coming,
     step,
 )
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
+from headrace_fair_share.starvation.timeouts import Timeouts
 
 NON_STARVING, STARVING, AGGRESSIVE = STARVATION
 BELOW, NORMAL = True, False
@@ -187,6 +189,45 @@ def test_never_starves_what_is_not_below_and_longer_timeouts_only_make_it_later(
         assert below or one == longer == longer_aggressive == 0
         assert longer <= one
         assert longer_aggressive <= one
+
+
+@given(
+    st.floats(0, 60) | st.just(math.inf),
+    st.floats(0, 60),
+    st.booleans(),
+    st.floats(0, 60) | st.just(math.inf),
+    st.lists(st.integers(1, 25), max_size=4),
+)
+def test_the_moment_that_is_foretold_is_the_first_at_which_it_starves(
+    starving: float, aggressive: float, enabled: bool, short: float, course: list[int]
+) -> None:
+    """Updates at each millisecond from the last one on, of an element that is short of both all the time."""
+    limits = timeouts(starving, aggressive, enabled=enabled, short=short)
+    clocks, now = stepped(Clocks.none(["x"]), 0, BELOW, limits, short=True), 0
+    for passed in course:
+        now += passed
+        clocks = stepped(clocks, now, BELOW, limits, short=True)
+    told = coming(clocks, limits)
+
+    def first(holds: Callable[[Clocks], bool]) -> int:
+        if holds(clocks):
+            return NEVER
+        later = range(now + 1, 200)
+        return next((ms for ms in later if holds(stepped(clocks, ms, BELOW, limits, short=True))), NEVER)
+
+    foretold = [int(each[0]) for each in (told.starving, told.aggressive, told.short)]
+    # Of what is over already nothing but the next update is to come.
+    assert [ms if ms == NEVER else max(ms, now + 1) for ms in foretold] == [
+        first(lambda after: bool(after.starving[0] > 0)),
+        first(lambda after: bool(after.starving[0] == STARVATION.index(AGGRESSIVE))),
+        first(lambda after: bool(after.short_starving_since[0] != NEVER)),
+    ]
+
+
+def test_nothing_is_foretold_of_an_element_that_is_short_of_nothing() -> None:
+    told = coming(Clocks.none(["x"]), timeouts(short=5))
+
+    assert (told.starving[0], told.aggressive[0], told.short[0]) == (NEVER, NEVER, NEVER)
 
 
 def at(ms: int, wall_ms: int | None = None) -> Moment:

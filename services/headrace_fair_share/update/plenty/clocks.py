@@ -9,6 +9,7 @@ import numpy as np
 from headrace.ids import OperationId
 from headrace.resources import EPS
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.starvation.timeouts import part_of_timeouts
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
@@ -72,6 +73,6 @@ def _may_starve(cut: Cut, given: UpdateInput, place: int, passed_ms: int) -> boo
     options = elements.options[place if place < elements.pools else elements.above[place]]
     part, coefficient = 1.0, tree.allocation_count_preemption_timeout_coefficient
     if coefficient > 1.0 and place >= elements.pools:
-        part = min(given.demands[place - elements.pools].needed_slots / coefficient, 1.0)
+        part = float(part_of_timeouts(given.demands[place - elements.pools].needed_slots, coefficient))
     shortest_ms = min(options.fair_share_starvation_timeout_ms, tree.fair_share_aggressive_starvation_timeout)
     return passed_ms > shortest_ms * part
