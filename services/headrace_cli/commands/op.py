@@ -20,7 +20,7 @@ from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.idle import reasons_of_idle
 from headrace_cli.commands.operations.numbers import MaybeWhole, Whole, at_least
-from headrace_cli.commands.operations.shares import options_of, share_of
+from headrace_cli.commands.operations.shares import ToldShare, share_of
 from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, CommonOfLists, PoolOption, Switch, Watching, talk
 from headrace_cli.show.elements.job_output import print_output
@@ -127,18 +127,26 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
         shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
         rows = [row async for row in client.jobs(view.operation)] if jobs else []
         if screen.json:
-            share = shares[view.spec.tree][0] if view.spec.tree in shares else None
-            answer: dict[str, object] = {"operation": view, "places": places, "share": share}
+            own = shares.get(view.spec.tree, ToldShare())
+            answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
+            answer["starvation_outlooks"] = own.outlooks
             answer |= {"jobs": rows} if jobs else {}
             if in_trees:
-                answer["trees"] = {each: {"places": in_trees[each], "share": shares[each][0]} for each in trees}
+                answer["trees"] = {
+                    each: {
+                        "places": in_trees[each],
+                        "share": shares[each].share,
+                        "starvation_outlooks": shares[each].outlooks,
+                    }
+                    for each in trees
+                }
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
             return
         screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
-        for tree, (share, pool, frame) in shares.items():
+        for tree, (share, frame, outlooks) in shares.items():
             if share is not None:
                 facts = share_facts(share, [])
-                for label, words in starvation_facts(share, options_of(view, pool, frame), frame.at_ms):
+                for label, words in starvation_facts(share, outlooks, frame.at_ms):
                     facts.add_row(label, words)
                 title = [f"in tree {tree}"] if in_trees else []
                 screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)

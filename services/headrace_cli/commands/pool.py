@@ -107,7 +107,8 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
         field_of(key)  # what cannot be there needs no asking
 
     async def work(client: Client, screen: Screen) -> None:
-        answer = await client.pools.list(await client.pools.at(name))
+        named = await client.pools.at(name)
+        answer = await client.pools.list(named, outlook_of=f"/{named}")
         (pool,) = answer.pools
         if fields:
             _show_fields(screen, pool, fields)
@@ -118,11 +119,11 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
             assert isinstance(shown, dict)
             shown |= {"preemptions": plain(told.taken)} if told is not None else {}
             shown |= {"observed_preemptions": plain(told.observed)} if told is not None and observes(pool) else {}
-            shown |= {"lost_work": plain(lost)}
+            shown |= {"lost_work": plain(lost), "starvation_outlooks": plain(answer.outlooks)}
             screen.show(shown, pool_table(answer))
         else:
             options = await _options_of(client, pool)
-            screen.print(*pool_facts(pool, answer.frame, screen.width, told, lost), "", options)
+            screen.print(*pool_facts(pool, answer.frame, screen.width, told, lost, answer.outlooks), "", options)
 
     return talk(common, work)
 

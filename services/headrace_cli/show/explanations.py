@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rich.table import Table
@@ -10,12 +10,12 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL, TreeName
-from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
+from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
 from headrace_cli.show.amounts import amounts, component, percent
 from headrace_cli.show.elements.starving import starvation_facts
@@ -34,8 +34,8 @@ class InTree(NamedTuple):
     waiting: WaitingExplained | None
     share: ShareItem | None
     frame: ShareFrame
-    #: In force for it.
-    options: EffectiveOptions | None
+    #: Of it and of the pools above it.
+    outlooks: Sequence[StarvationOutlook] = ()
 
 
 def explanation(
@@ -142,7 +142,7 @@ def _share_rows(share: ShareItem, here: InTree) -> Iterator[Row]:
     ratio = share.local_satisfaction_ratio
     satisfied = "" if ratio >= INFINITE_SATISFACTION else f": satisfaction {ratio:.2f}"
     yield "has", f"{name} {has} of {owed} that it is owed{satisfied}; it wants {wants}"
-    yield from starvation_facts(share, here.options, here.frame.at_ms)
+    yield from starvation_facts(share, here.outlooks, here.frame.at_ms)
 
 
 def _nodes(waiting: WaitingExplained) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import TreePlacement
 from headrace_cli.show.amounts import amounts, percent
+from headrace_cli.show.elements.moments import moment_words
 from headrace_cli.show.nodes import limits_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
@@ -25,7 +25,6 @@ _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
 #: Jobs whose progress is told with their operation.
 _MOST_PROGRESS: Final = 5
 _NO_REASONS: Final[Mapping[str, str]] = {}
-_DAY_MS: Final = 24 * 3600 * 1000
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",
     OperationState.FAILED: "red",
@@ -39,12 +38,6 @@ _STATE_STYLES = {
 def time_words(view: OperationView, now_ms: int) -> str:
     """Says how long it has been there, or was."""
     return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
-
-
-def _started(view: OperationView, now_ms: int) -> str:
-    """The time of its start, with its day where that was not the last one."""
-    at = time.localtime(view.started_at_ms / 1000)
-    return time.strftime("%H:%M:%S" if now_ms - view.started_at_ms < _DAY_MS else "%Y-%m-%d %H:%M", at)
 
 
 def state_words(view: OperationView) -> Text:
@@ -71,7 +64,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[s
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
             "failed": str(view.failed_jobs) if view.failed_jobs else "–",
-            "started": _started(view, now_ms),
+            "started": moment_words(view.started_at_ms, now_ms),
             "time": time_words(view, now_ms),
             "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
             "title": Text(view.spec.title),

@@ -102,9 +102,10 @@ class Asking:
             case "operation":
                 lines = [*explanation(*await explained(self._client, opened.name), self._clock.wall_ms())]
             case "pool":
-                answer = await self._client.pools.list(opened.name)
+                answer = await self._client.pools.list(opened.name, outlook_of=f"/{opened.name}")
                 told = await preemptions_of(self._client, PoolName(opened.name))
-                lines = [line for pool in answer.pools for line in pool_facts(pool, answer.frame, width, told)]
+                frame, outlooks = answer.frame, answer.outlooks
+                lines = [line for pool in answer.pools for line in pool_facts(pool, frame, width, told, (), outlooks)]
             case _:
                 nodes = (await self._client.nodes()).nodes
                 lines = [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]

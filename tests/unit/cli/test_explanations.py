@@ -56,7 +56,7 @@ def waiting(**changes: Any) -> WaitingExplained:
 
 def page(told: WaitingExplained | None, share: ShareItem | None = SHARE, **view: Any) -> list[str]:
     answer = OperationExplanation(msgspec.structs.replace(a_view(), **view), [])
-    trees = {TreeName("default"): InTree(told, share, FRAME, None)}
+    trees = {TreeName("default"): InTree(told, share, FRAME)}
     return [line.rstrip() for part in explanation(answer, trees, 61_000) for line in shown(part, 160)]
 
 
@@ -186,7 +186,7 @@ def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> N
     )
     answer = OperationExplanation(msgspec.structs.replace(a_view(), state=OperationState.PENDING), [level])
 
-    parts = explanation(answer, {TreeName("default"): InTree(waiting(), SHARE, FRAME, None)}, 61_000)
+    parts = explanation(answer, {TreeName("default"): InTree(waiting(), SHARE, FRAME)}, 61_000)
     text = "\n".join(line for part in parts for line in shown(part, 160))
 
     assert "waits because  lab runs as many operations as it may: 2 of 2" in text

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.pools.effective_options import EffectiveOptions
-from headrace.wire.pools import GetPools, PoolList
-from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationReason
+from headrace.wire.pools import GetPools, PoolList, StarvationOutlook
+from headrace.wire.snapshots import (
+    ElementKind,
+    PreemptionPriority,
+    SchedulingStatus,
+    ShareItem,
+    StarvationReason,
+    StarvationStatus,
+)
 from headrace.wire.version import Version
+from headrace_cli.show.elements.moments import moment_words
 from headrace_cli.show.elements.starving import starvation_facts, starving_in, starving_table
 from headrace_cli.show.plain_values import plain
 from headrace_fair_share.view import pool_list
@@ -107,27 +114,106 @@ def test_what_is_short_is_told_for_how_long_and_when_it_starves() -> None:
     now_ms = small.engine.frame.at_ms
     hungry, fed, pool = (small.engine.items[key] for key in ("hungry", "fed", "/a"))
 
-    assert starvation_facts(hungry, None, now_ms) == [
+    assert starvation_facts(hungry, [], now_ms) == [
         ("below fair share", "for 2m1s"),
         ("starves", "for 1m30s, for its fair share"),
         ("may preempt", "in the normal stage: it starves itself"),
     ]
-    assert starvation_facts(fed, None, now_ms) == [("may preempt", "in the normal stage: a pool above it starves")]
-    assert starvation_facts(pool, pool.options, now_ms)[1] == ("starves", "for 1m30s, for its fair share")
+    assert starvation_facts(fed, [], now_ms) == [("may preempt", "in the normal stage: a pool above it starves")]
+    assert starvation_facts(pool, [], now_ms)[1] == ("starves", "for 1m30s, for its fair share")
 
 
-def test_who_does_not_starve_yet_is_told_after_how_long_it_will() -> None:
+def told_of(small: SmallTree, key: str) -> list[tuple[str, str]]:
+    """The facts of an element as fair_share answers who asks for them."""
+    answer = pool_list(small.engine, GetPools(name="a", outlook_of=key), Version(1, 1))
+    assert isinstance(answer, PoolList)
+    return starvation_facts(small.engine.items[key], answer.outlooks, answer.frame.at_ms)
+
+
+def after(ms: int) -> str:
+    """The time of day so many milliseconds after the first update."""
+    return moment_words(ms, 0)
+
+
+def test_who_does_not_starve_yet_is_told_when_it_and_the_pools_above_it_will() -> None:
+    pools = {"a": {}, "inner": {"parent": "a", "fair_share_starvation_timeout": "10s"}}
+    small = SmallTree(pools, [Work("x", "inner", 3)], {"allocation_count_preemption_timeout_coefficient": 6})
+    small.update()
+    small.update(3.0)
+
+    assert told_of(small, "x") == [
+        ("below fair share", f"for 3s; it starves in 2s, at {after(5_000)}"),
+        ("pool inner", f"below its fair share for 3s; it starves in 7s, at {after(10_000)}"),
+        ("pool a", f"below its fair share for 3s; it starves in 27s, at {after(30_000)}"),
+    ]
+
+
+def test_it_is_told_when_who_may_starve_aggressively_does_so() -> None:
+    wishes = {"fair_share_starvation_timeout_ms": 600_000}
+    work = [Work("x", "a", 100), Work("patient", "a", 100, wishes=wishes)]
+    small = SmallTree({"a": {"enable_aggressive_starvation": True}}, work, {})
+    small.update()
+    small.update(5.0)
+
+    assert told_of(small, "/a") == [
+        (
+            "below fair share",
+            f"for 5s; it starves in 25s, at {after(30_000)}, and aggressively in 1m55s, at {after(120_000)}",
+        )
+    ]
+    assert told_of(small, "patient")[0] == (
+        "below fair share",
+        f"for 5s; it starves aggressively in 1m55s, at {after(120_000)}",
+    )
+    small.update(26.0)
+    assert told_of(small, "x") == [
+        ("below fair share", f"for 31s; it starves aggressively in 1m29s, at {after(120_000)}"),
+        ("starves", "for 0ms, for its fair share"),
+        ("may preempt", "in the normal stage: it starves itself"),
+        (
+            "pool a",
+            f"below its fair share for 31s; it starves aggressively in 1m29s, at {after(120_000)}; "
+            "starves for 0ms, for its fair share",
+        ),
+    ]
+
+
+def test_it_is_told_when_a_pool_starves_for_its_strong_guarantee() -> None:
+    pools = {"a": {"strong_guarantee_resources": {"cpu": 50}, "fair_share_starvation_tolerance": 0.5}, "b": {}}
+    work = [Work("x", "a", 100, running=40), Work("rich", "b", 200, running=60)]
+    small = SmallTree(pools, work, {"min_share_preemption_timeout": "5s"})
+    small.update()
+    small.update(2.0)
+
+    assert told_of(small, "/a") == [("below guarantee", f"for 2s; it starves for that in 3s, at {after(5_000)}")]
+    assert told_of(small, "x") == [
+        ("pool a", f"below its strong guarantee for 2s; it starves for that in 3s, at {after(5_000)}")
+    ]
+
+
+def test_a_moment_that_is_over_comes_with_the_next_update() -> None:
+    outlook = StarvationOutlook(
+        ElementKind.POOL,
+        "a",
+        StarvationStatus.NON_STARVING,
+        StarvationReason.NONE,
+        below_fair_share_since_ms=1_000,
+        starves_for_fair_share_at_ms=6_000,
+    )
+    item = ShareItem("pool", "a", "<Root>", below_fair_share_since_ms=1_000, scheduling_status=BELOW)  # type: ignore[arg-type]
+    assert starvation_facts(item, [outlook], 6_000) == [("below fair share", "for 5s; it starves with the next update")]
+
+
+def test_no_moment_is_told_that_nobody_tells() -> None:
     item = ShareItem("pool", "a", "<Root>", below_fair_share_since_ms=1_000, scheduling_status=BELOW)  # type: ignore[arg-type]
 
-    assert starvation_facts(item, EffectiveOptions(), 6_000) == [
-        ("below fair share", "for 5s; it starves after 30s, in 25s"),
-    ]
+    assert starvation_facts(item, [], 6_000) == [("below fair share", "for 5s")]
 
 
 def test_nothing_is_told_of_who_has_what_it_is_owed() -> None:
     item = ShareItem("pool", "a", "<Root>")  # type: ignore[arg-type]
 
-    assert starvation_facts(item, EffectiveOptions(), 6_000) == []
+    assert starvation_facts(item, [], 6_000) == []
     assert (item.preemption_priority, item.starvation_reason) == (PreemptionPriority.NONE, StarvationReason.NONE)
 
 

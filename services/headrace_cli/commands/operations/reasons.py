@@ -8,7 +8,7 @@ from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationView
-from headrace_cli.commands.operations.shares import options_of, share_of
+from headrace_cli.commands.operations.shares import share_of
 from headrace_cli.commands.operations.whole_id import whole_id
 from headrace_cli.session import Common, talk
 from headrace_cli.show.explanations import InTree, explanation
@@ -20,8 +20,9 @@ from headrace_cli.show.screen import Screen
 def explain(operation: str, /, *, common: Common | None = None) -> int:
     """Say why jobs of an operation wait: every reason with its figures, and what would end it.
 
-    What it has and is owed, its clocks of starvation, how many nodes could run its job, who comes first, limits of its pools, and what
-    the last tries to preempt found. While it is pending: every pool from the root down with its limits, and who holds the slots.
+    What it has and is owed, when it and the pools above it starve, how many nodes could run its job, who comes first, limits of its
+    pools, and what the last tries to preempt found. While it is pending: every pool from the root down with its limits, and who holds
+    the slots.
 
     Examples:
 
@@ -39,7 +40,12 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
         told, in_trees = await explained(client, await whole_id(client, operation))
         if screen.json:
             trees = {
-                name: {"waiting": plain(each.waiting), "share": plain(each.share)} for name, each in in_trees.items()
+                name: {
+                    "waiting": plain(each.waiting),
+                    "share": plain(each.share),
+                    "starvation_outlooks": plain(each.outlooks),
+                }
+                for name, each in in_trees.items()
             }
             fields = plain(told)
             assert isinstance(fields, dict)
@@ -56,9 +62,9 @@ async def explained(client: Client, operation: str) -> tuple[OperationExplanatio
     placements = {each.tree: each for each in told.view.placements if told.view.state not in FINAL_STATES}
 
     async def in_tree(tree: TreeName) -> InTree:
-        share, pool, frame = await share_of(client, told.view, placements[tree])
+        share, frame, outlooks = await share_of(client, told.view, placements[tree])
         waiting = await _waiting(client, told.view, tree)
-        return InTree(waiting, share, frame, options_of(told.view, pool, frame))
+        return InTree(waiting, share, frame, outlooks)
 
     return told, await at_once(in_tree, list(placements))
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.lost_work import LostWork
-from headrace.wire.pools import PoolView
+from headrace.wire.pools import PoolView, StarvationOutlook
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareFrame, ShareItem
 from headrace_cli.show.amounts import amounts, component, percent
@@ -137,12 +137,16 @@ def pool_facts(
     width: int,
     preemptions: ObservedPreemptions | None = None,
     lost: Sequence[LostWork] = (),
+    outlooks: Sequence[StarvationOutlook] = (),
 ) -> list[Table | Text]:
-    """All about one pool. `preemptions` is None while no allocator tells of them. They cost `lost` in a day."""
+    """All about one pool. `preemptions` is None while no allocator tells of them. They cost `lost` in a day.
+
+    `outlooks` are of the pool and of those above it.
+    """
     total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")
     facts = share_facts(pool.share, frame.complaints)
-    for label, words in starvation_facts(pool.share, pool.share.options, frame.at_ms):
+    for label, words in starvation_facts(pool.share, outlooks, frame.at_ms):
         facts.add_row(label, words)
     for label, words in preemption_facts(pool, preemptions, frame.at_ms) if preemptions is not None else ():
         facts.add_row(label, words)

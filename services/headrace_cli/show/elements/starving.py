@@ -9,11 +9,10 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from headrace.durations import exact_duration, format_duration
-from headrace.pools.effective_options import EffectiveOptions
+from headrace.durations import format_duration
 from headrace.resources import Resources
 from headrace.starvation import lowest_starving_ancestor
-from headrace.wire.pools import PoolList
+from headrace.wire.pools import PoolList, StarvationOutlook
 from headrace.wire.preemption import ObservedPreemption
 from headrace.wire.snapshots import (
     ElementKind,
@@ -24,6 +23,7 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_cli.show.amounts import amounts
+from headrace_cli.show.elements.moments import moment_words
 from headrace_cli.show.tables import table
 
 #: So many operations are named in a line of the table.
@@ -129,16 +129,16 @@ def _named(operations: dict[str, PreemptionPriority]) -> Text:
     return Text(words or "–")
 
 
-def starvation_facts(share: ShareItem, options: EffectiveOptions | None, now_ms: int) -> list[tuple[str, str]]:
-    """Facts of one element that is short of something. `options` are those in force for it, if they are known."""
+def starvation_facts(share: ShareItem, outlooks: Sequence[StarvationOutlook], now_ms: int) -> list[tuple[str, str]]:
+    """Facts of one element that is short of something, and of pools above it. `outlooks` are theirs as far as anybody tells them."""
+    own = next((each for each in outlooks if each.key == share.key), None)
     facts: list[tuple[str, str]] = []
     if share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE and share.below_fair_share_since_ms is not None:
-        words = f"for {_passed(share.below_fair_share_since_ms, now_ms)}"
-        if options is not None and share.starvation_status is StarvationStatus.NON_STARVING:
-            timeout_ms = options.fair_share_starvation_timeout_ms
-            left_ms = max(0, share.below_fair_share_since_ms + timeout_ms - now_ms)
-            words += f"; it starves after {exact_duration(timeout_ms)}, in {format_duration(left_ms)}"
-        facts.append(("below fair share", words))
+        to_come = _for_fair_share(own, now_ms) if own is not None else ""
+        facts.append(("below fair share", f"for {_passed(share.below_fair_share_since_ms, now_ms)}{to_come}"))
+    if own is not None and own.below_strong_guarantee_since_ms is not None:
+        words = f"for {_passed(own.below_strong_guarantee_since_ms, now_ms)}{_for_strong_guarantee(own, now_ms)}"
+        facts.append(("below guarantee", words))
     if share.starvation_status is not StarvationStatus.NON_STARVING and share.starving_since_ms is not None:
         words = f"for {_passed(share.starving_since_ms, now_ms)}, for its {_REASONS[share.starvation_reason]}"
         facts.append(("starves", words))
@@ -147,7 +147,43 @@ def starvation_facts(share: ShareItem, options: EffectiveOptions | None, now_ms:
         stage = "aggressive" if share.preemption_priority is PreemptionPriority.AGGRESSIVE else "normal"
         why = "it starves itself" if cause is not None else "a pool above it starves"
         facts.append(("may preempt", f"in the {stage} stage: {why}"))
-    return facts
+    return facts + [(f"pool {each.name}", _pool_above(each, now_ms)) for each in outlooks if each is not own]
+
+
+def _pool_above(pool: StarvationOutlook, now_ms: int) -> str:
+    """Says of a pool above for how long it has been short of what, and when it starves."""
+    parts = []
+    if pool.below_fair_share_since_ms is not None:
+        passed = _passed(pool.below_fair_share_since_ms, now_ms)
+        parts.append(f"below its fair share for {passed}{_for_fair_share(pool, now_ms)}")
+    if pool.below_strong_guarantee_since_ms is not None:
+        passed = _passed(pool.below_strong_guarantee_since_ms, now_ms)
+        parts.append(f"below its strong guarantee for {passed}{_for_strong_guarantee(pool, now_ms)}")
+    if pool.starvation_status is not StarvationStatus.NON_STARVING and pool.starving_since_ms is not None:
+        parts.append(
+            f"starves for {_passed(pool.starving_since_ms, now_ms)}, for its {_REASONS[pool.starvation_reason]}"
+        )
+    return "; ".join(parts)
+
+
+def _for_fair_share(outlook: StarvationOutlook, now_ms: int) -> str:
+    starves_at_ms, aggressively_at_ms = outlook.starves_for_fair_share_at_ms, outlook.starves_aggressively_at_ms
+    aggressively = "" if aggressively_at_ms is None else f"aggressively {_when(aggressively_at_ms, now_ms)}"
+    if starves_at_ms is None or starves_at_ms == aggressively_at_ms:
+        return f"; it starves {aggressively}" if aggressively else ""
+    return f"; it starves {_when(starves_at_ms, now_ms)}" + (f", and {aggressively}" if aggressively else "")
+
+
+def _for_strong_guarantee(outlook: StarvationOutlook, now_ms: int) -> str:
+    at_ms = outlook.starves_for_strong_guarantee_at_ms
+    return "" if at_ms is None else f"; it starves for that {_when(at_ms, now_ms)}"
+
+
+def _when(at_ms: int, now_ms: int) -> str:
+    """Says in how long and at what time something comes that is due with the next update once its moment is over."""
+    if at_ms <= now_ms:
+        return "with the next update"
+    return f"in {format_duration(at_ms - now_ms)}, at {moment_words(at_ms, now_ms)}"
 
 
 def _cause(items: dict[str, ShareItem], item: ShareItem) -> ShareItem | None:
