@@ -244,3 +244,37 @@ def test_a_pool_shows_which_options_of_starvation_and_preemption_are_in_force_an
     assert "fair_share_starvation_timeout 90s pool patient" in lines("most-patient")
     assert "allocation_preemption_timeout 10s default" in lines("most-patient")
     assert not any(line.endswith(" own") for line in lines("/"))
+
+
+def test_it_is_told_when_an_operation_that_waits_and_its_pool_will_starve(up: Up) -> None:
+    up.run("pool", "create", "greedy")
+    up.run("pool", "create", "short")
+    options = "allocation_count_preemption_timeout_coefficient", "fair_share_starvation_timeout"
+    up.run("tree", "set", "default", f"{options[0]}=10", f"{options[1]}=100s")
+    greedy = up.start_operation("--pool", "greedy", "--jobs", "2", "--cpu", "1", "--", "sleep", "1000")
+    wait_until(lambda: "2 running" in up.run("op", "get", greedy).stdout)
+    operation = up.start_operation("--pool", "short", "--jobs", "5", "--cpu", "1", "--", "sleep", "1000")
+
+    def outlooks(*words: str) -> list[dict[str, Any]]:
+        answer = json.loads(up.run(*words, "--json").stdout)
+        found: list[dict[str, Any]] = answer.get("trees", {}).get("default", answer)["starvation_outlooks"]
+        return found
+
+    def told_after_ms(*words: str) -> list[tuple[str, int]]:
+        """Names, with the time from the first update below the fair share to the moment at which each starves."""
+        moments = (
+            (each["starves_for_fair_share_at_ms"], each["below_fair_share_since_ms"]) for each in outlooks(*words)
+        )
+        names = [each["name"] for each in outlooks(*words)]
+        return [(name, (at_ms or 0) - since_ms) for name, (at_ms, since_ms) in zip(names, moments, strict=True)]
+
+    wait_until(lambda: told_after_ms("op", "explain", operation) == [(operation, 50_001), ("short", 100_001)])
+    assert told_after_ms("op", "get", operation) == [(operation, 50_001), ("short", 100_001)]
+    assert told_after_ms("pool", "get", "short") == [("short", 100_001)]
+    for words in (("op", "explain", operation), ("op", "get", operation), ("pool", "get", "short")):
+        lines = [" ".join(line.split()) for line in up.run(*words).stdout.splitlines()]
+        assert any(line.startswith("below fair share for ") and "; it starves in " in line for line in lines)
+        assert any(line.startswith("pool short below its fair share for ") for line in lines) == (words[0] == "op")
+    up.run("op", "abort", operation)
+    up.run("op", "abort", greedy)
+    up.run("tree", "set", "default", f"{options[0]}=1", f"{options[1]}=30s")

@@ -13,6 +13,7 @@ from headrace.resources import Resources
 from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import OperationExplanation, OperationState
 from headrace.wire.placements import PoolLevel
+from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,
@@ -20,6 +21,8 @@ from headrace.wire.snapshots import (
     SchedulingStatus,
     ShareFrame,
     ShareItem,
+    StarvationReason,
+    StarvationStatus,
 )
 from headrace_cli.show.explanations import InTree, explanation
 from tests.unit.cli.test_render import OPERATION, a_view, shown
@@ -192,6 +195,23 @@ def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> N
     assert "waits because  lab runs as many operations as it may: 2 of 2" in text
     assert "`headrace pool set lab max_running_operation_count=…`" in text
     assert "that it is owed" not in text
+
+
+def test_it_is_told_when_it_and_the_pools_above_it_will_starve() -> None:
+    pool = StarvationOutlook(
+        ElementKind.POOL,
+        "research",
+        StarvationStatus.NON_STARVING,
+        StarvationReason.NONE,
+        below_fair_share_since_ms=1_000,
+        starves_for_fair_share_at_ms=31_001,
+    )
+    here = InTree(waiting(), SHARE, msgspec.structs.replace(FRAME, at_ms=5_000), [pool])
+
+    parts = explanation(OperationExplanation(a_view(), []), {TreeName("default"): here}, 61_000)
+
+    lines = [line for part in parts for line in shown(part, 160)]
+    assert any(line.startswith("pool research  below its fair share for 4s; it starves in 26s, at ") for line in lines)
 
 
 def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:
