@@ -44,7 +44,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
             return NotFound(what="pool", name=request.name, near=near(request.name, order))
         order = [PoolName(request.name)]
     wanted = order[request.first : request.first + request.limit]
-    operations = view.operations(wanted, only_starving=request.only_starving) if request.operations else {}
+    operations = view.operations(wanted, request) if request.operations else {}
     outlooks = outlooks_of(engine, request.outlook_of) if request.outlook_of and not request.first else []
     answer = PoolList(view.configured.name, [], engine.frame, version, engine.configuration.revision, outlooks=outlooks)
     left_bytes = _PAGE_BYTES - len(_encode(answer))
@@ -87,12 +87,17 @@ class _View:
         """The root, configured pools with parents first, then ephemeral ones by path."""
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
-    def operations(self, pools: list[PoolName], *, only_starving: bool) -> dict[PoolName, list[ShareItem]]:
+    def operations(self, pools: list[PoolName], request: GetPools) -> dict[PoolName, list[ShareItem]]:
         """The operations in some pools, all or those that starve or may preempt."""
         found: dict[PoolName, list[ShareItem]] = {name: [] for name in pools}
+        everybody = not request.only_starving
         for item in self._engine.items.values():
-            if item.kind is ElementKind.OPERATION and item.parent in found and (_is_hungry(item) or not only_starving):
+            if item.kind is ElementKind.OPERATION and item.parent in found and (everybody or _is_hungry(item)):
                 found[item.parent].append(item)
+        if request.outlook_of:
+            # In a pool of thousands there may be no room in the page for the one that somebody asks about.
+            for items in found.values():
+                items.sort(key=lambda item: item.key != request.outlook_of)
         return found
 
     def pool(self, name: PoolName) -> PoolView:

@@ -26,7 +26,8 @@ class GetPools(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
     #: Of the operations only those that starve or may preempt.
     only_starving: bool = False
-    #: Key of an element, as `ShareItem.key`: tell when it and the pools above it will starve. Empty: of none.
+    #: Key of an element, as `ShareItem.key`: tell when it and the pools above it will starve. An operation comes first in its pool.
+    #: Empty: of none.
     outlook_of: Annotated[str, msgspec.Meta(max_length=201)] = ""
 
 

@@ -187,3 +187,14 @@ def test_it_is_told_once_and_not_on_every_page() -> None:
     answer = pool_list(small.engine, GetPools(first=1, outlook_of="x"), NEVER)
     assert isinstance(answer, PoolList)
     assert answer.outlooks == []
+
+
+def test_the_share_of_the_operation_is_told_however_many_stand_in_its_pool() -> None:
+    work = [Work(f"operation-{number}", "a", 10) for number in range(1_000)]
+    small = a_course({"a": {}}, work, {}, 1.0)
+
+    answer = pool_list(small.engine, GetPools(name="a", operations=True, outlook_of="operation-999"), NEVER)
+    assert isinstance(answer, PoolList)
+    assert answer.operations_left_out > 0
+    assert [item.name for item in answer.operations[:2]] == ["operation-999", "operation-0"]
+    assert [each.key for each in answer.outlooks] == ["operation-999", "/a"]
