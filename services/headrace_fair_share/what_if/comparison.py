@@ -17,7 +17,7 @@ from headrace.resources import EPS, Resources
 from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column
-from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.starvation.clocks import NEVER, Clocks, coming
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import InputMaker, UpdateInput
@@ -202,19 +202,17 @@ def _starves_in_ms(cut: Cut, given: UpdateInput, clocks: Clocks) -> Floats:
     starves = (clocks.starving > 0) | (clocks.short_starving_since != NEVER)
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return np.where(starves, 0.0, np.inf)
-    timeouts = timeouts_of(cut, given)
-    left_ms = np.minimum(
-        _left_ms(clocks.below_since, timeouts.starving_ms, cut.clock_ms),
-        _left_ms(clocks.short_since, timeouts.short_ms, cut.clock_ms),
-    )
+    to_come = coming(clocks, timeouts_of(cut, given))
+    left_ms = np.minimum(_left_ms(to_come.starving, cut.clock_ms), _left_ms(to_come.short, cut.clock_ms))
     if not cut.pools.options.enable_pool_starvation:
         left_ms = np.where(given.elements.is_operation, left_ms, np.inf)
     return np.where(starves, 0.0, left_ms)
 
 
-def _left_ms(since: Ints, timeout_ms: Floats, now_ms: int) -> Floats:
-    passed = now_ms - np.where(since == NEVER, now_ms, since)
-    return np.where(since == NEVER, np.inf, np.maximum(timeout_ms - passed, 0.0))
+def _left_ms(moments: Ints, now_ms: int) -> Floats:
+    """The time left until timeouts, which are over one millisecond before somebody starves."""
+    comes = moments != NEVER
+    return np.where(comes, np.maximum(np.where(comes, moments, 0) - 1 - now_ms, 0), np.inf)
 
 
 def _notes(cut: Cut) -> list[str]:

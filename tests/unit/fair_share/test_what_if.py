@@ -157,6 +157,24 @@ def test_more_jobs_take_their_part_and_are_told_when_they_starve() -> None:
     assert answer.notes == []
 
 
+def test_who_would_become_aggressive_before_its_own_long_timeout_starves_then() -> None:
+    engine, _ = an_engine()
+    tree = Tree(
+        tree=TREE,
+        pools=[Pool(name, ROOT_POOL) for name in NAMES],
+        options=TreeOptions(enable_aggressive_starvation=True),
+    )
+    engine.on_stored_tree(stored(tree, 2), NOW)
+    spec = OperationSpec(
+        PoolName("c"), ["true"], job_count=200, resources=JOB, fair_share_starvation_timeout_ms=600_000
+    )
+    answer = asked(engine, WhatIf(TREE, operations=[SupposedOperation(spec)]))
+
+    (new,) = [each for each in answer.elements if each.name == "supposed-1"]
+    assert new.after is not None
+    assert new.after.starves_in_ms == TreeOptions().fair_share_aggressive_starvation_timeout
+
+
 def test_nodes_come_and_go_and_no_more_go_than_there_are() -> None:
     engine, _ = an_engine()
     node = Resources(user_slots=10, cpu=200, memory=2**30)
