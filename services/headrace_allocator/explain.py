@@ -76,6 +76,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
                     job.account,
                     job.progress,
                     node.limits,
+                    allocation.stage,
                 )
             )
     return OperationPlaces(

@@ -113,7 +113,7 @@ class HeartbeatAnswers:
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
         extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
-        starts = self._starts_of_gangs(node, budget)
+        starts = self._starts_of_gangs(node, budget, moment)
         started, whole = self._starts(node, decided.placements, budget, moment)
         starts += started
         # Each stage counted on all that was decided before it. Where that finds no room in the answer the stage never ran.
@@ -127,7 +127,7 @@ class HeartbeatAnswers:
             if stage.somebody_starves:
                 node.tries[stage.stage.priority] = _try(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
-        self.made.note_starts(node.record.node, starts, moment)
+        self.made.note_starts()
         if decided.observed:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
@@ -266,7 +266,8 @@ class HeartbeatAnswers:
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
         if stage.placement is not None:
-            starts, is_booked = self._starts(node, [stage.placement], budget, moment)
+            taken = sum(one.beneficiary is not None for one in stage.preemptions)
+            starts, is_booked = self._starts(node, [stage.placement], budget, moment, taken)
             if not is_booked:
                 return None
             self.preemptions.unused = self.preemptions.unused + stage.unused
@@ -290,9 +291,12 @@ class HeartbeatAnswers:
         return Extend(allocation=extension.allocation.id, slots=slots)
 
     def _starts(
-        self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment
+        self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment, taken: int = 0
     ) -> tuple[list[Start], bool]:
-        """Books new allocations, and tells if all were. Those of gangs are held, so that no order follows yet."""
+        """Books new allocations, and tells if all were. Those of gangs are held, so that no order follows yet.
+
+        So many places are `taken` for them.
+        """
         starts: list[Start] = []
         booked = 0
         shown = _shown(node) if placed else set()
@@ -304,14 +308,15 @@ class HeartbeatAnswers:
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
             if operation.gang is not None:
-                self._gangs.hold(name, operation, node, one.job, moment)
+                allocation = self._gangs.hold(name, operation, node, one.job, moment)
             else:
                 allocation = self._facts.start(name, operation, node, one.jobs, one.job)
-                starts.append(self._start(allocation, operation, is_shown=is_shown))
+                starts.append(self._start(allocation, operation, moment, taken, is_shown=is_shown))
                 shown.add(operation.id)
+            allocation.stage = one.stage
         return starts, booked == len(placed)
 
-    def _starts_of_gangs(self, node: Node, budget: AnswerBudget) -> list[Start]:
+    def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
         """Tells the node of places of gangs that start."""
         starts: list[Start] = []
         if not node.holds or not node.accepts_jobs or self._facts.superseded:
@@ -321,16 +326,20 @@ class HeartbeatAnswers:
             is_shown = operation.id in shown
             if _fits(budget, operation, 1, is_shown=is_shown):
                 self._gangs.take_up(node, operation, allocation)
-                starts.append(self._start(allocation, operation, is_shown=is_shown))
+                starts.append(self._start(allocation, operation, moment, is_shown=is_shown))
                 shown.add(operation.id)
         return starts
 
-    def _start(self, allocation: Allocation, operation: Operation, *, is_shown: bool) -> Start:
+    def _start(
+        self, allocation: Allocation, operation: Operation, moment: Moment, taken: int = 0, *, is_shown: bool
+    ) -> Start:
         """The order. A command travels only if the node shows no other allocation of the operation."""
         spec = None if is_shown else operation.job_spec
         slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms
-        return Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
+        order = Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
+        self.made.add_start(order, allocation, operation, self._facts.pools, moment, taken)
+        return order
 
     def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
         """Sooner where more could start, or a word is awaited: of a node that has not spoken yet, or that starts are under way."""

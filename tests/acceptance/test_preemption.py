@@ -177,6 +177,10 @@ def test_events_are_followed_as_they_happen_until_ctrl_c(up: Up) -> None:
     ]
     assert [one["record"]["reason"] for one in ours if one["happened"] == "allocation_preempted"] == ["preemption"]
     assert {one["happened"] for one in ours} >= {"allocation_started", "job_ended"}
+    starts = [one for one in seen if one["happened"] == "allocation_started"]
+    assert next(one["stage"] for one in starts if one["operation"] == operation) == "regular_medium_priority"
+    (forced,) = [one for one in starts if one["places_taken"]]
+    assert (forced["stage"], forced["places_taken"], forced["fair_share"]["cpu"]) == ("preemptive_normal", 1, 0.5)
     told = [(one["happened"], one["allocation"]) for one in ours if "allocation" in one]
     for allocation in {allocation for what, allocation in told if what == "job_ended"}:
         assert told.index(("allocation_started", allocation)) < told.index(("job_ended", allocation))

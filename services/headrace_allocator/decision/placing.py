@@ -16,6 +16,7 @@ from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
+from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.job_classes import room_below
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
@@ -33,6 +34,7 @@ class Placement(msgspec.Struct, frozen=True):
     jobs: int
     #: Of each job.
     job: Resources
+    stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY
 
 
 class Extra(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ def place(
     spare: Resources | None = None,
     choose: Choice = next_in_line,
     extra: Extra = _NO_EXTRA,
+    stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY,
 ) -> list[Placement]:
     """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
 
@@ -75,7 +78,7 @@ def place(
         if job is None:
             overlay.refuse(operation)
         else:
-            placed.append(_start(overlay, operation, job))
+            placed.append(_start(overlay, operation, job, stage))
     return placed
 
 
@@ -101,14 +104,14 @@ def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources
     return left
 
 
-def _start(overlay: Overlay, operation: Operation, job: Resources) -> Placement:
+def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage) -> Placement:
     jobs = jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
         jobs = max(1, min(jobs, overlay.ready(operation), spare_jobs(overlay, operation)))
     overlay.use(operation, job, jobs)
     if operation.task_groups:
         overlay.tasks[operation.id, job] = overlay.tasks.get((operation.id, job), 0) + 1
-    return Placement(operation, jobs, job)
+    return Placement(operation, jobs, job, stage)
 
 
 def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:
@@ -127,11 +130,12 @@ def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list
     """One stage. Once it started something the batches that follow leave more room free."""
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
+    stage = StartStage.REGULAR_HIGH_PRIORITY if high else StartStage.REGULAR_MEDIUM_PRIORITY
     placed: list[Placement] = []
     for batch in view.batches.get(high, ()) if options is not None and view.batches else (None,):
         overlay.consider(batch, high=high)
         left = None if most is None else most - before - len(placed)
-        placed += place(overlay, most=left, spare=spare, choose=choose)
+        placed += place(overlay, most=left, spare=spare, choose=choose, stage=stage)
         if placed and options is not None:
             spare = options.fallback_min_spare_allocation_resources.whole
     return placed

@@ -9,6 +9,7 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.start_stages import StartStage
 
 #: The operation of an allocation whose own is over, or not known.
 NOBODY: Final = OperationId("")
@@ -70,6 +71,7 @@ class Allocation:
         "settled",
         "shown",
         "slots",
+        "stage",
         "state",
         "take_back",
         "usage",
@@ -80,6 +82,8 @@ class Allocation:
         self.operation = operation
         self.node = node
         self.resources = resources
+        #: The stage in which it got its place; None of one that is older than this allocator.
+        self.stage: StartStage | None = None
         #: Its node's.
         self.picture = Picture()
         #: Its operation's, none once that is over.

@@ -62,11 +62,11 @@ class GangStarts:
                 operation.gang.awaited.discard(node.record.node)
             self._settle(operation, moment)
 
-    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, moment: Moment) -> None:
+    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, moment: Moment) -> Allocation:
         """Holds room for one job of a gang, whose turn it is with the first."""
         if waits_for_a_turn(operation):
             self._enter(operation, GangPhase.GATHERING, moment.steady_s + self._facts.timing.gang_hold_s)
-        hold(self._facts, name, operation, node, job)
+        return hold(self._facts, name, operation, node, job)
 
     def due(self, node: Node) -> list[tuple[Operation, Allocation]]:
         """Allocations that the node is to be told of with this answer."""

@@ -17,6 +17,7 @@ from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.placing import Choice, Extra, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
@@ -47,12 +48,19 @@ class PreemptiveStage(msgspec.Struct, frozen=True):
     #: The most protected group that may be taken.
     least: Group
     reason: PreemptionReason
+    #: The name of the stage for those who ask how something started.
+    name: StartStage
 
 
 _AGGRESSIVE: Final = PreemptiveStage(
-    PreemptionPriority.AGGRESSIVE, Group.AGGRESSIVELY_PREEMPTIBLE, PreemptionReason.AGGRESSIVE_PREEMPTION
+    PreemptionPriority.AGGRESSIVE,
+    Group.AGGRESSIVELY_PREEMPTIBLE,
+    PreemptionReason.AGGRESSIVE_PREEMPTION,
+    StartStage.PREEMPTIVE_AGGRESSIVE,
 )
-_NORMAL: Final = PreemptiveStage(PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION)
+_NORMAL: Final = PreemptiveStage(
+    PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION, StartStage.PREEMPTIVE_NORMAL
+)
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -165,7 +173,9 @@ def _placed(
         extra = extra_room(overlay, found.free, found.held)
         choose = partial(next_in_line_plainly, more_room=extra.of_operation, going=extra.below_pools)
     held = most_held(overlay, found.held)
-    placed = place(overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra)
+    placed = place(
+        overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra, stage=stage.name
+    )
     return next(iter(placed), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from typing import Final, assert_never
 
@@ -24,6 +24,7 @@ from headrace.wire.happenings import (
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
+from headrace.wire.start_stages import StartStage
 from headrace_cli.show.amounts import percent
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
@@ -40,6 +41,13 @@ _STARVES: Final = {
     StarvationStatus.STARVING: "starves",
     StarvationStatus.AGGRESSIVELY_STARVING: "starves aggressively",
 }
+_STARTS: Final = {
+    StartStage.REGULAR_HIGH_PRIORITY: "regular stage, high priority",
+    StartStage.REGULAR_MEDIUM_PRIORITY: "regular stage, medium priority",
+    StartStage.PREEMPTIVE_NORMAL: "normal preemptive stage",
+    StartStage.PREEMPTIVE_AGGRESSIVE: "aggressive preemptive stage",
+    StartStage.YARN_PLAN: "plan of a YARN policy",
+}
 
 
 def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -> Table:
@@ -52,7 +60,8 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
             ran = "" if each.ran_ms is None else format_duration(each.ran_ms)
         if isinstance(each, AllocationStarted):
             job, node = ", ".join(_job(slot) for slot in each.slots), each.node
-            made.add_row(moment(each.at_ms / 1000, zone), job, node, "", Text("runs", style="cyan"))
+            stage = "" if each.stage is None else f"; started by: {_STARTS[each.stage]}"
+            made.add_row(moment(each.at_ms / 1000, zone), job, node, "", Text.assemble(("runs", "cyan"), stage))
             continue
         made.add_row(moment(_at_ms(each) / 1000, zone), job, node, ran, Text(_what(each)))
     return made
@@ -114,7 +123,8 @@ def _what(happening: Happening) -> str:
             return _end(happening)
         case AllocationStarted():
             jobs = ", ".join(_job(slot) for slot in happening.slots)
-            return f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
+            words = f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
+            return "; ".join([words, *_how_it_started(happening)])
         case AllocationPreempted():
             job = "a place" if happening.slot is None else f"job {_job(happening.slot)}"
             return f"{job} on {happening.node} {'would be ' if happening.record.observed else ''}{preemption_words(happening.record)}"
@@ -128,6 +138,18 @@ def _what(happening: Happening) -> str:
             return f"missed: {many} did not come here; op history has what the log keeps"
         case _:
             assert_never(happening)
+
+
+def _how_it_started(start: AllocationStarted) -> Iterator[str]:
+    """The stage, with what was taken for it, and the shares of the resource of which the operation has or is owed most."""
+    if start.stage is not None:
+        many = start.places_taken
+        yield _STARTS[start.stage] + (f", {many} place{'s' if many > 1 else ''} taken for it" if many else "")
+    if start.share_before is not None and start.fair_share is not None:
+        owed = max(start.fair_share, start.share_before, key=max)
+        at = owed.index(max(owed))
+        before, fair = percent(start.share_before[at]), percent(start.fair_share[at])
+        yield f"{RESOURCE_NAMES[at]} {before} of the cluster before, owed {fair}"
 
 
 def _step(step: OperationStep) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
-from headrace.resources import Finite
+from headrace.resources import Finite, Share
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot
 from headrace.wire.log import (
     Event,
@@ -26,6 +26,7 @@ from headrace.wire.log import (
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationStatus
+from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
 #: Of one message.
@@ -81,7 +82,10 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
 
 
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
-    """The allocator gave an operation a place on a node."""
+    """The allocator gave an operation a place on a node.
+
+    A history makes one of each job that runs: it has the stage, if that is still known, and no shares.
+    """
 
     at_ms: Counter
     tree: TreeName
@@ -89,6 +93,13 @@ class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_s
     node: NodeName
     allocation: AllocationId
     slots: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)]
+    #: The stage of the heartbeat that gave it; null where that is not known.
+    stage: StartStage | None = None
+    #: The shares of the operation at that moment: what it used without this place, and what it was owed. Null where nobody kept them.
+    share_before: Share | None = None
+    fair_share: Share | None = None
+    #: The number of places of others that were taken for it.
+    places_taken: Counter = 0
 
 
 class AllocationPreempted(msgspec.Struct, frozen=True, tag="allocation_preempted"):

@@ -27,6 +27,7 @@ from headrace.wire.log import Event, OperationSuspended, Published
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
+from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Version
 from headrace_cli.show.happenings import happening_line, happening_words, history_table, preemption_words
 from tests.unit.cli.test_render import shown
@@ -216,3 +217,41 @@ def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
         "missed: 3 entries of the log did not come here; op history has what the log keeps"
     )
     assert happening_words(an_end(OURS)).endswith("ours-0001  job 0 on n: completed")
+
+
+def test_a_start_says_its_stage_what_was_taken_for_it_and_the_shares_at_that_moment() -> None:
+    bare = AllocationStarted(9_000, TREE, OURS, NodeName("m"), AllocationId("b"), [JobSlot(4)])
+    told = msgspec.structs.replace(
+        bare,
+        stage=StartStage.PREEMPTIVE_AGGRESSIVE,
+        share_before=(0.1, 0.125, 0.0, 0.0, 0.0),
+        fair_share=(0.2, 0.5, 0.0, 0.0, 0.0),
+        places_taken=2,
+    )
+
+    assert happening_words(told).endswith(
+        "  ours-0001  starts job 4 on m; aggressive preemptive stage, 2 places taken for it; "
+        "cpu 12.5% of the cluster before, owed 50%"
+    )
+    assert happening_words(bare).endswith("  starts job 4 on m")
+    line = happening_line(told)
+    assert (line["stage"], line["places_taken"]) == ("preemptive_aggressive", 2)
+    shares = line["share_before"], line["fair_share"]
+    assert [share["cpu"] for share in shares if isinstance(share, dict)] == [0.125, 0.5]
+    runs = shown(history_table([msgspec.structs.replace(bare, stage=StartStage.REGULAR_MEDIUM_PRIORITY)]), 300)
+    assert runs[1].endswith("runs; started by: regular stage, medium priority")
+
+
+def test_every_stage_has_words() -> None:
+    starts = [AllocationStarted(0, TREE, OURS, NodeName("m"), AllocationId("b"), [], stage) for stage in StartStage]
+
+    assert len({happening_words(one) for one in starts}) == len(StartStage)
+
+
+def test_a_start_of_an_older_allocator_is_read() -> None:
+    fields = {"type": "allocation_started", "at_ms": 1, "tree": "t", "operation": "op", "node": "n", "allocation": "a"}
+    data = msgspec.msgpack.encode(fields | {"slots": []})
+
+    read = msgspec.msgpack.decode(data, type=AllocationStarted)
+
+    assert (read.stage, read.share_before, read.fair_share, read.places_taken) == (None, None, None, 0)

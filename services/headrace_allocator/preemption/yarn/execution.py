@@ -7,6 +7,7 @@ from typing import Final
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
+from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.groups import Group
@@ -15,7 +16,9 @@ from headrace_allocator.preemption.stages import Preemption, PreemptiveStage, St
 from headrace_allocator.preemption.yarn.candidates import is_there
 from headrace_allocator.preemption.yarn.plans import Plan
 
-_STAGE: Final = PreemptiveStage(PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION)
+_STAGE: Final = PreemptiveStage(
+    PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION, StartStage.YARN_PLAN
+)
 
 
 def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
@@ -53,9 +56,8 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
         for one in freed
     ]
     unused = _sum(taken).within(overlay.room.or_more(ZERO))
-    return StageOutcome(
-        _STAGE, True, Placement(operation, 1, plan.size), taken, len(victims), _sum(taken), room, unused, {}
-    )
+    placement = Placement(operation, 1, plan.size, _STAGE.name)
+    return StageOutcome(_STAGE, True, placement, taken, len(victims), _sum(taken), room, unused, {})
 
 
 def _sum(taken: list[Preemption]) -> Resources:
