@@ -11,7 +11,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
-from headrace_allocator.checks.choices import ChoiceCase
+from headrace_allocator.checks.heartbeat_cases import Case
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -75,9 +75,9 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class KeepCase(msgspec.Struct, frozen=True):
-    """Raise an alarm, and write the case to a file: the quick way chose another operation than the plain loop."""
+    """Raise an alarm, and write the case to a file: the quick way decided otherwise than the plain one."""
 
-    case: ChoiceCase
+    case: Case
 
 
 class LowerLease(msgspec.Struct, frozen=True):

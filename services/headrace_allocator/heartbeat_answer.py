@@ -23,7 +23,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
-from headrace_allocator.checks.choices import ChoiceCheck
+from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
@@ -79,7 +79,7 @@ class HeartbeatAnswers:
         self._room_left: Counter[RoomLeft] = Counter()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
-        self.check = ChoiceCheck()
+        self.check = HeartbeatCheck()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, moment: Moment) -> Orders:
         """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
@@ -98,16 +98,18 @@ class HeartbeatAnswers:
                     node.preemptive_stages_s = moment.steady_s
                 self.decided = HeartbeatDecision(room_left=room_left)
                 self._note_room_left()
+                if self.check.is_turn_of_quiet():
+                    self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
                 return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
         budget = AnswerBudget(heartbeat)
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
-        batches = self._ranking.batches.of_priority
-        overlay = Overlay(View.of(self._facts, node, self._ranking.order, pace_ms, moved, batches, stirring))
+        overlay = Overlay(self._view(node, pace_ms, stirring, moved))
         take_back = self._take_back(node, stirring, budget)
         decided = self.decided = decide(overlay, due, self.check.choose)
+        self.check.compare(overlay.view, due, decided)
         self._note_room_left()
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
@@ -139,11 +141,11 @@ class HeartbeatAnswers:
         return Outcome(self.made.take(self._facts.term))
 
     def take_cases(self) -> list[KeepCase]:
-        """Choices that were found wrong since it was asked last."""
+        """Choices and decisions that were found wrong since it was asked last."""
         return [KeepCase(case) for case in self.check.take_cases()]
 
     def figures(self) -> list[Figure]:
-        """Allocations that were made or preempted, why room stayed free, and choices that were checked."""
+        """Allocations that were made or preempted, why room stayed free, and heartbeats that were checked."""
         room_left = counter("room_left", "heartbeats", 0, "Heartbeats that left room on their node, by reason.")
         return [
             counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
@@ -189,6 +191,10 @@ class HeartbeatAnswers:
             lease_ms=int(self._facts.timing.node_lease_s * 1000),
             left_out=words_of_left_out(node),
         )
+
+    def _view(self, node: Node, pace_ms: int, stirring: Sequence[Allocation], moved: Sequence[Operation] = ()) -> View:
+        ranking = self._ranking
+        return View.of(self._facts, node, ranking.order, pace_ms, moved, ranking.batches.of_priority, stirring)
 
     def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
         """Tells what may be decided for the node at this moment."""

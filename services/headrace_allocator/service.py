@@ -38,7 +38,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.start_plans import FitOperation
 from headrace.wire.version import Term
-from headrace_allocator.checks.choices import ChoiceCase
+from headrace_allocator.checks.heartbeat_cases import Case
 from headrace_allocator.checks.kept_cases import keep_case
 from headrace_allocator.effects import (
     Alarm,
@@ -330,15 +330,14 @@ class AllocatorService:
             case Superseded():
                 self._role.step_down(f"the ledger drew jobs for term {effect.term}, ours is {self._role.term}")
 
-    async def _keep_case(self, case: ChoiceCase) -> None:
+    async def _keep_case(self, case: Case) -> None:
         folder, at_ms = self._runtime.settings.cases_path(), self._shell.moment().wall_ms
-        ids = {"chosen": case.chosen, "expected": case.expected}
         try:
             path = await anyio.to_thread.run_sync(keep_case, case, folder, at_ms)
         except OSError as error:
-            self._log.error("wrong choice, not kept", **ids, folder=str(folder), error=str(error))
+            self._log.error("wrong decision, not kept", **case.about, folder=str(folder), error=str(error))
         else:
-            self._log.error("wrong choice", **ids, file=str(path))
+            self._log.error("wrong decision", **case.about, file=str(path))
 
     async def _lower_lease(self, lease_ms: int) -> None:
         try:

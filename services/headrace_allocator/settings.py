@@ -35,11 +35,11 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     usage_interval_ms: int = 20
     usage_period_ms: int = 800
 
-    #: Where choices are written that the check found wrong; empty: `headrace-cases` in the system's folder of temporary files.
+    #: Where decisions are written that the check found wrong; empty: `headrace-cases` in the system's folder of temporary files.
     cases_folder: str = ""
 
     def cases_path(self) -> Path:
-        """Returns the folder of choices that were found wrong."""
+        """Returns the folder of decisions that were found wrong."""
         return Path(self.cases_folder or Path(tempfile.gettempdir()) / "headrace-cases")
 
     def timing(self, *, longest_lease_ms: int) -> Timing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from tests.support.allocating import Desk
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Replayed", "desk_of", "replay"]
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -29,15 +30,25 @@ class Replayed(msgspec.Struct, frozen=True):
 
 def replay(case: ChoiceCase) -> Replayed:
     """Makes the choice again, both ways, in an allocator that learns all anew."""
-    desk = Desk({"n": case.room, "elsewhere": (case.total - case.room).within_wire()})
+    desk = desk_of(case, node=case.room, hold=lambda desk: _hold_all(desk, case))
+    overlay = Overlay(View.of(desk.facts, desk.node("n"), desk.engine.ranking.order, 1_000))
+    if case.passes_limits:
+        overlay.pass_limits(True)
+    quickly = next_in_line(overlay, case.room, case.priority)
+    plainly = next_in_line_plainly(overlay, case.room, case.priority)
+    return Replayed(None if quickly is None else quickly.id, None if plainly is None else plainly.id)
+
+
+def desk_of(case: ChoiceCase, node: Resources, hold: Callable[[Desk], None]) -> Desk:
+    """An allocator that learned the tree and the operations of a case, with a node `n`. `hold` gives them what they have."""
+    desk = Desk({"n": node, "elsewhere": (case.total - node).within_wire()})
     desk.options = case.options
     desk.node("n").record.tags.extend(case.tags)
     for name in desk.nodes:
         desk.beat(name)
     lives = [msgspec.structs.replace(each.live, block_term=desk.facts.term) for each in case.operations]
     desk.engine.on_operations(lives, desk.moment)
-    for each in case.operations:
-        _hold(desk, each.live.operation, each.held)
+    hold(desk)
     items = [each.item for each in case.pools] + [each.share for each in case.operations if each.share is not None]
     desk.tell(items, total=case.total)
     for pool in case.pools:
@@ -47,12 +58,12 @@ def replay(case: ChoiceCase) -> Replayed:
         desk.facts.pools.changed.add(known.name)
     for each in case.operations:
         desk.engine.ranking.refresh(desk.operation(each.live.operation))
-    overlay = Overlay(View.of(desk.facts, desk.node("n"), desk.engine.ranking.order, 1_000))
-    if case.passes_limits:
-        overlay.pass_limits(True)
-    quickly = next_in_line(overlay, case.room, case.priority)
-    plainly = next_in_line_plainly(overlay, case.room, case.priority)
-    return Replayed(None if quickly is None else quickly.id, None if plainly is None else plainly.id)
+    return desk
+
+
+def _hold_all(desk: Desk, case: ChoiceCase) -> None:
+    for each in case.operations:
+        _hold(desk, each.live.operation, each.held)
 
 
 def _hold(desk: Desk, operation: OperationId, held: Resources) -> None:

@@ -61,6 +61,8 @@ _AGGRESSIVE: Final = PreemptiveStage(
 _NORMAL: Final = PreemptiveStage(
     PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION, StartStage.PREEMPTIVE_NORMAL
 )
+#: In the order in which they run.
+STAGES: Final = (_AGGRESSIVE, _NORMAL)
 
 
 class Preemption(msgspec.Struct, frozen=True):
@@ -112,9 +114,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     order = overlay.view.order
     # Classes are kept for those who come again, so that a priority may have some that nobody is of.
     starving = [
-        stage
-        for stage in (_AGGRESSIVE, _NORMAL)
-        if may_start and order.classes.of_priority(stage.priority) & order.root.classes
+        stage for stage in STAGES if may_start and order.classes.of_priority(stage.priority) & order.root.classes
     ]
     if not (starving or needs_repair(overlay)):
         # A run in which nothing can happen counts as one, too.
@@ -122,7 +122,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
         return
     # By the older rules what may go below a limit is room under it, in place of tolerance.
     overlay.pass_limits(overlay.view.pools.options.victim_rules is not VictimRules.LEGACY)
-    for stage in (_AGGRESSIVE, _NORMAL):
+    for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
         outcome = _run(overlay, stage, choose, somebody_starves=stage in starving)

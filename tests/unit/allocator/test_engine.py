@@ -812,6 +812,8 @@ def test_figures_count_what_there_is() -> None:
         "preempted_unused_network": 0,
         "preempted_too_much_operation_below_fair_share": 0,
         "preempted_too_much_pool_below_guarantee": 0,
+        "heartbeats_checked": 0,
+        "heartbeats_differing": 0,
         "choices_checked": 0,
         "choices_differing": 0,
         "preempted_again": 0,

@@ -1,0 +1,69 @@
+"""The check of whole heartbeats raises no false alarm: whatever is decided rightly in random trees and fleets is decided so plainly."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from headrace.pools import TreeOptions
+from headrace_allocator.checks.heartbeats import HeartbeatCheck
+from headrace_allocator.preemption.heartbeat_decision import decide
+from tests.properties.test_allocation_order import DeepTree, a_due, report
+from tests.properties.test_preemption import OlderRules, RandomFleet
+from tests.support.effort import seeds
+from tests.support.preempting import Decided
+from tests.support.random_orders import RandomTree
+
+
+class SparingFleet(RandomFleet):
+    """Victims that are not needed stay."""
+
+    def options_of_tree(self, random: Random) -> TreeOptions:
+        return msgspec.structs.replace(super().options_of_tree(random), drop_needless_victims=True)
+
+    def judge(self, decided: Decided) -> None:
+        """The plain rules of the reference spare nobody."""
+
+
+def compared(check: HeartbeatCheck) -> float:
+    """How many heartbeats were, none of which may differ."""
+    assert check.take_cases() == []
+    heartbeats, differing, _, wrong = (float(str(figure.value)) for figure in check.figures())
+    assert (differing, wrong) == (0, 0)
+    return heartbeats
+
+
+@pytest.mark.parametrize("kind", [RandomFleet, OlderRules, SparingFleet])
+@pytest.mark.parametrize("seed", seeds(4, 150))
+def test_no_heartbeat_of_a_fleet_is_told_as_wrong(seed: int, kind: type[RandomFleet]) -> None:
+    """With preemption, hosts that shrink, and answers that are lost."""
+    fleet = kind(seed)
+    check = fleet.engine.answers.check = HeartbeatCheck(every=1)
+    for _ in range(40):
+        fleet.step()
+        for host in fleet.nodes:
+            fleet.hear(host, answered=fleet.random.random() < 0.9)
+    assert compared(check) > 10
+
+
+@pytest.mark.parametrize("kind", [RandomTree, DeepTree])
+@pytest.mark.parametrize("seed", seeds(3, 100))
+def test_no_decision_in_a_tree_is_told_as_wrong(seed: int, kind: type[RandomTree]) -> None:
+    """With fifo pools, batches, several limits, and whoever is marked to starve by chance."""
+    random = Random(seed)
+    check = HeartbeatCheck(every=1)
+    for _ in range(12):
+        tree = kind(random)
+        tree.engine.answers.check = check
+        for _ in range(4):
+            report(tree, random.choice(list(tree.nodes)))
+            if random.random() < 0.5:
+                tree.change_shares()
+            tree.refresh()
+            for node in tree.nodes:
+                due, overlay = a_due(random), tree.overlay(node)
+                check.begin()
+                check.compare(overlay.view, due, decide(overlay, due, check.choose))
+    assert compared(check) > 90
