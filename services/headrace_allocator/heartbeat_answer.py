@@ -255,6 +255,8 @@ class HeartbeatAnswers:
             if allocation.state is AllocationState.ENDED:
                 continue
             if ends_all and allocation.take_back is None:
+                # No preemption, so without record and count: section 7.5 aborts them as jobs of a node with disabled jobs, as 7.8 those
+                # of a lost one. Nothing is used of such a node (7.6), so that it is never over its resources, and nobody gets the room.
                 allocation.take_back = TakeBackReason.LIMITS
             if allocation.take_back is not None:
                 # A closing one is told again: it may have been closed for a reason that lets its job run to the end.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.resources import Resources
 from headrace.runtime.settings import load
 from headrace.wire.heartbeat import TakeBackReason
@@ -40,6 +42,24 @@ def test_a_node_that_has_its_slots_again_before_it_obeyed_keeps_what_runs() -> N
     assert len(host.next_beat(total=NO_SLOTS).take_back) == 4
 
     assert host.next_beat(obeyed=False).take_back == []
+
+
+@pytest.mark.parametrize("after_s", [1, 60])
+def test_what_ends_with_the_slots_of_its_node_is_not_preempted(after_s: float) -> None:
+    """Sections 7.5 and 7.6: the jobs are aborted, and the node is not over its resources, since nothing of it counts as used."""
+    host = Host(an_operation("poor"))
+    host.next_beat()
+    # All of it may be taken, and somebody starves.
+    host.tell([a_share("rich", 0), a_share("poor", 4, starves=True)], total=FOUR)
+    answers = host.engine.answers
+    answers.on_decisions_due(host.moment)
+    host.next_beat(total=NO_SLOTS, after_s=0, obeyed=False)
+    taken = host.next_beat(total=NO_SLOTS, after_s=after_s, obeyed=False).take_back
+
+    assert [(one.reason, one.preemption, one.timeout_ms) for one in taken] == [(TakeBackReason.LIMITS, None, 0)] * 4
+    assert host.node("n").overcommitted_since_s is None
+    assert answers.preemptions.total() == 0
+    assert answers.on_decisions_due(host.moment).answer is None, "nor is it in the stream of what happens"
 
 
 def kept() -> Host:
