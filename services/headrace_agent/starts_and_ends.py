@@ -26,6 +26,7 @@ from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, S
 
 #: The runner has at most so many jobs of an allocation ahead, and gets more when half of them have started.
 MOST_AHEAD: Final = 8
+_NO_COMMAND: Final = "the command of its operation is not known here: the note of its job cannot be read"
 
 
 class StartsAndEnds:
@@ -68,11 +69,15 @@ class StartsAndEnds:
         """Adds slots to an allocation.
 
         An unknown one is not in the heartbeat either, by which the allocator sees that these slots never arrived.
+        One that was adopted with a note that cannot be read closes with them: nobody here knows how to start them.
         """
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None:
             return [LogRecord("info", "unknown allocation extended", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
+        if allocation.operation not in self._held.specs:
+            # Its job runs to its end. Were only the slots refused, the next answer would bring them again.
+            return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 
     def take_back(self, order: TakeBack) -> list[AgentEffect]:

@@ -75,7 +75,7 @@ class Allocation(msgspec.Struct):
     ahead: int = 0
     #: Times and reasons for which it is to close as soon as nothing is ahead. The runner was asked for that.
     closes_for: tuple[tuple[int | None, str], ...] = ()
-    #: Why the node gave it back before it ran; empty: it did not.
+    #: Why the node gave it, or the jobs behind its running one, back by itself; empty: it did not.
     given_back_for: str = ""
     jobs_ended: int = 0
     jobs_ended_ms: int = 0

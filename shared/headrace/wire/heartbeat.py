@@ -102,7 +102,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs_ended_ms: Millis = 0
     #: Of a preempted one, from the order to take it back until it is forgotten. Of very many, some have none.
     preemption: PreemptionRecord | None = None
-    #: Of one that the node gave back by itself before it ran: why.
+    #: Of one that the node gave back by itself, before it ran or with the jobs that were to follow: why.
     given_back_for: ShortText = ""
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import product
 
 import msgspec
+import pytest
 
 from headrace.ids import AllocationId
 from headrace.resources import Resources
-from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult
+from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult, JobSlot
 from headrace_agent.allocations.allocation import TRANSITIONS, AllocationEvent
 from headrace_agent.effects import LogRecord, Reconnect, Tell, Trouble
 from headrace_agent.runner.protocol import Interrupt, KeptJob, NodeLease, Run, Started
-from tests.support.agent_desk import OPERATION, Desk, end_of, job, kept, spec, start, take_back
+from tests.support.agent_desk import OPERATION, Desk, end_of, extend, job, kept, spec, start, take_back
 
 
 def run_of(desk: Desk, key: JobKey) -> Run:
@@ -116,6 +117,52 @@ def test_a_job_whose_note_cannot_be_read_is_adopted_by_what_the_runner_knows() -
     desk.advance(500)
 
     assert [Resources(user_slots=1, cpu=150, memory=7)] == [found.resources for found in desk.beat.allocations]
+
+
+def adopted_without_note(*, runs_ahead: bool) -> Desk:
+    """The job `a` of a former life, of whose command nothing is known any more."""
+    former = Desk()
+    former.turn(start("a", [0]))
+    found = kept(former, job(0))
+    strange = msgspec.structs.replace(found, run=msgspec.structs.replace(found.run, note=b"\xff"))
+    desk = Desk(incarnation="life-2", picture=False)
+    desk.picture([strange], runs_ahead=runs_ahead)
+    desk.enrolled()
+    return desk
+
+
+@pytest.mark.parametrize("runs_ahead", [True, False])
+def test_further_jobs_of_an_adopted_one_whose_note_cannot_be_read_are_given_back(runs_ahead: bool) -> None:
+    """Nobody here knows their command. What runs goes on to its end."""
+    desk = adopted_without_note(runs_ahead=runs_ahead)
+
+    desk.turn(extend("a", [1, 2]))
+    report = desk.report("a")
+    assert report is not None
+    assert (report.state, report.job is not None) == (AllocationState.CLOSING, True)
+    assert [JobSlot(1), JobSlot(2)] == report.unstarted
+    assert report.given_back_for == (
+        "the command of its operation is not known here: the note of its job cannot be read"
+    )
+    assert "given back" in desk.notes
+
+    desk.ended(end_of(job(0)))
+    desk.turn()
+    report = desk.report("a")
+    assert report is not None
+    assert (report.state, report.unstarted) == (AllocationState.ENDED, [JobSlot(1), JobSlot(2)])
+    assert (desk.runs, desk.ahead, desk.told(Interrupt)) == ([], [], [])
+
+
+def test_an_adopted_job_whose_note_cannot_be_read_goes_on_with_others_once_their_command_came() -> None:
+    desk = adopted_without_note(runs_ahead=True)
+
+    desk.turn(start("b", [5]), extend("a", [1]))
+
+    report = desk.report("a")
+    assert report is not None
+    assert (report.state, report.given_back_for) == (AllocationState.RUNNING, "")
+    assert [job(1)] == desk.ahead
 
 
 def test_a_job_that_the_runner_never_confirmed_is_told_again_to_the_same_runner() -> None:
