@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
 import pytest
 
 from headrace.pools import TreeOptions
+from headrace.resources import ZERO
+from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
+from headrace_allocator.decision.view import Overlay
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.preemption import stages
 from headrace_allocator.preemption.heartbeat_decision import decide
 from tests.properties.test_allocation_order import DeepTree, a_due, report
 from tests.properties.test_preemption import OlderRules, RandomFleet
 from tests.support.effort import seeds
+from tests.support.heartbeat_case import replay
 from tests.support.preempting import Decided
 from tests.support.random_orders import RandomTree
 
@@ -67,3 +74,32 @@ def test_no_decision_in_a_tree_is_told_as_wrong(seed: int, kind: type[RandomTree
                 check.begin()
                 check.compare(overlay.view, due, decide(overlay, due, check.choose))
     assert compared(check) > 90
+
+
+def the_oldest(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
+    """A wrong choice: it takes those first that are to be kept longest."""
+    while kept and not overlay.room.dominates(ZERO):
+        victim = kept.pop(0)
+        overlay.free(overlay.view.operations[victim.operation], victim)
+        yield victim
+
+
+def test_a_heartbeat_that_differs_can_be_decided_again_from_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case holds all that both ways look at: in an allocator that learns no more they choose the same victims as then."""
+    monkeypatch.setattr(stages, "victims_until_it_fits", the_oldest)
+    replayed = 0
+    for seed in range(10):
+        fleet = SparingFleet(seed)
+        check = fleet.engine.answers.check = HeartbeatCheck(every=1)
+        for _ in range(50):
+            fleet.step()
+            for host in fleet.nodes:
+                fleet.hear(host)
+                for case in check.take_cases():
+                    assert isinstance(case, HeartbeatCase)
+                    case = msgspec.json.decode(msgspec.json.encode(case), type=HeartbeatCase)
+                    now = replay(case)
+                    assert now is not None
+                    assert (now.quickly.taken, now.plainly.taken) == (case.quickly.taken, case.plainly.taken)
+                    replayed += 1
+    assert replayed > 10

@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import ZERO, Resources
+from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.checks.heartbeat_cases import AllocationCase, HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.view import Overlay, View
@@ -23,10 +24,12 @@ __all__ = ["replay"]
 def replay(case: HeartbeatCase) -> HeartbeatCase | None:
     """Decides again, both ways, in an allocator that learns all anew. Returns the case if they still differ."""
     used = Resources.sum(one.usage for one in case.allocations)
-    desk = desk_of(case.tree, node=(case.tree.room + used).within_wire(), hold=lambda desk: _hold(desk, case))
+    desk = desk_of(case.tree, node=case.limits, hold=lambda desk: _hold(desk, case))
     node = desk.node("n")
     view = View.of(desk.facts, node, desk.engine.ranking.order, case.pace_ms)
-    view = msgspec.structs.replace(view, free=case.tree.room, limits=case.limits, boottime_ms=case.boottime_ms)
+    view = msgspec.structs.replace(
+        view, free=case.limits - case.held - used, limits=case.limits, boottime_ms=case.boottime_ms
+    )
     due = Due(**msgspec.structs.asdict(case.due))
     check = HeartbeatCheck(every=1)
     check.begin()
@@ -59,6 +62,7 @@ def _add(desk: Desk, one: AllocationCase) -> None:
     desk.facts.confirm(allocation)
     allocation.state, allocation.job = one.state, one.job
     allocation.progress_started_ms, allocation.take_back = one.progress_started_ms, one.take_back
+    allocation.preemption = PreemptionRecord(PreemptionReason.PREEMPTION) if one.preempted else None
 
 
 def _fill(desk: Desk, operation: OperationId, amount: Resources, behind: str) -> None:

@@ -130,7 +130,8 @@ def case_of(
     return ChoiceCase(
         chosen=None if chosen is None else chosen.id,
         expected=None if expected is None else expected.id,
-        room=room,
+        # That of a node which is overcommitted is negative.
+        room=room.within_wire(),
         priority=priority,
         passes_limits=overlay.passes_limits,
         tags=view.tags,

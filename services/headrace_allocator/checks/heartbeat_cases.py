@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from headrace.ids import AllocationId, OperationId
@@ -56,6 +54,8 @@ class AllocationCase(msgspec.Struct, frozen=True):
     job: RunningJob | None
     progress_started_ms: int | None
     take_back: TakeBackReason | None
+    #: True if it was told to go, gracefully or not.
+    preempted: bool
 
 
 class MayBeDecided(msgspec.Struct, frozen=True):
@@ -76,6 +76,8 @@ class HeartbeatCase(msgspec.Struct, frozen=True):
     due: MayBeDecided
     #: All that the tree may use of the node.
     limits: Resources
+    #: Room on it that is held for gangs.
+    held: Resources
     boottime_ms: int
     pace_ms: int
     allocations: list[AllocationCase]
@@ -91,21 +93,26 @@ class HeartbeatCase(msgspec.Struct, frozen=True):
 Case = ChoiceCase | HeartbeatCase
 
 
-def allocation_cases(view: View, allocations: Iterable[Allocation]) -> list[AllocationCase]:
+def allocation_cases(view: View) -> list[AllocationCase]:
     """Describes the allocations of a node."""
+    before = _used_before(view)
     return [
         AllocationCase(
-            one.id, one.operation, one.resources, one.usage, _before(view, one),
-            one.state, one.job, one.progress_started_ms, one.take_back,
+            one.id, one.operation, one.resources, one.usage, before.get(one, ZERO),
+            one.state, one.job, one.progress_started_ms, one.take_back, one.preemption is not None,
         )
-        for one in allocations
+        for one in view.allocations
     ]  # fmt: skip
 
 
-def _before(view: View, allocation: Allocation) -> Resources:
-    operation, before = view.operations.get(allocation.operation), ZERO
-    for one in operation.groups if operation is not None else ():
-        if one is allocation:
-            break
-        before = before + one.usage
+def _used_before(view: View) -> dict[Allocation, Resources]:
+    """The usage of all that stand before each allocation in its operation, which may have very many elsewhere."""
+    before: dict[Allocation, Resources] = {}
+    here = set(view.allocations)
+    for name in {one.operation for one in view.allocations} & view.operations.keys():
+        used = ZERO
+        for one in view.operations[name].groups:
+            if one in here:
+                before[one] = used
+            used = used + one.usage
     return before

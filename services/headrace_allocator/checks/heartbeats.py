@@ -1,11 +1,12 @@
 """The check of heartbeats in production: one of very many is decided wholly by the plain functions, too.
 
 Both decide on the same facts before anything is carried out, each over an overlay of its own, and the quick way's decision holds.
-Not compared are the reason for which room is left, and what is only observed or explained: nothing is carried out of these.
+Not compared are why room is left, if more waits for the next heartbeat, and what is only observed: no place depends on these.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -34,6 +35,8 @@ from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecis
 _EVERY: Final = 10_000
 #: Cases that wait to be kept.
 _MOST_CASES: Final = 5
+#: Operations of each priority that are part of a case though they got nothing.
+_MOST_STARVING: Final = 50
 
 
 class HeartbeatCheck:
@@ -134,16 +137,20 @@ def _told(decided: HeartbeatDecision) -> Decided:
 
 
 def _case_of(view: View, due: Due, quickly: Decided, plainly: Decided) -> HeartbeatCase:
-    """The case, with the operations that have something on the node or get it."""
+    """The case, with the operations that have something on the node or get it, and the first of those for whom stages run."""
     names = [one.operation for one in view.allocations] + [one.operation for one in (*quickly.starts, *plainly.starts)]
+    for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
+        starving = (one.id for one in view.operations.values() if one.preemption_priority is priority)
+        names += islice(starving, _MOST_STARVING)
     known = {name: view.operations[name] for name in names if name in view.operations}
     return HeartbeatCase(
         quickly=quickly,
         plainly=plainly,
         due=MayBeDecided(due.extend, due.start, due.preempt, due.preemptive_stages, due.repair_overcommit),
         limits=view.limits,
+        held=view.limits - view.free - Resources.sum(one.usage for one in view.allocations),
         boottime_ms=view.boottime_ms,
         pace_ms=view.pace_ms,
-        allocations=allocation_cases(view, view.allocations),
+        allocations=allocation_cases(view),
         tree=case_of(Overlay(view), view.free, None, None, None, known.values()),
     )

@@ -117,7 +117,9 @@ def test_a_case_of_a_heartbeat_can_be_replayed_by_its_file(tmp_path: Path, monke
     assert "now:  no difference" in ran.stdout
 
 
-def test_what_goes_from_an_overcommitted_node_is_held_against_the_plain_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_from_an_overcommitted_node_is_held_against_the_plain_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = Host()
     host.next_beat()
     host.engine.answers.check = HeartbeatCheck(every=1)
@@ -130,7 +132,13 @@ def test_what_goes_from_an_overcommitted_node_is_held_against_the_plain_rule(mon
         assert host.next_beat(total=cores(3, slots=4), after_s=8).take_back == []
         host.refresh()
 
-    assert [len(one.plainly.taken) for one in cases_of(host) if isinstance(one, HeartbeatCase)][-1:] == [1]
+    case = cases_of(host)[-1]
+    assert isinstance(case, HeartbeatCase)
+    assert [one.reason for one in case.plainly.taken] == [PreemptionReason.RESOURCE_OVERCOMMIT]
+    # There is less than no room on such a node, which no message says.
+    again = replay(msgspec.json.decode(keep_case(case, tmp_path, 1).read_bytes(), type=HeartbeatCase))
+    assert again is not None
+    assert again.plainly == case.plainly
 
 
 def test_whoever_is_asked_gracefully_without_reason_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
