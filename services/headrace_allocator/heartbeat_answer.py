@@ -47,6 +47,7 @@ from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_h
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
+from headrace_allocator.telling.take_back_orders import order_to_give_back, order_to_take_back
 from headrace_allocator.words import words_of_left_out
 
 #: Until the next heartbeat of a node whose word is awaited.
@@ -56,8 +57,6 @@ _RECOVERING_PACE_MS: Final = 50
 _CONFIRM_PACE_MS: Final = 100
 #: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
-#: Between the request to end and the kill, of an operation that is not known.
-_INTERRUPTION_TIMEOUT_MS: Final = 10_000
 _NOTHING_TO_FORGET: Final = Forget()
 
 
@@ -112,7 +111,7 @@ class HeartbeatAnswers:
         self.check.compare(overlay.view, due, decided)
         self._note_room_left()
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
-        take_back += budget.cut([_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
+        take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
         extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
         starts = self._starts_of_gangs(node, budget, moment)
@@ -260,7 +259,7 @@ class HeartbeatAnswers:
                 allocation.take_back = TakeBackReason.LIMITS
             if allocation.take_back is not None:
                 # A closing one is told again: it may have been closed for a reason that lets its job run to the end.
-                orders += _within(budget, _order_to_take_back(allocation, operation, at_once=ends_all))
+                orders += _within(budget, order_to_take_back(allocation, operation, at_once=ends_all))
             elif node.record.drained and allocation.unstarted and allocation.state is not AllocationState.CLOSING:
                 order = TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None)
                 orders += _within(budget, order)
@@ -292,7 +291,7 @@ class HeartbeatAnswers:
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
         self._overreach.note(facts.pools, operation, one.reason)
-        return _order_to_take_back(allocation, operation)
+        return order_to_take_back(allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:
         slots = self._facts.extend(extension.allocation, extension.jobs)
@@ -372,18 +371,6 @@ def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> Preemptiv
     return PreemptiveTry(moment.steady_s, stage.candidates, room, operation, stage.exempt, exempt_until_s)
 
 
-def _order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:
-    assert allocation.take_back is not None
-    record = allocation.preemption
-    if at_once:
-        timeout_ms = 0
-    elif record is not None:
-        timeout_ms = record.timeout_ms
-    else:
-        timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
-    return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)
-
-
 def _shown(node: Node) -> set[OperationId]:
     """The operations of which the node was told an allocation."""
     return {one.operation for one in node.allocations.values()}
@@ -396,7 +383,3 @@ def _fits(budget: AnswerBudget, operation: Operation, jobs: int, *, is_shown: bo
 def _within(budget: AnswerBudget, order: TakeBack) -> list[TakeBack]:
     """The order, if it still fits. If not it is told with the next answer."""
     return [order] if budget.fits(LARGEST_RECORD_BYTES if order.preemption is not None else 0) else []
-
-
-def _give_back(one: GiveBack) -> TakeBack:
-    return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)

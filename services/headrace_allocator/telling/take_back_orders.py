@@ -1,0 +1,31 @@
+"""Orders by which a node ends an allocation, or hands it back at the end of its job. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.wire.heartbeat import TakeBack, TakeBackReason
+from headrace_allocator.decision.extending import GiveBack
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import Operation
+
+#: Between the request to end and the kill, of an operation that is not known.
+_INTERRUPTION_TIMEOUT_MS: Final = 10_000
+
+
+def order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:
+    """The order for an allocation that goes. Its operation is None where it is not known."""
+    assert allocation.take_back is not None
+    record = allocation.preemption
+    if at_once:
+        timeout_ms = 0
+    elif record is not None:
+        timeout_ms = record.timeout_ms
+    else:
+        timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
+    return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)
+
+
+def order_to_give_back(one: GiveBack) -> TakeBack:
+    """The order for one whose place is wanted elsewhere: nothing that runs is harmed."""
+    return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)
