@@ -6,6 +6,7 @@ Nothing is kept for it on the heartbeat path but the newest preemptive stage of 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
@@ -18,7 +19,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.explanations import Cause, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Cause, KeptPlaces, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState
@@ -30,6 +31,8 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.gangs.fitting import jobs_at_once
+from headrace_allocator.preemption.kept_places import kept_on, places_protected
+from headrace_allocator.telling.words_of_kept_places import words_of_rule
 from headrace_allocator.words import cure_of, words_of
 
 _MOST_TRIES: Final = 3
@@ -49,11 +52,11 @@ def explain_waiting(
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
         needed=operation.spec.resources,
-        causes=[_cause(reason, operation) for reason in waiting_reasons(facts, order, operation, moment)],
+        causes=[_cause(reason, operation) for reason in _reasons(facts, order, operation, moment)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
         levels=list(levels_of(facts, order, operation)),
-        tries=_tries(facts, operation, moment),
+        tries=_tries(facts, order, operation, moment),
         preempted=sum(preempted.values()),
         preempted_most=max(preempted.values(), default=0),
         mean_job_ms=round(operation.mean_job_ms) if math.isfinite(operation.mean_job_ms) else None,
@@ -107,7 +110,28 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
             yield PoolRoom(pool, name, there, limit, holds=there + more > limit)
 
 
-def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
+def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Iterator[why.Reason]:
+    """Every reason, and after the one that no node has room the rules that keep places of others."""
+    for reason in waiting_reasons(facts, order, operation, moment):
+        yield reason
+        # Where a job fits anyway it does not wait for that.
+        if isinstance(reason, why.NoRoomOnAnyNode):
+            yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
+
+
+def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
+    """The nodes of the newest stages of its priority that found too little to take, the one heard last first."""
+    size, priority = operation.spec.resources, operation.preemption_priority
+    filters = facts.pools.filters_of(operation.spec)
+    for node in islice(facts.last_heard.newest(), MOST_TRIED):
+        made = node.tries.get(priority)
+        if made is None or made.started or made.room.dominates(size):
+            continue
+        if all(matches(formula, node.record.tags) for formula in filters):
+            yield node
+
+
+def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Tries:
     """The newest stages of the operation's priority.
 
     Those before it starved were of others and count as well: they tell of the same nodes.
@@ -133,11 +157,22 @@ def _tries(facts: Facts, operation: Operation, moment: Moment) -> Tries:
         short=int((is_short & is_idle).sum()),
         unmatched=len(tries) - len(matching),
         held_back=int((is_idle & ~is_short).sum()),
-        nearest=[_try(node, made, size, moment) for node, made in map(matching.__getitem__, nearest)],
+        nearest=[
+            _try(node, made, size, moment, _kept(facts, order, node, operation) if not made.started else [])
+            for node, made in map(matching.__getitem__, nearest)
+        ],
     )
 
 
-def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment) -> Try:
+def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[KeptPlaces]:
+    """Looks again at a node at the time of the question: since the stage ran there some places may be kept or to be had anew."""
+    counts: Counter[why.KeptBy] = Counter()
+    for kept, places in kept_on(facts, order, node, operation).items():
+        counts[kept.by] += places
+    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in counts.most_common()]
+
+
+def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept: list[KeptPlaces]) -> Try:
     return Try(
         node=node.record.node,
         age_ms=int((moment.steady_s - made.at_s) * 1000),
@@ -148,4 +183,5 @@ def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment) -> Tr
         tags_match=True,
         exempt=made.exempt,
         exempt_ms=max(0, int((made.exempt_until_s - moment.steady_s) * 1000)),
+        kept=kept,
     )

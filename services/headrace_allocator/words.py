@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Final, assert_never
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
@@ -16,6 +15,7 @@ from headrace_allocator.decision import reasons as why
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.telling.words_of_kept_places import cure_of_protected, typed, words_of_protected
 
 #: Of nodes whose agent is of an older release.
 _UNSAID: Final = "its agent does not say who can reach its key"
@@ -62,7 +62,7 @@ def words_of(reason: why.Reason) -> str:
             return _words_of_nodes(reason)
         case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
-        case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt():
+        case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt() | why.PlacesProtected():
             return f"it starves, and {_words_of_places(reason)}"
         case why.SharesOld():
             return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
@@ -80,7 +80,9 @@ def words_of(reason: why.Reason) -> str:
             assert_never(reason)
 
 
-def _words_of_places(reason: why.PreemptionPaused | why.PlacesKept | why.PlacesExempt) -> str:
+def _words_of_places(
+    reason: why.PreemptionPaused | why.PlacesKept | why.PlacesExempt | why.PlacesProtected,
+) -> str:
     """The reason for which places of others are not taken."""
     match reason:
         case why.PreemptionPaused():
@@ -93,6 +95,8 @@ def _words_of_places(reason: why.PreemptionPaused | why.PlacesKept | why.PlacesE
             nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
             age = "have not run for their pool's preemption_exempt_time"
             return f"{places} not to be had yet on {nodes}: jobs there {age}; the first will in {reason.left_s:.0f} s"
+        case why.PlacesProtected():
+            return words_of_protected(reason)
         case _:
             assert_never(reason)
 
@@ -219,6 +223,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.PreemptionPaused: "`headrace resume preemption`",
     why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",
     why.PlacesExempt: "that time, or a shorter preemption_exempt_time for them, by `headrace pool set` or `headrace tree set`",
+    why.PlacesProtected: "{rule}",
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
     why.RoomUnheard: "a heartbeat; `headrace node list` shows which agents are silent, and one that stays so is offline after its timeout",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
@@ -242,24 +247,20 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
     if isinstance(reason, why.PoolLimitReached):
         small = [one.resource for one in reason.exceeded if getattr(spec.resources, one.resource) > one.limit]
         if small:
-            higher = f"`headrace pool set {_typed(reason.pool)} resource_limits/{small[0]}=…`"
+            higher = f"`headrace pool set {typed(reason.pool)} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
     if isinstance(reason, why.LargerThanEveryNode) and reason.away:
         return f"{_CURES[why.LargerThanEveryNode]}; or {reason.first_away} accepting jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
         if not reason.limit_of:
             return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
-        return f"a higher limit, `headrace pool set {_typed(reason.limit_of)}`, or a gang of fewer or smaller jobs"
+        return f"a higher limit, `headrace pool set {typed(reason.limit_of)}`, or a gang of fewer or smaller jobs"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
-        explain = f"`headrace pool explain {_typed(spec.pool)}`"
+        explain = f"`headrace pool explain {typed(spec.pool)}`"
         return f"a smaller gang, a guarantee for its pool, or others that want less: {explain}"
     pool = PoolName(getattr(reason, "pool", "")) or spec.pool
-    return _CURES[type(reason)].format(operation=operation, pool=_typed(pool))
-
-
-def _typed(pool: PoolName) -> str:
-    """The pool as it can be pasted into a shell, to which <Root> would be a file to read."""
-    return "/" if pool == ROOT_POOL else quote(pool)
+    rule = cure_of_protected(reason, typed(pool)) if isinstance(reason, why.PlacesProtected) else ""
+    return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule)
 
 
 def _words_of_loss(lost: LostJob) -> str:

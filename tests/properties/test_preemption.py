@@ -20,6 +20,13 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import Orders
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.reasons import KeptBy
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.kept_places import why_kept
+from headrace_allocator.preemption.legacy import held_for
+from headrace_allocator.preemption.victims import candidates
 from tests.reference.preemption import judge
 from tests.support.allocating import an_operation, cores
 from tests.support.effort import seeds
@@ -30,6 +37,8 @@ STEPS: Final = 50
 FEW: Final = 7
 #: Victims by seed.
 TAKEN: dict[int, int] = {}
+#: Rules by which places were kept.
+RULES: set[KeptBy] = set()
 
 
 class RandomFleet(Fleet):
@@ -76,10 +85,25 @@ class RandomFleet(Fleet):
         """All sums are exact, and no more of a node is used than it has, unless it shrank."""
         self.check_sums()
         node = self.node(host)
+        self.look_again_at_kept_places(host)
         if not node.total.dominates(node.used):
             assert host in self.shrunk, f"{node.used} of {node.total} is used"
         elif node.total == self.totals[host]:
             self.shrunk.discard(host)
+
+    def look_again_at_kept_places(self, host: str) -> None:
+        """Whoever asks why a place is kept hears of a rule for each that no stage would take, and for no other."""
+        view = View.of(self.facts, self.node(host), self.engine.ranking.order, pace_ms=0, stirring=())
+        for starving in self.facts.operations.values():
+            if starving.preemption_priority is not PreemptionPriority.NONE:
+                aggressive = starving.preemption_priority is PreemptionPriority.AGGRESSIVE
+                overlay = Overlay(view)
+                found = candidates(overlay, Group.AGGRESSIVELY_PREEMPTIBLE if aggressive else Group.PREEMPTIBLE)
+                may_go = {*found.free, *held_for(overlay, found.held, starving)}
+                others = [one for one in view.allocations if one.operation != starving.id]
+                kept = {one: why_kept(overlay, one, starving) for one in others}
+                assert may_go.intersection(others) == {one for one in others if kept[one] is None}
+                RULES.update(rule.by for rule in kept.values() if rule is not None)
 
 
 def a_tree(random: Random) -> TreeOptions:
@@ -182,6 +206,7 @@ def test_places_are_taken_in_these_fleets() -> None:
     """The seeds of `make test`: preemption is rather the rule than the exception."""
     if len(TAKEN) >= FEW:
         assert sum(TAKEN.values()) > FEW
+        assert {KeptBy.FAIR_SHARE, KeptBy.STARVING, KeptBy.ALLOW_NORMAL_PREEMPTION, KeptBy.EXEMPT} <= RULES
 
 
 class SteadyFleet(Fleet):

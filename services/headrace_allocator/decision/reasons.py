@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName
@@ -196,6 +198,40 @@ class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
     left_s: float
 
 
+class KeptBy(enum.StrEnum):
+    """A rule by which a place is not taken for an operation that starves. Of several the first is told."""
+
+    #: Its job ends already, so that the room comes free without this one.
+    ENDING = "ending"
+    GRACEFUL = "graceful"
+    #: `preemption` of its pool is off or observe.
+    PREEMPTION = "preemption"
+    ALLOW_NORMAL_PREEMPTION = "allow_normal_preemption"
+    USAGE_THRESHOLD = "non_preemptible_resource_usage_threshold"
+    #: Its operation is owed all that it wants.
+    OWED_EVERYTHING = "owed_everything"
+    FAIR_SHARE = "fair_share"
+    #: The part of the fair share that even aggressive preemption leaves.
+    PART_OF_FAIR_SHARE = "part_of_fair_share"
+    ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
+    GANG = "gang"
+    STARVING = "starving"
+    #: By the older rules of victims its operation or a pool above is shielded as a whole.
+    LEGACY_RULES = "legacy_rules"
+    EXEMPT = "preemption_exempt_time"
+
+
+class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
+    """It might take places of others, and a rule keeps some on nodes that were looked at for it."""
+
+    kept_by: KeptBy
+    #: Jobs in these places, and the nodes that these are on.
+    places: int
+    nodes: int
+    #: The first few pools, the most places first: of each the pool that sets the rule, else the one of the operations.
+    pools: tuple[tuple[PoolName, int], ...]
+
+
 class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
     """On every node with room for a job of it a start waits for another job to go. Nothing else starts there."""
 
@@ -250,6 +286,7 @@ Reason = (
     | PreemptionPaused
     | PlacesKept
     | PlacesExempt
+    | PlacesProtected
     | RoomBeingMade
     | RoomUnheard
     | NoShareYet

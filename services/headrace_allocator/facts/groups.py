@@ -208,6 +208,21 @@ class AllocationGroups:
             return _AGGRESSIVELY_PREEMPTIBLE
         return _PREEMPTIBLE
 
+    @property
+    def owed_everything(self) -> bool:
+        """True if their operation is owed all that it wants, so that nothing of it is plainly preemptible."""
+        return self._protection.owed_everything
+
+    def is_kept_by_share(self, allocation: Allocation, least: Group) -> bool:
+        """True if the fair share alone, without a usage threshold, puts it into a more protected group than this."""
+        bare = msgspec.structs.replace(self._protection, usage_threshold=NOTHING)
+        before = self._before(self._places[allocation], ())
+        return any(
+            self._is_left(behind, allocation, before, (), GroupBorder(bare, bare.bound(behind)))
+            for behind in (_AGGRESSIVELY_PREEMPTIBLE, _PREEMPTIBLE)
+            if behind <= least
+        )
+
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
         """The group of each, cut from scratch, as if some used nothing."""
         groups: dict[Allocation, Group] = {}
@@ -283,9 +298,17 @@ class AllocationGroups:
             border = self._borders[behind] = GroupBorder(self._protection, self._protection.bound(behind))
         return border
 
-    def _is_left(self, behind: Group, allocation: Allocation, before: Resources, freed: Collection[Allocation]) -> bool:
-        """True if an allocation, after others that use `before` together, is left of the border before a group."""
-        place, protection, border = self._places[allocation], self._protection, self._border(behind)
+    def _is_left(
+        self,
+        behind: Group,
+        allocation: Allocation,
+        before: Resources,
+        freed: Collection[Allocation],
+        border: GroupBorder | None = None,
+    ) -> bool:
+        """True if an allocation, after others that use `before` together, is left of the border before a group, or of another."""
+        place, protection = self._places[allocation], self._protection
+        border = self._border(behind) if border is None else border
         usage = before
         if protection.crossing_is_preemptible and allocation not in freed:
             usage = before + allocation.usage

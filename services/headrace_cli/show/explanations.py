@@ -219,5 +219,7 @@ def _try(one: Try) -> str:
         words += f", and {more} once their jobs have run for preemption_exempt_time, the first in {left}"
     if one.started:
         return f"{words}; {one.started} started there"
+    if one.kept:
+        words += f"; kept: {', '.join(f'{kept.places} ({kept.words})' for kept in one.kept)}"
     short = amounts(one.short)
     return words if short == "–" else f"{words}; short of {short}"

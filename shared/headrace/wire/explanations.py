@@ -78,6 +78,15 @@ class Level(msgspec.Struct, frozen=True):
     first: list[Ahead]
 
 
+class KeptPlaces(msgspec.Struct, frozen=True):
+    """Places of others on a node that are not taken for an operation, by the rule that keeps them."""
+
+    #: Such as `allow_normal_preemption`.
+    rule: str
+    words: str
+    places: Counter
+
+
 class Try(msgspec.Struct, frozen=True):
     """The last preemptive stage of a node in which the operation took part."""
 
@@ -94,6 +103,8 @@ class Try(msgspec.Struct, frozen=True):
     #: So many more could be taken, had their jobs run for as long as their pools let them; and the time until the first can.
     exempt: Counter = 0
     exempt_ms: Counter = 0
+    #: Places of others there that are not to be had now, the most of one rule first. Empty where something was started.
+    kept: list[KeptPlaces] = []
 
 
 class Tries(msgspec.Struct, frozen=True):

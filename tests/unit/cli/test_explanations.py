@@ -10,7 +10,7 @@ import pytest
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PreemptionPolicy
 from headrace.resources import Resources
-from headrace.wire.explanations import Ahead, Cause, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Ahead, Cause, KeptPlaces, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import OperationExplanation, OperationState
 from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
@@ -155,6 +155,17 @@ def test_those_who_come_first_are_told_with_what_each_has() -> None:
         (
             Try(NodeName("n"), 2_000, 1, Resources(cpu=300), Resources(cpu=100), exempt=2, exempt_ms=40_000),
             "cpu 3, and 2 more once their jobs have run for preemption_exempt_time, the first in 40s; short of cpu 1",
+        ),
+        (
+            Try(
+                NodeName("n"),
+                2_000,
+                1,
+                Resources(cpu=300),
+                Resources(cpu=100),
+                kept=[KeptPlaces("fair_share", "within a share", 3), KeptPlaces("starving", "they starve", 1)],
+            ),
+            "there is cpu 3; kept: 3 (within a share), 1 (they starve); short of cpu 1",
         ),
     ],
 )

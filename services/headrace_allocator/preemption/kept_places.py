@@ -1,0 +1,162 @@
+"""Kept places: why a preemptive stage left allocations of a node to others, found anew when somebody asks.
+
+Nothing of it is kept on the heartbeat path. The rules are those of `victims.candidates`, which a property test holds it against.
+Source: sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from headrace.ids import NodeName, PoolName
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.pool_config import PreemptionSwitch
+from headrace.pools.tree_options import VictimRules
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import AllocationState
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.decision.reasons import KeptBy, PlacesProtected
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.preemption.legacy import blocking_ancestor
+
+#: Allocations that are looked at for one question: some ten milliseconds of work.
+_MOST_LOOKED_AT: Final = 1_000
+_MOST_POOLS: Final = 5
+#: Told by reasons of their own, whether or not a node was looked at.
+_TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
+
+
+class Kept(NamedTuple):
+    """A rule that keeps a place, and the pool that sets it or the one of the operation."""
+
+    by: KeptBy
+    pool: PoolName
+
+
+def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation) -> Counter[Kept]:
+    """Counts the places of others on a node that no stage would take for an operation, by rule."""
+    overlay = Overlay(View.of(facts, node, order, pace_ms=0, stirring=()))
+    found = (why_kept(overlay, one, starving) for one in overlay.view.allocations)
+    return Counter(kept for kept in found if kept is not None)
+
+
+def places_protected(
+    facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
+) -> list[PlacesProtected]:
+    """The rules that keep places on these nodes, those of most places first. It looks at a thousand places, not at more."""
+    places: dict[KeptBy, Counter[PoolName]] = {}
+    on_nodes: dict[KeptBy, set[NodeName]] = {}
+    looked_at = 0
+    for node in nodes:
+        if looked_at >= _MOST_LOOKED_AT:
+            break
+        looked_at += 1 + len(node.allocations)
+        for kept, count in kept_on(facts, order, node, starving).items():
+            places.setdefault(kept.by, Counter())[kept.pool] += count
+            on_nodes.setdefault(kept.by, set()).add(node.record.node)
+    told = [
+        PlacesProtected(by, pools.total(), len(on_nodes[by]), tuple(pools.most_common(_MOST_POOLS)))
+        for by, pools in places.items()
+        if by not in _TOLD_APART
+    ]
+    return sorted(told, key=lambda one: -one.places)
+
+
+def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
+    """The first rule that keeps a place from an operation, None if none does or it is its own."""
+    view, pools = overlay.view, overlay.view.pools
+    operation = view.operations.get(allocation.operation)
+    if operation is None or operation is starving:
+        return None
+    pool = operation.spec.pool
+    aggressive = starving.preemption_priority is PreemptionPriority.AGGRESSIVE
+    least = Group.AGGRESSIVELY_PREEMPTIBLE if aggressive else Group.PREEMPTIBLE
+    options = operation.options(pools)
+    is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
+    if is_going or allocation.usage == ZERO or (not operation.schedulable and operation.ending):
+        return Kept(KeptBy.ENDING, pool)
+    if operation.is_graceful:
+        return Kept(KeptBy.GRACEFUL, pool)
+    if options.preemption is not PreemptionSwitch.ON:
+        return Kept(KeptBy.PREEMPTION, pool)
+    if not aggressive and not options.allow_normal_preemption:
+        return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
+    group = overlay.group(operation, allocation)
+    if group < least:
+        return Kept(_kept_by_group(pools, operation, allocation, least), pool)
+    if group is Group.AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption:
+        return _kept_from_aggressive(pools, operation)
+    return _kept_as_a_whole(overlay, operation, allocation, starving, least)
+
+
+def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
+    """The rule by which it is in a group that is more protected than what may be taken."""
+    groups = operation.cut_groups(pools)
+    if not groups.is_kept_by_share(allocation, least):
+        return KeptBy.USAGE_THRESHOLD
+    if least is not Group.PREEMPTIBLE:
+        return KeptBy.PART_OF_FAIR_SHARE
+    return KeptBy.OWED_EVERYTHING if groups.owed_everything else KeptBy.FAIR_SHARE
+
+
+def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> Kept:
+    """Either its pool shields it, or it is a gang in a tree that shields these."""
+    options = _options(pools.pool(operation.spec.pool))
+    if options is None or options.allow_aggressive_preemption:
+        return Kept(KeptBy.GANG, operation.spec.pool)
+    setter = _set_by(pools, operation.spec.pool, lambda one: not one.allow_aggressive_preemption)
+    return Kept(KeptBy.ALLOW_AGGRESSIVE_PREEMPTION, setter)
+
+
+def _kept_as_a_whole(
+    overlay: Overlay, operation: Operation, allocation: Allocation, starving: Operation, least: Group
+) -> Kept | None:
+    """The rule that keeps all of an operation or of a pool, and last the one that keeps young jobs."""
+    pools, pool = overlay.view.pools, operation.spec.pool
+    policy = pools.options
+    if policy.victim_rules is VictimRules.LEGACY:
+        shield = blocking_ancestor(overlay, operation, least)
+        if shield is not None and not _is_held_for(overlay, operation, allocation, shield, starving):
+            return Kept(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, Pool) else pool)
+    elif (
+        operation.starvation is not StarvationStatus.NON_STARVING
+        and not policy.allow_preemption_from_starving_operations
+    ):
+        return Kept(KeptBy.STARVING, pool)
+    exempt_ms = allocation.exempt_ms(operation.options(pools).preemption_exempt_time_ms, overlay.view.boottime_ms)
+    return Kept(KeptBy.EXEMPT, pool) if exempt_ms else None
+
+
+def _is_held_for(
+    overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | Pool, starving: Operation
+) -> bool:
+    """True if a pool is shielded, and the one that starves is below it, so that it may take the place."""
+    pools = overlay.view.pools
+    if not isinstance(shield, Pool) or not pools.options.enable_conditional_preemption:
+        return False
+    is_preemptible = overlay.group(operation, allocation) is Group.PREEMPTIBLE
+    return is_preemptible and shield in pools.pool(starving.spec.pool).path()
+
+
+def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
+    """The highest of the pools above each other, from this one up, whose options are so: it is the one that says it."""
+    highest = pool
+    for each in pools.pool(pool).path():
+        options = _options(each)
+        if options is None or not is_so(options):
+            break
+        highest = each.name
+    return highest
+
+
+def _options(pool: Pool) -> EffectiveOptions | None:
+    return None if pool.item is None else pool.item.options
