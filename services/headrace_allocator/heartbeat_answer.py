@@ -40,6 +40,7 @@ from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.counts import PreemptionCounts
+from headrace_allocator.preemption.deactivations import Deactivations
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
@@ -76,6 +77,7 @@ class HeartbeatAnswers:
         self._overreach = Overreach()
         #: Heartbeats by what kept the rest of their node's room free.
         self._room_left: Counter[RoomLeft] = Counter()
+        self._deactivations = Deactivations()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
         self.check = HeartbeatCheck()
@@ -99,6 +101,8 @@ class HeartbeatAnswers:
                 self._note_room_left()
                 if self.check.is_turn_of_quiet():
                     self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
+                if room_left is RoomLeft.NO_JOB_FITS:
+                    self._deactivations.add_all_too_large(self._ranking.order)
                 return self._orders(node, heartbeat, moment, pace_ms)
             findings = Findings()
         budget = AnswerBudget(heartbeat)
@@ -110,6 +114,10 @@ class HeartbeatAnswers:
         decided = self.decided = decide(overlay, due, self.check.choose)
         self.check.compare(overlay.view, due, decided)
         self._note_room_left()
+        if decided.deactivations is not None:
+            self._deactivations.add(decided.deactivations)
+        # These are of the walk, and no part of the decision: the plain rule would decide alike.
+        self._deactivations.no_best_leaf_descendant += overlay.leafless
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extensions = [one for one in decided.extensions if isinstance(one, Extension)]
@@ -149,6 +157,7 @@ class HeartbeatAnswers:
         return [
             counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
             *by_label(room_left, "room_left", "reason", {why.value: self._room_left[why] for why in RoomLeft}),
+            *self._deactivations.figures(),
             *self.preemptions.figures(),
             *self._overreach.figures(),
             *self.check.figures(),

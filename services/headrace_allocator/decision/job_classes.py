@@ -17,8 +17,9 @@ import numpy as np
 
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches
-from headrace.resources import LARGEST_SUM, ZERO, Resources
+from headrace.resources import EPS, LARGEST_SUM, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.facts.operations import Operation
 
 #: The set of all classes, those still to come included.
 ALL_CLASSES: Final = -1
@@ -186,6 +187,18 @@ class JobClasses:
             return _union(1 << number for each, number in self._numbers.items() if room.dominates(each.size))
         fits = (self._sizes <= np.array(room.as_tuple())[:, None]).all(axis=0)
         return int.from_bytes(np.packbits(fits, bitorder="little").tobytes(), "little")
+
+
+def is_high_priority(operation: Operation) -> bool:
+    """True if it had less than its promised share at the last snapshot."""
+    item = operation.share
+    if item is None:
+        return False
+    short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
+    # More would not help of what it is owed all that it wants. Where that is everything, one resource is enough.
+    pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
+    unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
+    return all(unblocked) if unblocked else any(short)
 
 
 def room_below(limit: PartialResources, used: Resources) -> Resources:

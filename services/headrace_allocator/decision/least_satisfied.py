@@ -15,13 +15,13 @@ from functools import partial
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import AllocationOptions
-from headrace.resources import EPS, Resources
+from headrace.resources import Resources
 from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, Owed, local_satisfaction
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
-from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses
+from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
@@ -59,18 +59,6 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
         owed = pool.owed = Owed(item.fair_share.total, item.demand_share, item.dominant_resource, total)
     satisfied, excess = owed.place(used)
     return (satisfied, excess, item.rank, 0, pool.name)
-
-
-def _is_high_priority(operation: Operation) -> bool:
-    """True if it had less than its promised share at the last snapshot."""
-    item = operation.share
-    if item is None:
-        return False
-    short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # More would not help of what it is owed all that it wants. Where that is everything, one resource is enough.
-    pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
-    unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
-    return all(unblocked) if unblocked else any(short)
 
 
 class PoolOrder:
@@ -150,6 +138,8 @@ class LeastSatisfied:
         #: nudges for them takes them away.
         self.came_in: dict[OperationId, None] = {}
         self.opened: dict[PoolName, int] = {}
+        #: Classes that limits of pools hold back, counted in each such pool.
+        self.shut_classes = 0
 
     def put(self, operation: Operation, entry: Entry) -> None:
         """Enters an operation, or gives it a new place."""
@@ -240,6 +230,7 @@ class LeastSatisfied:
 
     def checks(self) -> Iterator[Check]:
         """The lists of each pool, and the place of each operation in them."""
+        yield self._check_shut
         for name in list(self._pools):
             yield partial(self._check, name)
         for operation in list(self._places):
@@ -267,7 +258,7 @@ class LeastSatisfied:
 
     def _class_of(self, operation: Operation) -> JobClass:
         filters = self._facts.filters_of(operation.spec)
-        high = self._facts.options.enable_guarantee_priority_scheduling and _is_high_priority(operation)
+        high = self._facts.options.enable_guarantee_priority_scheduling and is_high_priority(operation)
         priority = operation.preemption_priority
         own = only_by_preemption(operation)
         return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation))
@@ -285,6 +276,7 @@ class LeastSatisfied:
     def _drop(self, pool: PoolOrder) -> None:
         """Forgets a pool below which nothing is."""
         self._stale.discard(pool)
+        self.shut_classes -= pool.shut.bit_count()
         del self._pools[pool.name]
         self._take_out(pool)
 
@@ -333,7 +325,9 @@ class LeastSatisfied:
         pool.open = self.classes.below(facts.most, facts.charged) if facts.limited else ALL_CLASSES
         if opened := pool.shut & pool.classes & pool.open:
             self.opened[pool.name] = self.opened.get(pool.name, 0) | opened
+        self.shut_classes -= pool.shut.bit_count()
         pool.shut = pool.classes & ~pool.open
+        self.shut_classes += pool.shut.bit_count()
         entry = pool.entry = self._entry_of(pool)
         if entry == before:
             return
@@ -386,6 +380,12 @@ class LeastSatisfied:
         if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:
             broken.append("the pool above it is not in the order")
         return [f"order of pool {name}: {words}" for words in broken]
+
+    def _check_shut(self) -> list[str]:
+        counted = sum(pool.shut.bit_count() for pool in self._pools.values())
+        return (
+            [] if counted == self.shut_classes else ["the classes that limits of pools hold back are counted wrongly"]
+        )
 
     def _check_operation(self, name: OperationId) -> list[str]:
         place = self._places.get(name)

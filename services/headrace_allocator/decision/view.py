@@ -181,6 +181,8 @@ class Overlay:
         self.met_observing_pool = False
         #: Operations of which no job fitted where the least of each resource that they need did, until the stage is over.
         self.refused: set[OperationId] = set()
+        #: All refusals of this decision, and how often a walk left a pool without an operation.
+        self.refusals = self.leafless = 0
         #: Jobs that were given out of operations with several sizes of them.
         self.tasks: dict[tuple[OperationId, Resources], int] = {}
         #: The operations that take part, and whether they must be of high priority or must not, None for all. The classes that do not.
@@ -338,6 +340,7 @@ class Overlay:
     def refuse(self, operation: Operation) -> None:
         """It takes no part any more until the stage is over."""
         self.refused.add(operation.id)
+        self.refusals += 1
         self._touch(operation)
 
     def pass_limits(self, passes: bool) -> None:

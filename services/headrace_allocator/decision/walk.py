@@ -113,6 +113,7 @@ def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
     pool, order = view.pools.pool(name), view.order.pool(name)
     found = _first(overlay, pool, order, fitting)
     if found is None:
+        overlay.leafless += 1
         return None
     below, operation = found
     if pool.follows_own_satisfaction:

@@ -16,6 +16,7 @@ from headrace_allocator.decision.extending import Extension, GiveBack, extend
 from headrace_allocator.decision.placing import Choice, Placement, start_regularly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import RoomLeft, next_in_line, why_room_is_left
+from headrace_allocator.preemption.deactivations import Deactivations, of_regular_stages
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.observing import would_be_preempted
 from headrace_allocator.preemption.overcommit import victims_of_overcommit
@@ -71,6 +72,8 @@ class HeartbeatDecision(msgspec.Struct):
     refused: set[OperationId] = set()
     #: Why no more of them did; None where nothing may start, or too little room is left.
     room_left: RoomLeft | None = None
+    #: What was passed over meanwhile. None: nothing was.
+    deactivations: Deactivations | None = None
     #: True if jobs that could start on the node wait for its next heartbeat, as no more may start on this one.
     is_cut_short: bool = False
 
@@ -91,6 +94,8 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         most = overlay.view.most_starts
         made.placements = start_regularly(overlay, choose)
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
+        if made.room_left is not None:
+            made.deactivations = of_regular_stages(overlay)
         may_start = most is None or len(made.placements) < most
         if not may_start and made.room_left is RoomLeft.HELD_BACK:
             made.is_cut_short = next_in_line(overlay, overlay.room) is not None
@@ -103,8 +108,20 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
             for victim in victims_of_overcommit(overlay, groups)
         ]
+    _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
         # Last, since it writes to the overlay what is not to be.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started)
     return made
+
+
+def _count_passed_over(made: HeartbeatDecision, overlay: Overlay) -> None:
+    """Counts what the stages passed over, and the operations that were refused on the way."""
+    stages = [outcome.deactivations for outcome in made.stages if outcome.deactivations is not None]
+    if not (stages or overlay.refusals):
+        return
+    total = made.deactivations = made.deactivations or Deactivations()
+    for one in stages:
+        total.add(one)
+    total.schedule_allocation_failed = overlay.refusals

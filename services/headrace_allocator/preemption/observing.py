@@ -29,12 +29,13 @@ _PAGE_BYTES: Final = 256 * 1024
 
 def would_be_preempted(overlay: Overlay, *, stages: bool) -> list[Preemption]:
     """Decides once more, with observing pools like others. `stages` is true where the preemptive stages ran and started nothing."""
-    overlay.observes = True
+    overlay.observes, leafless = True, overlay.leafless
     found = [one for one in asked_gracefully(overlay) if _only_observes(overlay, one)]
     for outcome in run_stages(overlay) if stages else ():
         if any(_only_observes(overlay, one) for one in outcome.preemptions):
             found += outcome.preemptions
-    overlay.observes = False
+    # Whatever a walk met here was counted when the stages ran.
+    overlay.observes, overlay.leafless = False, leafless
     return found
 
 

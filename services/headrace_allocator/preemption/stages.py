@@ -28,6 +28,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.deactivations import Deactivations, of_preemptive_stage
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
@@ -100,6 +101,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     #: So many have jobs that began too lately, and this is left until the first of these may be taken.
     exempt: int = 0
     exempt_ms: int = 0
+    #: The classes of jobs that it passed over, where it looked for a place for somebody.
+    deactivations: Deactivations | None = None
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
@@ -138,7 +141,11 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     # What was freed before is no candidate.
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
-    placement = _placed(overlay, stage, found, discount, choose) if somebody_starves else None
+    placement = deactivations = None
+    if somebody_starves:
+        placement = _placed(overlay, stage, found, discount, choose)
+        there = room + discount + most_held(overlay, found.held)
+        deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
     # Where nobody starts, all that goes repairs the node or a limit, and may have begun lately.
     repairs = found.to_repair()
@@ -160,7 +167,17 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     ]
     exempt = len(found.exempt), min(found.exempt.values(), default=0)
     return StageOutcome(
-        stage, somebody_starves, placement, preemptions, len(found.free), discount, room, unused, held, *exempt
+        stage,
+        somebody_starves,
+        placement,
+        preemptions,
+        len(found.free),
+        discount,
+        room,
+        unused,
+        held,
+        *exempt,
+        deactivations,
     )
 
 
