@@ -101,18 +101,19 @@ class FairShareEngine:
         self.updates = self.failed_updates = 0
         #: Updates that went on from the one before and gave other shares than one from scratch.
         self.wrong_updates = 0
-        #: Operations that updates pass over.
+        #: Operations that the last update passed over.
         self._resting = 0
         self._ephemeral_pools = ToldEphemeralPools(tree)
         #: Those that there are, below that configuration; None until somebody asks: ten thousand take 50 ms to find.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
         self.time = TimeThatCounts()
         self._averages = UsageAverages()
-        self._schedule = UpdateSchedule(options.update_spacing_us, options.update_period_us)
+        self._schedule = UpdateSchedule(
+            options.update_spacing_us, options.update_period_us, options.full_update_period_us
+        )
         #: True if the last update worked everything out anew and did not fail.
         self._last_update_holds = False
         self._wait_for_volumes_until_us = 0
-        self._afresh_us = 0
         self._faults: set[str] = set()
 
     # --- what becomes known -----------------------------------------------------------------------------------------
@@ -358,9 +359,8 @@ class FairShareEngine:
 
     def _is_afresh_due(self, moment: Moment) -> bool:
         """True if an update is to work everything out anew, as every few seconds."""
-        if moment.steady_us - self._afresh_us < self._options.full_update_period_us:
+        if not self._schedule.begins_afresh(moment):
             return False
-        self._afresh_us = moment.steady_us
         # Seldom, for every update in which a weight changes costs as much as a whole one.
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True

@@ -70,7 +70,7 @@ class Update(msgspec.Struct, frozen=True):
     yarn: YarnState
     #: The tree and what differs in it, where an update from scratch gave other shares than one that goes on from the one before.
     wrong: WrongTree | None = None
-    #: Operations that the next one need not look at.
+    #: Operations that it passed over.
     resting: int = 0
 
 
@@ -161,7 +161,7 @@ class Updater:
         self._items.update((item.key, item) for item in changed)
         for key in removed:
             del self._items[key]
-        count = self._put_to_rest(cut, given, results, judged.clocks)
+        self._put_to_rest(cut, given, results, judged.clocks)
         if expected is not None and expected != self._items:
             key = first_difference(expected, self._items)
             wrong = WrongTree(given.tree, UpdatesDiffer(f"in plain numbers the item of {key} is another"))
@@ -173,7 +173,6 @@ class Updater:
             clocks=judged.clocks,
             yarn=judged.yarn,
             wrong=wrong,
-            resting=count,
         )
 
     def _in_plenty(self, cut: Cut, given: UpdateInput) -> Outcome | None:
@@ -222,19 +221,18 @@ class Updater:
         results, clocks = outcome.pool_results, outcome.clocks
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
-    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> int:
-        """Lets operations rest if few elements are left then, and not without. Returns how many do."""
+    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
+        """Lets operations rest if few elements are left then, and not without."""
         elements = given.elements
         asking = np.count_nonzero(
             (results.demand[:, elements.pools :] | results.usage[:, elements.pools :]).any(axis=0)
         )
         if elements.pools + asking > self._most_in_plenty or len(elements.names) <= self._most_in_plenty:
-            return 0
+            return
         resting = RestingOperations(cut)
         resting.rest(cut, given, clocks)
         if len(resting):
             self._resting, self._awake = resting, set(elements.keys).difference(resting)
-        return len(resting)
 
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
         """Returns what is new or different, and keys of what is gone."""

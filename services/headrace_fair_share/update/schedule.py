@@ -1,7 +1,8 @@
 """The rule when the next update is due. Pure.
 
 An update follows a change at once, but not before its spacing and twice the cost of the update before have passed since its end. Without
-a change it follows after a period.
+a change it follows after a period. Every few seconds one is made afresh, which takes much longer: where it can be between changes, so that
+no start waits for it.
 """
 
 from __future__ import annotations
@@ -20,20 +21,27 @@ _REST_PERIOD_US: Final = 1_000_000
 _BRIEF_US: Final = 4_000
 #: So many elements, or so many more than before, cost hardly anything. Where they took long, others had the processor.
 _FEW_ELEMENTS: Final = 32
+#: So long without a change is a pause, in which an update is made afresh that would be due within a fifth of its period.
+_PAUSE_US: Final = 20_000
+_EARLY: Final = 5
 
 
 class UpdateSchedule:
     """Updates of one life of the service, one after another."""
 
-    def __init__(self, spacing_us: int, period_us: int) -> None:
+    def __init__(self, spacing_us: int, period_us: int, afresh_period_us: int) -> None:
         """A period of 0 stands for the usual one: 200 ms below 1,000 operations, 1 s from there on."""
         self._spacing_us = spacing_us
         self._period_us = period_us
+        self._afresh_period_us = afresh_period_us
         #: True if something changed since the last update began.
         self.is_wanted = True
         self._began_us = 0
         self._computed_since_us = 0
         self._not_before_us = 0
+        self._ended_us = self._afresh_us = 0
+        #: True if the update under way follows no change.
+        self._is_quiet = False
         #: Elements of the computation under way. 0: there is none, as nothing can have changed.
         self._elements = 0
         self._afresh = False
@@ -46,8 +54,15 @@ class UpdateSchedule:
 
     def on_begin(self, moment: Moment) -> None:
         """An update begins: volumes are advanced."""
-        self.is_wanted, self._elements = False, 0
+        self._is_quiet, self.is_wanted, self._elements = not self.is_wanted, False, 0
         self._began_us = self._computed_since_us = moment.steady_us
+
+    def begins_afresh(self, moment: Moment) -> bool:
+        """True if the update under way is to be made afresh. It counts as made then."""
+        is_due = self._is_afresh_due(moment, early=self._is_quiet)
+        if is_due:
+            self._afresh_us = moment.steady_us
+        return is_due
 
     def on_compute(self, moment: Moment, elements: int, *, afresh: bool) -> bool:
         """The computation of so many elements begins, perhaps without anything that was kept. Only from here on the update costs.
@@ -59,6 +74,7 @@ class UpdateSchedule:
 
     def on_end(self, moment: Moment) -> None:
         """The update is published, or failed."""
+        self._ended_us = moment.steady_us
         cost_us = moment.steady_us - self._computed_since_us
         self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
         is_brief = cost_us < _BRIEF_US
@@ -77,5 +93,12 @@ class UpdateSchedule:
         if not self.is_wanted:
             own_us = self._period_us if period_ms is None else 1_000 * period_ms
             period_us = own_us or (_SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US)
-            due_us = max(due_us, self._began_us + (max(period_us, _REST_PERIOD_US) if at_rest else period_us))
+            next_us = self._began_us + (max(period_us, _REST_PERIOD_US) if at_rest else period_us)
+            if not at_rest and self._is_afresh_due(moment, early=True):
+                next_us = min(next_us, self._ended_us + _PAUSE_US)
+            due_us = max(due_us, next_us)
         return max(0, due_us - moment.steady_us) / 1_000_000
+
+    def _is_afresh_due(self, moment: Moment, *, early: bool) -> bool:
+        period_us = self._afresh_period_us
+        return moment.steady_us - self._afresh_us >= period_us - (period_us // _EARLY if early else 0)

@@ -625,10 +625,11 @@ def test_operations_that_rest_make_no_update_longer_until_one_failed() -> None:
 
     desk.operations(*(live(f"operation-{number}", "a", 0) for number in range(200)), live("new", "a", 1))
     first = compute()
-    update = desk.updater.update(first.cut, afresh=first.afresh)
+    assert not first.is_brief
+    assert not is_brief_after(desk.updater.update(first.cut, afresh=first.afresh))
+    update = desk.updater.update(compute().cut)
 
     assert update.resting == 200
-    assert not first.is_brief
     assert is_brief_after(update)
     assert not is_brief_after(FailedUpdate(BrokenInvariant("x"), None, 7))
 
@@ -649,6 +650,42 @@ def test_whether_an_update_is_brief_is_remembered_while_nothing_changes(cost_ms:
 
     assert told == [OfferSample, Publish]
     assert [(each.afresh, each.is_brief) for each in effects if isinstance(each, Compute)] == [(False, not cost_ms)]
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "changed", "afresh"),
+    [(3_999, False, False), (4_000, False, True), (4_999, True, False), (5_000, True, True)],
+)
+def test_an_update_is_made_afresh_in_a_pause_if_there_is_one_before_it_must_be(
+    after_ms: int, changed: bool, afresh: bool
+) -> None:
+    desk = Desk(("a", ROOT_POOL))
+    desk.operations(live("one", "a", 1))
+    desk.update()
+    desk.usage(uses("one", 1, 0))
+    desk.update(after_ms=after_ms - 500)
+    if changed:
+        desk.usage(uses("one", 0, 1))
+    desk.now_ms += 500
+
+    effects = desk.engine.on_update_due(desk.now).effects
+
+    assert [each.afresh for each in effects if isinstance(each, Compute)] == [afresh]
+
+
+def test_the_update_that_is_made_afresh_comes_20_ms_after_the_last_change() -> None:
+    desk = Desk(("a", ROOT_POOL))
+    desk.operations(live("one", "a", 1))
+    desk.update()
+    desk.now_ms += 4_300
+    desk.usage(uses("one", 1, 0))
+    desk.update(after_ms=0)
+    wait_s = desk.engine.seconds_until_update(desk.now)
+    desk.update(after_ms=20)
+
+    assert wait_s == 0.02
+    assert desk.engine.seconds_until_update(desk.now) == 1.0
+    assert due(desk, after_ms=1_000) == [OfferSample, Publish]
 
 
 def test_with_many_operations_an_update_that_nothing_asks_for_comes_later() -> None:

@@ -6,8 +6,9 @@ to the pools above it adds nothing but a count.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from headrace.ids import OperationId, PoolName
@@ -61,13 +62,11 @@ class RestingOperations:
         self._total, self._term = cut.total, cut.usage_version.term
         #: Of each pool itself, by its name.
         self.counts: dict[PoolName, PoolCounts] = {}
-        #: Those that do not rest, in the order of the cut before.
-        self._awake: dict[OperationId, KnownOperation] = {}
-        #: The place of every operation in that order, and all that stand in each pool, the first one first.
-        self._places: dict[OperationId, int] = {}
-        self._members: dict[PoolName, OrderedDict[OperationId, None]] = {}
-        self._next_place = 0
-        self._look_at_all(cut)
+        #: Those that do not rest, in the order of the cut before. None until somebody looked.
+        self._awake: dict[OperationId, KnownOperation] | None = None
+        #: The operations in each pool, the pool of the first one first; and the first of each.
+        self._members: Counter[PoolName] = Counter()
+        self._first: dict[PoolName, OperationId] = {}
         self.idle_pools = IdlePools()
 
     def __len__(self) -> int:
@@ -88,77 +87,76 @@ class RestingOperations:
                 counts = PoolCounts(1, int(runs), int(demand.is_pending))
                 known = cut.operations[name]
                 self._of[name] = _Resting(known, cut.usage.get(name), counts)
-                self._awake.pop(name, None)
                 self._count(known.pool, counts)
+                if self._awake is not None:
+                    self._awake.pop(name, None)
 
     def wake(self, cut: Cut) -> Awake | None:
         """Lets go of all that has changed. None if more has changed than operations and their usage."""
         if not self._are_same(cut):
             return None
-        news = cut.news
-        if news is None or any(self._moved(cut, name) for name, came in news.items() if not came):
-            left = self._look_at_all(cut)
+        awake, news = self._awake, cut.news
+        if awake is None or news is None or any(self._disorders(cut, awake, *each) for each in news.items()):
+            awake, left = self._look_at_all(cut)
         else:
-            left = self._take(cut, news)
-        pools = sorted(self._members, key=lambda pool: self._places[next(iter(self._members[pool]))])
-        return Awake(OperationsOfCut(self._awake.copy(), pools), left)
+            left = self._take(cut, awake, news)
+        return Awake(OperationsOfCut(awake.copy(), list(self._members)), left)
 
-    def _moved(self, cut: Cut, name: OperationId) -> bool:
-        """True if an operation stands in another pool than before."""
-        known = cut.operations.get(name)
-        return known is not None and name not in self._members.get(known.pool, ())
+    def _disorders(self, cut: Cut, awake: Mapping[OperationId, KnownOperation], name: OperationId, came: bool) -> bool:
+        """True if the order of those that are awake, or of pools, may be another with this one."""
+        known, before = cut.operations.get(name), awake.get(name)
+        if known is not None and not came:
+            # It rested, or stands in another pool.
+            return before is None or before.pool != known.pool
+        before = self._of[name].known if name in self._of else before
+        if before is None or before.pool in cut.pools.pools:
+            return False
+        return self._first[before.pool] == name and self._members[before.pool] > 1
 
-    def _take(self, cut: Cut, news: Mapping[OperationId, bool]) -> Mapping[OperationId, PoolName]:
-        """Wakes the few that are new or different. Returns who rests no more."""
+    def _take(
+        self, cut: Cut, awake: dict[OperationId, KnownOperation], news: Mapping[OperationId, bool]
+    ) -> Mapping[OperationId, PoolName]:
+        """Takes the few that are new or different. Returns who rests no more."""
         left = {}
         for name, came in news.items():
-            if name in self._of:
-                self._awake[name] = one = self._let_go(name)
-                left[name] = one.pool
             known = cut.operations.get(name)
             if known is None or came:
-                self._leave(name)
+                if name in self._of:
+                    left[name] = self._let_go(name).pool
+                    self._leave(left[name])
+                elif name in awake:
+                    self._leave(awake.pop(name).pool)
             if known is not None:
+                awake[name] = known
                 if came:
-                    self._enter(known)
-                self._awake[name] = known
-        if left:
-            self._awake = dict(sorted(self._awake.items(), key=lambda each: self._places[each[0]]))
+                    self._members[known.pool] += 1
+                    self._first.setdefault(known.pool, name)
         return left
+
+    def _leave(self, pool: PoolName) -> None:
+        self._members[pool] -= 1
+        if not self._members[pool]:
+            del self._members[pool], self._first[pool]
 
     def _let_go(self, name: OperationId) -> KnownOperation:
         one = self._of.pop(name)
         self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
         return one.known
 
-    def _look_at_all(self, cut: Cut) -> Mapping[OperationId, PoolName]:
-        """Finds out who is awake. Returns who rests no more."""
-        of, usage = self._of, cut.usage
-        self._awake, self._places, self._members = {}, {}, {}
+    def _look_at_all(self, cut: Cut) -> tuple[dict[OperationId, KnownOperation], Mapping[OperationId, PoolName]]:
+        """Finds out who is awake. Returns them, and who rests no more."""
+        of, usage, names = self._of, cut.usage, list(cut.operations)
+        awake = self._awake = {}
         for name, known in cut.operations.items():
-            self._enter(known)
             one = of.get(name)
             if one is None or one.known is not known or usage.get(name) is not one.usage:
-                self._awake[name] = known
-        if len(of) == len(cut.operations) - len(self._awake):
-            return {}
-        left = [name for name in of if name in self._awake or name not in cut.operations]
-        return {name: self._let_go(name).pool for name in left}
-
-    def _enter(self, known: KnownOperation) -> None:
-        self._places[known.operation] = self._next_place
-        self._next_place += 1
-        self._members.setdefault(known.pool, OrderedDict())[known.operation] = None
-
-    def _leave(self, name: OperationId) -> None:
-        known = self._awake.pop(name, None)
-        if known is None:
-            return
-        del self._places[name]
-        members = self._members[known.pool]
-        del members[name]
-        if not members:
-            del self._members[known.pool]
+                awake[name] = known
+        pools = list(map(attrgetter("pool"), cut.operations.values()))
+        self._members, self._first = Counter(pools), dict(zip(reversed(pools), reversed(names), strict=True))
+        if len(of) == len(names) - len(awake):
+            return awake, {}
+        left = [name for name in of if name in awake or name not in cut.operations]
+        return awake, {name: self._let_go(name).pool for name in left}
 
     def _are_same(self, cut: Cut) -> bool:
         """True if all but operations and usage, as far as items of such operations follow from it, is as it was."""
