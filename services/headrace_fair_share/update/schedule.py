@@ -1,8 +1,8 @@
 """The rule when the next update is due. Pure.
 
 An update follows a change at once, but not before its spacing and twice the cost of the update before have passed since its end. Without
-a change it follows after a period. Every few seconds one is made afresh, which takes much longer: where it can be between changes, so that
-no start waits for it.
+a change it follows after a period. Every few seconds one is made afresh, which takes much longer: where it can be between changes, and
+without such a pause behind it, so that hardly a start waits for it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class UpdateSchedule:
         self._began_us = 0
         self._computed_since_us = 0
         self._not_before_us = 0
+        #: Between the end of an update and the next one.
+        self._pause_us = spacing_us
         self._ended_us = self._afresh_us = 0
         #: True if the update under way follows no change.
         self._is_quiet = False
@@ -76,7 +78,9 @@ class UpdateSchedule:
         """The update is published, or failed."""
         self._ended_us = moment.steady_us
         cost_us = moment.steady_us - self._computed_since_us
-        self._not_before_us = moment.steady_us + max(self._spacing_us, 2 * cost_us)
+        if not self._afresh:
+            self._pause_us = max(self._spacing_us, 2 * cost_us)
+        self._not_before_us = moment.steady_us + self._pause_us
         is_brief = cost_us < _BRIEF_US
         # Without what is kept it takes longer, which says nothing of those that use it.
         if self._elements and (is_brief or not self._afresh):

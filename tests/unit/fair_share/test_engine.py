@@ -688,6 +688,26 @@ def test_the_update_that_is_made_afresh_comes_20_ms_after_the_last_change() -> N
     assert due(desk, after_ms=1_000) == [OfferSample, Publish]
 
 
+def test_no_longer_pause_follows_an_update_made_afresh_however_long_that_took() -> None:
+    desk = Desk(("a", ROOT_POOL))
+
+    def wait_after(after_ms: int, cost_ms: int) -> tuple[bool, float]:
+        desk.now_ms += after_ms
+        desk.operations(live("one", "a", desk.now_ms))
+        (compute,) = desk.engine.on_update_due(desk.now).effects
+        assert isinstance(compute, Compute)
+        update = desk.updater.update(compute.cut, afresh=compute.afresh)
+        desk.now_ms += cost_ms
+        desk.engine.on_updated(update, desk.now)
+        desk.engine.on_published(desk.now)
+        desk.operations(live("one", "a", desk.now_ms))
+        return compute.afresh, desk.engine.seconds_until_update(desk.now)
+
+    assert wait_after(0, cost_ms=300) == (True, 0.005)
+    assert wait_after(100, cost_ms=10) == (False, 0.02)
+    assert wait_after(5_000, cost_ms=300) == (True, 0.02)
+
+
 def test_with_many_operations_an_update_that_nothing_asks_for_comes_later() -> None:
     desk = Desk()
     desk.operations(*(live(f"operation-{number}", "a", 1) for number in range(1_000)))
