@@ -195,8 +195,9 @@ class Asker:
         started = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
-        #: What left open whether it was done.
+        #: What left open whether it was done, and what is told at the end.
         doubt: BusError | Refused | None = None
+        said: BusError | Refused | None = None
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
             attempt_s = left_s if computes else min(patience_s or _ATTEMPT_S, left_s)
@@ -211,11 +212,15 @@ class Asker:
                     raise
                 trouble = refused
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
+            # An attempt that had less than its usual time tells less than what was heard before.
+            is_short = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
+            if not is_short and (doubt is None or doubt is trouble):
+                said = trouble
             is_over = isinstance(trouble, RequestTimeout) and patience_s is not None
             pause_s = pauses.next_s()
             now = self._clock.steady_s()
             if is_over or now + pause_s >= deadline or (doubt is not None and not repeatable):
-                why = doubt or trouble
+                why = said or trouble
                 raise self._unanswered(verb, now - started, why, who, maybe_done=doubt is not None) from why
             await anyio.sleep(pause_s)
 

@@ -105,6 +105,19 @@ async def test_of_what_may_have_been_done_nobody_reads_that_nothing_was() -> Non
     assert "nothing was done" not in str(caught.value)
 
 
+@pytest.mark.parametrize("refusal", [NotRecorded(2_000, "its disk is full"), NotReady("its disk is full")])
+async def test_a_last_attempt_that_had_no_time_left_hides_nothing_of_what_was_heard_before(refusal: Refusal) -> None:
+    with pytest.raises(Unanswered, match="its disk is full") as caught:
+        await ask(StubbornBus(refusal, *[RequestTimeout("no answer")] * 20), timeout_s=4.0)
+
+    assert caught.value.maybe_done
+
+
+async def test_a_silence_that_lasted_is_told_in_place_of_what_was_heard_before() -> None:
+    with pytest.raises(Unanswered, match="no answer"):
+        await ask(StubbornBus(NotReady("starting"), *[RequestTimeout("no answer")] * 20), timeout_s=12.0)
+
+
 async def test_a_long_computation_is_waited_for_as_long_as_it_may_take_and_never_took_effect() -> None:
     bus = StubbornBus(*[RequestTimeout()] * 20)
 
