@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from functools import partial
 from typing import Final
 
 from headrace.pools.pool_config import PreemptionSwitch
@@ -21,8 +20,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
-from headrace_allocator.decision.placing import Choice, Extra, Placement, place, start_regularly
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.placing import Choice, start_regularly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
@@ -30,8 +28,15 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, exceeds
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
-from headrace_allocator.preemption.legacy import blocking_ancestor, extra_room, held_for, most_held
-from headrace_allocator.preemption.stages import STAGES, Preemption, PreemptiveStage, StageOutcome
+from headrace_allocator.preemption.legacy import blocking_ancestor, held_for
+from headrace_allocator.preemption.stages import (
+    STAGES,
+    Preemption,
+    PreemptiveStage,
+    StageOutcome,
+    start_of_stage,
+    starves_itself,
+)
 from headrace_allocator.preemption.victims import Candidates
 from headrace_allocator.preemption.yarn.execution import carried_out
 
@@ -91,7 +96,7 @@ def _waits(overlay: Overlay, operation: Operation, priority: PreemptionPriority)
 def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: bool) -> StageOutcome:
     found, room = _candidates(overlay, stage.least), overlay.room
     discount = Resources.sum(one.usage for one in found.free)
-    placement = _placed(overlay, stage, found, discount, choose) if starves else None
+    placement = start_of_stage(overlay, stage, found, discount, choose) if starves else None
     starter = None if placement is None else placement.operation
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
@@ -109,7 +114,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: b
         left = _keep_order(left, _cut(overlay, left))
     if starter is not None and found.exempt:
         left = _keep_order([*left, *found.exempt], groups)
-    properly = starter is not None and _starves_itself(starter, stage.priority)
+    properly = starter is not None and starves_itself(starter, stage.priority)
     preemptions = [Preemption(one, stage.reason, groups[one], starter, properly) for one in taken]
     for one in reversed(left):
         # By the older rules what is held for a pool is not for repairs.
@@ -117,18 +122,6 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: b
             _take(overlay, one)
             preemptions.append(Preemption(one, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[one]))
     return StageOutcome(stage, starves, placement, preemptions, len(found.free), discount, room, ZERO, {})
-
-
-def _placed(
-    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
-) -> Placement | None:
-    extra = Extra()
-    if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
-        extra = extra_room(overlay, found.free, found.held)
-        choose = partial(next_in_line_plainly, more_room=extra.of_operation, going=extra.below_pools)
-    held = most_held(overlay, found.held)
-    placed = place(overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra)
-    return placed[0] if placed else None
 
 
 def _candidates(overlay: Overlay, least: Group) -> Candidates:
@@ -231,12 +224,6 @@ def _is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
     pools = overlay.view.pools
     above = pools.pool(operation.spec.pool).path()
     return any(exceeds(pool.used + overlay.pools.get(pool.name, ZERO), pool.most) for pool in above)
-
-
-def _starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
-    is_aggressive = priority is PreemptionPriority.AGGRESSIVE
-    status = StarvationStatus.AGGRESSIVELY_STARVING if is_aggressive else StarvationStatus.STARVING
-    return starter.starvation is status
 
 
 def _began_ms(one: Allocation) -> float:

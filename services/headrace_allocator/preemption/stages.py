@@ -143,7 +143,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = deactivations = None
     if somebody_starves:
-        placement = _placed(overlay, stage, found, discount, choose)
+        placement = start_of_stage(overlay, stage, found, discount, choose)
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
@@ -151,7 +151,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
     kept = keep_order(may_go, found.groups)
-    properly = starter is not None and _starves_itself(starter, stage.priority)
+    properly = starter is not None and starves_itself(starter, stage.priority)
     victims = list(victims_until_it_fits(overlay, kept))
     if overlay.view.pools.options.drop_needless_victims:
         spared = spare_needless(overlay, victims)
@@ -181,10 +181,10 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     )
 
 
-def _placed(
+def start_of_stage(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
 ) -> Placement | None:
-    """The one start of a stage."""
+    """The one start of a stage, in the room that is free or may be made."""
     extra = Extra()
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         extra = extra_room(overlay, found.free, found.held)
@@ -196,7 +196,7 @@ def _placed(
     return next(iter(placed), None)
 
 
-def _starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
+def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
     """True if the operation has the stage's priority by its own starvation, and not only through a pool above it."""
     if priority is PreemptionPriority.AGGRESSIVE:
         return starter.starvation is StarvationStatus.AGGRESSIVELY_STARVING
