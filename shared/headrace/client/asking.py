@@ -213,7 +213,9 @@ class Asker:
                 trouble = refused
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             # An attempt that had less than its usual time tells less than what was heard before.
-            is_short = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
+            is_short = (
+                isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
+            )
             if not is_short and (doubt is None or doubt is trouble):
                 said = trouble
             is_over = isinstance(trouble, RequestTimeout) and patience_s is not None
