@@ -222,17 +222,16 @@ class Updater:
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
     def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
-        """Lets operations rest if few elements are left then, and not without."""
-        elements = given.elements
-        asking = np.count_nonzero(
-            (results.demand[:, elements.pools :] | results.usage[:, elements.pools :]).any(axis=0)
-        )
-        if elements.pools + asking > self._most_in_plenty or len(elements.names) <= self._most_in_plenty:
+        """Lets operations rest if few elements are left then, and not without. Where not all fits it would be for nothing."""
+        first, is_small = given.elements.pools, len(given.elements.names) <= self._most_in_plenty
+        asking = np.count_nonzero((results.demand[:, first:] | results.usage[:, first:]).any(axis=0))
+        falls_short = (results.fair_share[:, first:] < results.demand_share[:, first:]).any()
+        if falls_short or is_small or first + asking > self._most_in_plenty:
             return
         resting = RestingOperations(cut)
         resting.rest(cut, given, clocks)
         if len(resting):
-            self._resting, self._awake = resting, set(elements.keys).difference(resting)
+            self._resting, self._awake = resting, set(given.elements.keys).difference(resting)
 
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
         """Returns what is new or different, and keys of what is gone."""

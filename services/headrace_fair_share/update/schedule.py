@@ -1,8 +1,8 @@
 """The rule when the next update is due. Pure.
 
-An update follows a change at once, but not before its spacing and twice the cost of the update before have passed since its end. Without
-a change it follows after a period. Every few seconds one is made afresh, which takes much longer: where it can be between changes, and
-without such a pause behind it, so that hardly a start waits for it.
+An update follows a change at once, but not before a pause since the end of the one before: its spacing, and twice what that one cost, or
+four times where it cost much. Without a change it follows after a period. Every few seconds one is made afresh, which takes much longer:
+where it can be between changes, and without such a pause behind it, so that hardly a start waits for it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ _LONG_PERIOD_US: Final = 1_000_000
 _REST_PERIOD_US: Final = 1_000_000
 #: An update that costs less may hold the loop up: a hop to a thread and back takes as long, and much longer on a busy machine.
 _BRIEF_US: Final = 4_000
+#: The pause behind one that costs more is four times its cost, if not longer than this: jobs run on the same processors.
+_LONGER_PAUSE_US: Final = 100_000
 #: So many elements, or so many more than before, cost hardly anything. Where they took long, others had the processor.
 _FEW_ELEMENTS: Final = 32
 #: So long without a change is a pause, in which an update is made afresh that would be due within a fifth of its period.
 _PAUSE_US: Final = 20_000
 _EARLY: Final = 5
+
+
+def _pause_us(cost_us: int) -> int:
+    """The pause behind an update, as far as its cost tells."""
+    return 2 * cost_us if cost_us < _BRIEF_US else max(2 * cost_us, min(4 * cost_us, _LONGER_PAUSE_US))
 
 
 class UpdateSchedule:
@@ -79,7 +86,7 @@ class UpdateSchedule:
         self._ended_us = moment.steady_us
         cost_us = moment.steady_us - self._computed_since_us
         if not self._afresh:
-            self._pause_us = max(self._spacing_us, 2 * cost_us)
+            self._pause_us = max(self._spacing_us, _pause_us(cost_us))
         self._not_before_us = moment.steady_us + self._pause_us
         is_brief = cost_us < _BRIEF_US
         # Without what is kept it takes longer, which says nothing of those that use it.

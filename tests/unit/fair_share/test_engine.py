@@ -66,6 +66,7 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import Age, Ages, clocks_of
+from headrace_fair_share.update.plenty.resting import RestingOperations
 from headrace_fair_share.update.results import FEW_ALIKE
 from headrace_fair_share.update.run import FailedUpdate, Update, Updater
 from headrace_fair_share.view import pool_list
@@ -559,7 +560,12 @@ def test_a_process_that_another_one_may_have_succeeded_looks_it_up_and_goes_on_m
 # When an update is due, and what comes of one that fails.
 
 
-def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_before() -> None:
+@pytest.mark.parametrize(
+    ("cost_ms", "pause_ms"), [(2, 5), (3, 6), (4, 16), (10, 40), (25, 100), (40, 100), (50, 100), (60, 120)]
+)
+def test_an_update_follows_a_change_but_not_before_a_pause_that_the_cost_of_the_one_before_tells(
+    cost_ms: int, pause_ms: int
+) -> None:
     desk = Desk(("a", ROOT_POOL))
     engine = desk.engine
     first = engine.seconds_until_update(desk.now)
@@ -567,71 +573,29 @@ def test_an_update_follows_a_change_but_not_before_twice_the_cost_of_the_one_bef
     # Waiting for volumes costs nothing.
     desk.now_ms += 20
     engine.on_advance_answer(None, desk.now)
-    desk.now_ms += 30
+    desk.now_ms += cost_ms
     engine.on_published(desk.now)
     idle = engine.seconds_until_update(desk.now)
     desk.usage(uses("operation-1", 1, 0))
     wanted = engine.seconds_until_update(desk.now)
-    desk.now_ms += 70
+    desk.now_ms += pause_ms
 
-    assert (first, idle, wanted) == (0, 0.15, 0.06)
+    assert (first, idle, wanted) == (0, (180 - cost_ms) / 1_000, pause_ms / 1_000)
     assert engine.seconds_until_update(desk.now) == 0
 
 
-def test_an_update_is_made_on_the_loop_where_one_of_hardly_less_was_brief_and_nothing_is_made_afresh() -> None:
-    desk = Desk(("a", ROOT_POOL))
+def test_operations_are_put_to_rest_only_once_all_others_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, looks = Desk(("a", ROOT_POOL)), []
+    monkeypatch.setattr(RestingOperations, "rest", lambda self, *_: looks.append(self))
+    idle = [live(f"operation-{number}", "a", 0) for number in range(200)]
 
-    def is_brief(operations: int, *, cost_ms: int, after_ms: int = 200) -> bool:
-        desk.now_ms += after_ms
-        desk.operations(*(live(f"operation-{number}", "a", 1) for number in range(operations)))
-        (compute,) = desk.engine.on_update_due(desk.now).effects
-        assert isinstance(compute, Compute)
-        desk.now_ms += cost_ms
-        desk.engine.on_updated(desk.updater.update(compute.cut, afresh=compute.afresh), desk.now)
-        desk.engine.on_published(desk.now)
-        return compute.is_brief
+    def looks_with(jobs: int) -> int:
+        desk.operations(*idle, live("busy", "a", jobs))
+        before = len(looks)
+        desk.update(after_ms=1_000)
+        return len(looks) - before
 
-    # The first and the last of these are made afresh.
-    assert not is_brief(3, cost_ms=0)
-    assert is_brief(2, cost_ms=50)
-    assert is_brief(31, cost_ms=0)
-    assert is_brief(63, cost_ms=0)
-    assert not is_brief(96, cost_ms=0)
-    assert is_brief(96, cost_ms=4)
-    assert not is_brief(96, cost_ms=0)
-    assert is_brief(96, cost_ms=3)
-    assert not is_brief(3, cost_ms=0, after_ms=60_000)
-
-
-def test_operations_that_rest_make_no_update_longer_until_one_failed() -> None:
-    desk = Desk(("a", ROOT_POOL))
-
-    def compute() -> Compute:
-        desk.now_ms += 1_000
-        desk.usage(uses("new", 1, 0))
-        (effect,) = desk.engine.on_update_due(desk.now).effects
-        assert isinstance(effect, Compute)
-        desk.now_ms += 50
-        return effect
-
-    def is_brief_after(update: Update | FailedUpdate) -> bool:
-        engine = desk.engine
-        if isinstance(update, Update):
-            engine.on_updated(update, desk.now)
-        else:
-            engine.on_update_failed(update, desk.now)
-        engine.on_published(desk.now)
-        return compute().is_brief
-
-    desk.operations(*(live(f"operation-{number}", "a", 0) for number in range(200)), live("new", "a", 1))
-    first = compute()
-    assert not first.is_brief
-    assert not is_brief_after(desk.updater.update(first.cut, afresh=first.afresh))
-    update = desk.updater.update(compute().cut)
-
-    assert update.resting == 200
-    assert is_brief_after(update)
-    assert not is_brief_after(FailedUpdate(BrokenInvariant("x"), None, 7))
+    assert [looks_with(jobs) for jobs in (1_000, 1_001, 1, 1_000)] == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("cost_ms", [0, 50])
@@ -704,8 +668,8 @@ def test_no_longer_pause_follows_an_update_made_afresh_however_long_that_took() 
         return compute.afresh, desk.engine.seconds_until_update(desk.now)
 
     assert wait_after(0, cost_ms=300) == (True, 0.005)
-    assert wait_after(100, cost_ms=10) == (False, 0.02)
-    assert wait_after(5_000, cost_ms=300) == (True, 0.02)
+    assert wait_after(100, cost_ms=10) == (False, 0.04)
+    assert wait_after(5_000, cost_ms=300) == (True, 0.04)
 
 
 def test_with_many_operations_an_update_that_nothing_asks_for_comes_later() -> None:
