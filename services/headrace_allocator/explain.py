@@ -77,6 +77,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
                     job.progress,
                     node.limits,
                     allocation.stage,
+                    allocation.start,
                 )
             )
     return OperationPlaces(

@@ -23,6 +23,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
+from headrace.wire.start_stages import LARGEST_START_BYTES
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
@@ -48,6 +49,7 @@ from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_h
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
+from headrace_allocator.telling.start_records import start_record
 from headrace_allocator.telling.take_back_orders import order_to_give_back, order_to_take_back
 from headrace_allocator.words import words_of_left_out
 
@@ -324,12 +326,12 @@ class HeartbeatAnswers:
             self.allocations_made += 1
             name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
             if operation.gang is not None:
-                allocation = self._gangs.hold(name, operation, node, one.job, moment)
-            else:
-                allocation = self._facts.start(name, operation, node, one.jobs, one.job)
-                starts.append(self._start(allocation, operation, moment, taken, is_shown=is_shown))
-                shown.add(operation.id)
+                self._gangs.hold(name, operation, node, one.job, moment).stage = one.stage
+                continue
+            allocation = self._facts.start(name, operation, node, one.jobs, one.job)
             allocation.stage = one.stage
+            starts.append(self._start(allocation, operation, moment, taken, is_shown=is_shown))
+            shown.add(operation.id)
         return starts, booked == len(placed)
 
     def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
@@ -353,8 +355,10 @@ class HeartbeatAnswers:
         spec = None if is_shown else operation.job_spec
         slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms
-        order = Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms)
-        self.made.add_start(order, allocation, operation, self._facts.pools, moment, taken)
+        if allocation.stage is not None:
+            allocation.start = start_record(allocation, operation, self._facts.pools, allocation.stage, taken)
+        order = Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms, allocation.start)
+        self.made.add_start(order, allocation, moment)
         return order
 
     def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
@@ -386,7 +390,8 @@ def _shown(node: Node) -> set[OperationId]:
 
 
 def _fits(budget: AnswerBudget, operation: Operation, jobs: int, *, is_shown: bool) -> bool:
-    return budget.fits_jobs(jobs, allocations=1, command_bytes=0 if is_shown else operation.job_spec_bytes)
+    more_bytes = LARGEST_START_BYTES + (0 if is_shown else operation.job_spec_bytes)
+    return budget.fits_jobs(jobs, allocations=1, more_bytes=more_bytes)
 
 
 def _within(budget: AnswerBudget, order: TakeBack) -> list[TakeBack]:

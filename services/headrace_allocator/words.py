@@ -327,6 +327,7 @@ def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
                 reason=_words_of_loss(each),
                 ended_at_ms=moment.wall_ms,
                 preemption=each.preemption,
+                start=each.start,
             ),
         )
         for each in lost

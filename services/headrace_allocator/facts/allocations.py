@@ -9,7 +9,7 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, RunningJob, TakeBackReason
 from headrace.wire.preemption import PreemptionRecord
-from headrace.wire.start_stages import StartStage
+from headrace.wire.start_stages import StartRecord, StartStage
 
 #: The operation of an allocation whose own is over, or not known.
 NOBODY: Final = OperationId("")
@@ -72,6 +72,7 @@ class Allocation:
         "shown",
         "slots",
         "stage",
+        "start",
         "state",
         "take_back",
         "usage",
@@ -82,8 +83,10 @@ class Allocation:
         self.operation = operation
         self.node = node
         self.resources = resources
-        #: The stage in which it got its place; None of one that is older than this allocator.
+        #: The stage in which it got its place; None of one that is older than this allocator, until its node tells.
         self.stage: StartStage | None = None
+        #: The same with the shares, once its node is told of it.
+        self.start: StartRecord | None = None
         #: Its node's.
         self.picture = Picture()
         #: Its operation's, none once that is over.

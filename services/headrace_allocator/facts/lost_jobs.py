@@ -7,6 +7,8 @@ import msgspec
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey, JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.start_stages import StartRecord
+from headrace_allocator.facts.allocations import Allocation
 
 
 class UnknownToNode(msgspec.Struct, frozen=True, tag="unknown_to_node"):
@@ -43,6 +45,8 @@ class LostJob(msgspec.Struct, frozen=True):
     why: LossReason
     #: Of a job whose place was preempted before it was lost.
     preemption: PreemptionRecord | None = None
+    #: How its allocation got its place.
+    start: StartRecord | None = None
 
     @property
     def result(self) -> JobResult:
@@ -51,3 +55,9 @@ class LostJob(msgspec.Struct, frozen=True):
     @property
     def key(self) -> JobKey:
         return JobKey(self.operation, self.slot.index, self.slot.attempt)
+
+
+def lost_in(allocation: Allocation, slot: JobSlot, why: LossReason) -> LostJob:
+    """A job that was lost with all that is known of its place."""
+    told = allocation.preemption, allocation.start
+    return LostJob(allocation.node, allocation.operation, slot, allocation.id, why, *told)

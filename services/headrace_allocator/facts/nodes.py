@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice, takewhile
 from typing import Final
@@ -18,6 +18,7 @@ from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
+from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import Allocation, Picture
 
 
@@ -242,6 +243,13 @@ class Node:
             if report is not known.shown and (report.id != known.id or not known.shows_nothing_new(report)):
                 return False
         return True
+
+    def note_starts(self, starts: Mapping[AllocationId, StartRecord]) -> None:
+        """Notes how allocations of former allocators got their places, as the node was told."""
+        for name, record in starts.items():
+            allocation = self.allocations.get(name)
+            if allocation is not None and allocation.start is None:
+                allocation.stage, allocation.start = record.stage, record
 
     def note_overcommit(self, moment: Moment) -> None:
         """Notes whether more of it is used than it has, and since when."""

@@ -33,6 +33,7 @@ from headrace_allocator.facts.lost_jobs import (
     NodeSilent,
     PlaceTaken,
     UnknownToNode,
+    lost_in,
 )
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
@@ -379,9 +380,8 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
     lost: list[LostJob] = []
     for slot in list(slots):
         allocation.drop(slot.index)
-        one = LostJob(node.record.node, allocation.operation, slot, allocation.id, why, allocation.preemption)
-        node.reporting.add(one.key)
-        lost.append(one)
+        lost.append(lost_in(allocation, slot, why))
+        node.reporting.add(lost[-1].key)
         if operation is not None:
             break_up(operation)
             operation.slots.end(slot.index, slot.attempt)

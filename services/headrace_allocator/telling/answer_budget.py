@@ -10,7 +10,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYTES, Heartbeat, picture_bytes
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
 
-#: The most of one order beside its slots and its command, and of one slot.
+#: The most of one order beside its slots, its command and its record, and of one slot.
 _ORDER_BYTES: Final = 256
 _SLOT_BYTES: Final = 16
 #: The most of the words on why the tree gives a node nothing, each letter of which may take four bytes.
@@ -38,10 +38,10 @@ class AnswerBudget:
         self.is_short |= not fits
         return fits
 
-    def fits_jobs(self, jobs: int, *, allocations: int = 0, command_bytes: int = 0) -> bool:
+    def fits_jobs(self, jobs: int, *, allocations: int = 0, more_bytes: int = 0) -> bool:
         """True if an order of so many jobs fits, and the node can tell of them."""
         added_bytes = self._added_picture_bytes + picture_bytes(allocations, jobs)
-        if not self._can_tell(added_bytes) or not self.fits(jobs * _SLOT_BYTES + command_bytes):
+        if not self._can_tell(added_bytes) or not self.fits(jobs * _SLOT_BYTES + more_bytes):
             self.is_short = True
             return False
         self._added_picture_bytes = added_bytes

@@ -16,6 +16,7 @@ from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeN
 from headrace.resources import Resources
 from headrace.wire.files import Archive
 from headrace.wire.preemption import InterruptSignal, PreemptionRecord
+from headrace.wire.start_stages import StartRecord
 from headrace.wire.version import Counter, Term
 
 #: Unacknowledged ends in one heartbeat; the others wait for the next.
@@ -24,6 +25,8 @@ MOST_ENDS_PER_HEARTBEAT = 500
 MOST_REPORTS = 100_000
 #: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
 MOST_RECORDS_PER_HEARTBEAT = 300
+#: Records of starts in one heartbeat, which only a new allocator is told.
+MOST_STARTS_PER_HEARTBEAT = 50
 #: Indexes that one allocation may run without asking.
 LARGEST_ALLOCATION_JOBS = 64
 #: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions, and one end at least.
@@ -122,8 +125,11 @@ class JobResult(enum.StrEnum):
 EXIT_SAVED: Final = 75
 
 
-class JobEnd(msgspec.Struct, frozen=True, gc=False):
-    """The end of one run of one job, reported until it is acknowledged by a forget."""
+class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The end of one run of one job, reported until it is acknowledged by a forget.
+
+    What most ends have nothing to say of is left out: the log keeps one of every job.
+    """
 
     operation: OperationId
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -149,6 +155,8 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False):
     account: AccountName = ""
     #: Where it happened, as admission tells it with the failures of an operation.
     node: NodeName | str = ""
+    #: How its allocation got its place; null where nobody knows, as in what was recorded by former versions.
+    start: StartRecord | None = None
 
     @property
     def key(self) -> JobKey:
@@ -203,6 +211,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     machine: ShortText = ""
     #: CLOCK_BOOTTIME of the host when it was sent.
     boottime_ms: Millis = 0
+    #: How allocations got their places that are older than their allocator, some with each of its first heartbeats.
+    starts: Annotated[dict[AllocationId, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -243,6 +253,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     spec: JobSpec | None = None
     #: How long it may wait on the node for room before it is given back; null: for ever.
     waiting_timeout_ms: Millis | None = None
+    #: How it got its place, to be told with the end of each of its jobs.
+    record: StartRecord | None = None
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Resources
-from headrace.wire.start_stages import StartStage
+from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
 #: Of a node.
@@ -210,8 +210,10 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     progress: int | None = None
     #: What its node keeps it to: `cgroup2`, `rlimit` or `none`; empty: not told.
     limits: str = ""
-    #: The stage in which its allocation got its place; None: it is older than its allocator.
+    #: The stage in which its allocation got its place; None: it is older than its allocator, and its node did not tell.
     stage: StartStage | None = None
+    #: The stage with the shares at that moment; None as well.
+    start: StartRecord | None = None
 
 
 class OperationProgress(msgspec.Struct, frozen=True, array_like=True):

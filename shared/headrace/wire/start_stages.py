@@ -1,8 +1,21 @@
-"""The stages of a heartbeat in which an allocation may start."""
+"""Starts of allocations: the stages of a heartbeat in which they may be, and the record of each.
+
+The allocator writes the record into its order. The agent and its runner hand it back with the end of each job of the allocation. So
+the log has it, whichever of them was restarted in between.
+"""
 
 from __future__ import annotations
 
 import enum
+from typing import Final
+
+import msgspec
+
+from headrace.resources import Share
+from headrace.wire.version import Counter
+
+#: Of one record, whatever it says.
+LARGEST_START_BYTES: Final = 130
 
 
 class StartStage(enum.StrEnum):
@@ -16,3 +29,14 @@ class StartStage(enum.StrEnum):
     PREEMPTIVE_AGGRESSIVE = "preemptive_aggressive"
     #: By a policy of YARN, in room that it had planned to take.
     YARN_PLAN = "yarn_plan"
+
+
+class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Proof of one start: its stage, the shares of its operation, and the places taken for it."""
+
+    stage: StartStage
+    #: What the operation used without this place, and what it was owed.
+    share_before: Share
+    fair_share: Share
+    #: The number of places of others that were taken for it.
+    places_taken: Counter = 0

@@ -48,6 +48,7 @@ def test_the_ledger_is_told_of_a_place_that_was_taken_before_its_job_began() -> 
     assert (end.index, end.attempt, end.result, end.started_at_ms) == (3, 1, JobResult.ABORTED, 0)
     assert (end.preemption, end.reason) == (record, "its place was preempted before it began")
     assert end.ended_at_ms == host.moment.wall_ms
+    assert end.start == host.starts[3].record is not None
 
 
 def test_it_is_told_once_and_the_job_waits_for_the_ledger() -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.resources import ZERO_SHARE, Resources, Share
+from headrace.resources import ZERO_SHARE, Share
+from headrace.wire.codec import encode
 from headrace.wire.happenings import AllocationStarted
-from headrace.wire.heartbeat import TakeBackReason
+from headrace.wire.heartbeat import JobResult, TakeBackReason
 from headrace.wire.nodes import OperationPlaces, WhereRequest
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem, StarvationStatus
-from headrace.wire.start_stages import StartStage
-from headrace_allocator.telling import decisions_made
+from headrace.wire.start_stages import LARGEST_START_BYTES, StartRecord, StartStage
+from headrace_allocator.effects import Report
 from tests.support.allocating import Desk, an_operation, cores
 from tests.unit.allocator.test_gangs import Fleet, a_gang
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, rich
 from tests.unit.allocator.test_yarn_preemption import YarnDesk
+
+OTHER = StartRecord(StartStage.YARN_PLAN, (0.5,) * 5, (0.5,) * 5, 9)
 
 
 def starts_told(desk: Desk, operation: str) -> list[AllocationStarted]:
@@ -130,27 +133,82 @@ def test_a_start_that_a_policy_of_yarn_planned_tells_so() -> None:
     assert [(one.stage, one.places_taken) for one in told] == [(StartStage.YARN_PLAN, 1)] * 2
 
 
-def test_a_job_that_runs_shows_the_stage_of_its_allocation_which_no_later_allocator_knows() -> None:
+def test_the_order_has_the_record_of_the_start_as_it_is_told_to_who_follows() -> None:
+    host = Host()
+
+    records = [one.record for one in host.starts]
+
+    assert records == [
+        StartRecord(one.stage, one.share_before, one.fair_share, one.places_taken)
+        for one in starts_told(host, "rich")
+        if one.stage is not None and one.share_before is not None and one.fair_share is not None
+    ]
+    assert [one.share_before for one in records if one is not None] == [of_four(had) for had in range(4)]
+
+
+def test_the_order_to_a_gang_has_the_record_with_the_others_of_the_gang_beside_it() -> None:
+    fleet = Fleet({name: cores(2, slots=9) for name in ("a", "b")})
+    fleet.start(a_gang("gang", 4))
+    fleet.tell([a_share("gang", 4)], total=FOUR)
+    fleet.gather()
+
+    records = [one.record for orders in fleet.say_all().values() for one in orders.start]
+
+    assert records == [StartRecord(StartStage.REGULAR_MEDIUM_PRIORITY, of_four(3), of_four(4))] * 4
+
+
+def test_the_records_of_an_operation_have_the_same_fair_share_in_memory() -> None:
+    records = [one.record for one in Host().starts if one.record is not None]
+
+    assert len({id(one.fair_share) for one in records}) == 1
+
+
+def test_no_order_takes_more_room_for_its_record_than_answers_leave() -> None:
+    share = (1 / 3,) * 5
+    longest = [StartRecord(stage, share, share, 2**62) for stage in StartStage]
+
+    assert max(len(encode(one)) for one in longest) <= LARGEST_START_BYTES
+
+
+def test_a_record_says_in_one_byte_that_nothing_of_a_resource_is_used() -> None:
+    (record, *_) = [one.record for one in Host().starts]
+    assert record is not None
+
+    floats = msgspec.structs.replace(record, share_before=ZERO_SHARE, fair_share=of_four(4))
+
+    assert record == floats
+    assert len(encode(floats)) - len(encode(record)) == 8 * 8
+
+
+def test_a_later_allocator_knows_how_places_came_about_once_the_node_has_told() -> None:
     host = Host()
     host.next_beat()
-    assert {one.stage for one in places(host, "rich").running} == {StartStage.REGULAR_MEDIUM_PRIORITY}
+    records = {one.allocation: one.record for one in host.starts if one.record is not None}
+    shown = [(one.stage, one.start) for one in places(host, "rich").running]
+    assert shown == [(StartStage.REGULAR_MEDIUM_PRIORITY, record) for record in records.values()]
 
     later = Desk({"n": FOUR})
     later.start(rich())
     later.beat("n", allocations=host.picture())
-    assert [one.stage for one in places(later, "rich").running] == [None] * 4
+    assert [(one.stage, one.start) for one in places(later, "rich").running] == [(None, None)] * 4
+
+    later.beat("n", allocations=host.picture(), starts=records | {AllocationId("unknown"): OTHER})
+    assert [(one.stage, one.start) for one in places(later, "rich").running] == shown
 
 
-def test_no_share_is_worked_out_for_what_nobody_will_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions_made, "_MOST_WAITING", 2)
+def test_what_a_node_says_does_not_change_what_its_allocator_decided_itself() -> None:
     host = Host()
-    worked_out: list[Resources] = []
-    share_of = Resources.share_of
 
-    def watched(amount: Resources, total: Resources) -> Share:
-        worked_out.append(amount)
-        return share_of(amount, total)
+    host.next_beat(starts={one.allocation: OTHER for one in host.starts})
 
-    monkeypatch.setattr(Resources, "share_of", watched)
+    assert [one.start for one in places(host, "rich").running] == [one.record for one in host.starts]
 
-    assert len(starts_told(host, "rich")) == len(worked_out) == 2
+
+def test_the_end_of_a_job_that_is_lost_with_its_node_says_how_it_started() -> None:
+    host = Host()
+    host.next_beat()
+
+    _, effects = host.beat("n", allocations=host.picture()[1:])
+
+    told = [end for effect in effects if isinstance(effect, Report) for end in effect.ends]
+    assert [(one.end.result, one.end.start) for one in told] == [(JobResult.LOST, host.starts[0].record)]
