@@ -91,6 +91,7 @@ class Adoption:
             unstarted=(),
             job=Job(key, kept.started),
             interrupt=kept.interrupted,
+            start=kept.run.start,
             preemption=read_record(kept.interrupted.note) if kept.interrupted is not None else None,
         )
         self._held.add(allocation)

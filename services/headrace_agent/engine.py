@@ -29,6 +29,7 @@ from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
+from headrace_agent.allocations.starts_to_tell import StartsToTell
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
@@ -72,6 +73,7 @@ class AgentEngine:
         self._faults = HostFaults()
         self._adoption = Adoption(self.held, self._jobs)
         self._stopping = Stopping(identity.stop_timeout_ms)
+        self._starts = StartsToTell()
         self._limits = ""
         #: Why the tree gives the node nothing, as the allocator said last.
         self._left_out = ""
@@ -113,6 +115,7 @@ class AgentEngine:
             )
         next_ms = min(orders.next_heartbeat_ms, max(orders.lease_ms // 4, 1))
         sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
+        self._starts.on_answer(self.held.by_id.values(), is_new=orders.term != self.term)
         self.term = orders.term
         effects = self._extend_lease(orders.lease_ms, sent_ns) if orders.enrolled else self._enrol(moment)
         effects += self._note_left_out(orders.left_out)
@@ -369,6 +372,7 @@ class AgentEngine:
             trouble=self._all_trouble(),
             machine=self._identity.machine,
             boottime_ms=moment.steady_ns // NS_PER_MS,
+            starts=self._starts.take(),
         )
         if not ends:
             return heartbeat

@@ -53,6 +53,7 @@ def run_order(
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
         log_cap_bytes=min(spec.log_cap_bytes, identity.largest_log_cap_bytes),
+        start=allocation.start,
         note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,

@@ -55,7 +55,9 @@ class StartsAndEnds:
         why = self._why_given_back(order, bool(slots))
         state = AllocationState.ENDED if why else AllocationState.WAITING
         allocation = Allocation(
-            order.allocation, order.operation, order.resources, state, tuple(slots), given_back_for=why
+            *(order.allocation, order.operation, order.resources, state, tuple(slots)),
+            given_back_for=why,
+            start=order.record,
         )
         if order.waiting_timeout_ms is not None:
             allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
@@ -117,9 +119,12 @@ class StartsAndEnds:
         """A job ended, perhaps told before. The next job of its allocation starts at once, or has started as the runner says."""
         if end.key in self._held.ends:
             return []
+        allocation = self._held.by_job.get(end.key)
+        if allocation is not None and end.start is None:
+            # Of a runner that is older than its agent, or that did not see the end.
+            end = msgspec.structs.replace(end, start=allocation.start)
         self._held.ends.keep(end)
         effects: list[AgentEffect] = [line_about_end(end)]
-        allocation = self._held.by_job.get(end.key)
         if allocation is None:
             return effects
         self._held.job_over(allocation, moment)

@@ -12,6 +12,7 @@ from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
 from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
 #: Of the words in a heartbeat on why it was given back.
@@ -77,6 +78,8 @@ class Allocation(msgspec.Struct):
     closes_for: tuple[tuple[int | None, str], ...] = ()
     #: Why the node gave it, or the jobs behind its running one, back by itself; empty: it did not.
     given_back_for: str = ""
+    #: How it got its place, as its order said; None of one whose order did not.
+    start: StartRecord | None = None
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
     #: Kept until anything of the allocation changes: most are in heartbeat after heartbeat as they are.

@@ -85,6 +85,7 @@ def job_end(
         max_rss_bytes=exit.max_rss_bytes,
         preemption=None if stop is None else read_record(stop.note),
         account=run.account,
+        start=run.start,
         not_started=started is None and result is JobResult.FAILED,
     )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, Millis
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.start_stages import StartRecord
 
 #: Of one frame to the runner; a longer one closes the connection.
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
@@ -56,6 +57,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     #: The host is at fault for that.
     is_host_fault: bool = False
+    #: How its allocation got its place; handed back in the picture, and with the end.
+    start: StartRecord | None = None
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):

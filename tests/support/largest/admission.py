@@ -42,7 +42,7 @@ from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
-from tests.support.largest.names import FAT, MANY, USER, a_node, a_pool, an_operation
+from tests.support.largest.names import FAT, LONGEST_START, MANY, USER, a_node, a_pool, an_operation
 
 __all__ = ["counts", "ends", "ephemeral_pools", "histories", "lost_work", "operations", "rights"]
 
@@ -182,7 +182,8 @@ def ends() -> Made:
     yield from decided(engine.on_draw(ledger.DrawBlock(TREE, 1, WIDEST, MANY), NOW))
     for first in range(0, 100_000, 1_000):
         words = FAT * 4096 if first == 0 else "e" * 2_000 if first < 5_000 else ""
-        end = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, words)
+        failed = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, words)
+        end = replace(failed, start=LONGEST_START)
         reported = [ledger.ReportedEnd(a_node(first), replace(end, index=first + more)) for more in range(1_000)]
         yield from decided(engine.on_report(ledger.ReportEnds(TREE, 1, reported), NOW))
         yield queries.get_operation(engine.state, wire.GetOperation(WIDEST))
@@ -221,7 +222,8 @@ def histories() -> Made:
     events: list[bytes] = []
     for first in range(0, 20_000, 1_000):
         words, proof = (FAT * 4096, None) if first < 2_000 else ("", record if first < 10_000 else None)
-        end = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, preemption=proof)
+        failed = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, preemption=proof)
+        end = replace(failed, start=LONGEST_START)
         reported = [ledger.ReportedEnd(a_node(first), replace(end, index=first + more)) for more in range(1_000)]
         events += map(encode_event, engine.on_report(ledger.ReportEnds(TREE, 1, reported), NOW).effects)
     entries = [encode_batch(1, run, "w" * 100, 1) for run in runs_of_bytes(events, MAX_GROUP_BYTES)]

@@ -14,7 +14,7 @@ from headrace_agent.effects import AgentEffect, Beat, Identity, Tell, Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
 from headrace_agent.runner.frames import pack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, Picture, Run, Started
-from tests.support.largest.names import FAT, TREE, a_node, an_operation
+from tests.support.largest.names import FAT, LONGEST_START, TREE, a_node, an_operation
 
 __all__ = ["LargeNode", "heartbeats"]
 
@@ -31,6 +31,7 @@ class LargeNode:
         self.engine = AgentEngine(self.identity)
         self.now = Moment(2**60, 2**50)
         self.made = 0
+        self.term = 1
         self.beats: list[Heartbeat] = []
         self.do(self.engine.on_start(self.now))
         self.do(self.engine.on_runner(Picture([], [], "rlimit", "", 2**22), self.now))
@@ -48,7 +49,7 @@ class LargeNode:
     def answer(self, starts: list[Start], extends: list[Extend]) -> Heartbeat:
         """The heartbeat after one that was answered with these orders."""
         beat = self.beats[-1]
-        return self.obey(Orders(beat.node, beat.incarnation, beat.seq, 1, 1_000, starts, extends))
+        return self.obey(Orders(beat.node, beat.incarnation, beat.seq, self.term, 1_000, starts, extends))
 
     def obey(self, orders: Orders) -> Heartbeat:
         """The heartbeat after these orders."""
@@ -65,7 +66,7 @@ class LargeNode:
         spec = JobSpec(name, ["x" * (120_000 if self.made % 100 == 0 else 1)], job_count=2**30)
         given = [JobSlot(2**30 + place, 2**30) for place in range(slots)]
         room = Resources(user_slots=1, cpu=2**40, memory=2**49)
-        return Start(AllocationId(f"{self.made:064}"), name, room, given, spec)
+        return Start(AllocationId(f"{self.made:064}"), name, room, given, spec, record=LONGEST_START)
 
 
 def heartbeats() -> Iterator[msgspec.Struct]:
@@ -79,6 +80,8 @@ def heartbeats() -> Iterator[msgspec.Struct]:
         for place in range(0, SLOTS, 100):
             yield node.answer([], [Extend(one, more) for one in known[place : place + 100]])
     node.do(node.engine.on_trouble(Trouble.LOGS, FAT * 4096, node.now))
+    # A new allocator is told how they came about.
+    node.term = 2
     while len(node.engine.held.ends) < MOST_UNRECORDED_ENDS and node.engine.held.by_job:
         for key, allocation in list(node.engine.held.by_job.items()):
             words = FAT * 4096 if key.index % 7 == 0 else "e" * 2_000

@@ -47,7 +47,7 @@ from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption
 from tests.support.allocating import nothing_owed
 from tests.support.largest.agent import LargeNode
-from tests.support.largest.names import FAT, MANY, TREE, a_node, an_operation
+from tests.support.largest.names import FAT, LONGEST_START, MANY, TREE, a_node, an_operation
 
 __all__ = ["observed_preemptions", "orders", "reports", "views_of_nodes"]
 
@@ -188,7 +188,7 @@ def reports() -> Iterator[msgspec.Struct]:
     async def tell() -> None:
         link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: moment)
         for words in (FAT * 4096, "e" * 2_000, ""):
-            end = replace(an_end, reason=words, stderr_tail=words)
+            end = replace(an_end, reason=words, stderr_tail=words, start=LONGEST_START)
             link.report(
                 [ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)]
             )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.wire.start_stages import StartRecord, StartStage
 
-__all__ = ["FAT", "MANY", "TREE", "USER", "a_node", "a_pool", "an_operation"]
+__all__ = ["FAT", "LONGEST_START", "MANY", "TREE", "USER", "a_node", "a_pool", "an_operation"]
 
 MANY = 10**6
 FAT = "\U0001f600"
 USER = "u" * 63
+LONGEST_START = StartRecord(StartStage.REGULAR_MEDIUM_PRIORITY, (1 / 3,) * 5, (1 / 3,) * 5, 2**62)
 TREE = TreeName("tree-000".ljust(63, "t"))
 
 

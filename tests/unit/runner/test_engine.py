@@ -9,6 +9,7 @@ import pytest
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
+from headrace.wire.start_stages import StartRecord, StartStage
 from headrace_agent.runner.effects import (
     About,
     Drop,
@@ -476,6 +477,19 @@ def test_the_end_of_a_job_that_was_preempted_carries_the_record_and_an_end_befor
 
     assert record_of_end(7) == record
     assert record_of_end(3) is None
+
+
+def test_the_end_of_each_job_says_how_its_allocation_started() -> None:
+    record = StartRecord(StartStage.PREEMPTIVE_NORMAL, (0.25,) * 5, (0.5,) * 5, 1)
+    engine = leased()
+    run = a_run(0, start=record)
+    engine.on_run(run, at(0))
+    engine.on_started(run.job, 100, at(0))
+
+    kept = engine.on_exited(run.job, JobExit(exit_code=0), at(9)).effects[0]
+
+    assert isinstance(kept, Keep)
+    assert kept.end.start == record
 
 
 def test_a_job_with_a_file_for_it_is_told_before_the_signal_when_it_is_killed_and_again_when_that_is_earlier() -> None:
