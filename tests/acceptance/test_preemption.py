@@ -114,6 +114,47 @@ def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_
     assert before > after >= record["threshold"] * fair > 0
 
 
+def test_the_history_says_how_each_run_started_whatever_is_killed_before_it_ends_and_after(up: Up) -> None:
+    for name in ("enough", "over"):
+        (up.state / name).unlink(missing_ok=True)
+    operation = research(up, "echo from 0; until [ -e enough ]; do sleep 0.02; done")
+    owed = up.start_operation(
+        "--pool", "production", "--", "sh", "-c", "echo on; until [ -e over ]; do sleep 0.02; done"
+    )
+    up.wait_line(owed, "on")
+
+    def started() -> dict[str, Any] | None:
+        """The one run of the operation that others made room for, and how it started."""
+        runs = [one for one in ended_jobs(up, owed) if one["happened"] in ("allocation_started", "job_ended")]
+        keys = ("happened", "stage", "share_before", "fair_share", "places_taken")
+        return {key: runs[0][key] for key in keys} if runs else None
+
+    running = started()
+    assert running is not None
+    assert (running["happened"], running["stage"]) == ("allocation_started", "preemptive_normal")
+    assert (running["share_before"]["cpu"], running["fair_share"]["cpu"], running["places_taken"]) == (0.0, 0.5, 1)
+    for role in ("agent", "allocator", "admission"):
+        kill(up, role)
+    deadline_s = time.monotonic() + 30
+    while started() != running and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert started() == running, "of a run that goes on its node tells the new allocator"
+
+    (up.state / "over").touch()
+    up.run("op", "wait", owed)
+    assert started() == running | {"happened": "job_ended"}
+    kill(up, "allocator")
+    kill(up, "admission")
+    assert started() == running | {"happened": "job_ended"}
+    words = "; started by: normal preemptive stage, 1 place taken for it; cpu 0% of the cluster before, owed 50%"
+    assert f"completed{words}" in up.run("op", "history", owed).stdout
+    (up.state / "enough").touch()
+    up.run("op", "wait", operation)
+    stages = [(one["stage"], one["runs_again"]) for one in ended_jobs(up, operation) if one["happened"] == "job_ended"]
+    assert len(stages) == 3
+    assert all(stage.startswith(("regular_", "preemptive_")) for stage, _ in stages)
+
+
 def test_no_job_makes_room_before_it_has_run_for_its_exempt_time_whatever_is_killed(up: Up) -> None:
     (up.state / "enough").unlink(missing_ok=True)
     up.run("pool", "set", "research", "preemption_exempt_time=10m")

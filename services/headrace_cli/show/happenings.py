@@ -60,10 +60,10 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
             ran = "" if each.ran_ms is None else format_duration(each.ran_ms)
         if isinstance(each, AllocationStarted):
             job, node = ", ".join(_job(slot) for slot in each.slots), each.node
-            stage = "" if each.stage is None else f"; started by: {_STARTS[each.stage]}"
-            made.add_row(moment(each.at_ms / 1000, zone), job, node, "", Text.assemble(("runs", "cyan"), stage))
-            continue
-        made.add_row(moment(_at_ms(each) / 1000, zone), job, node, ran, Text(_what(each)))
+        what = Text("runs", style="cyan") if isinstance(each, AllocationStarted) else Text(_what(each))
+        if isinstance(each, JobEnded | AllocationStarted):
+            what = Text.assemble(what, f"; started by: {'; '.join(_how_it_started(each)) or '–'}")
+        made.add_row(moment(_at_ms(each) / 1000, zone), job, node, ran, what)
     return made
 
 
@@ -140,7 +140,7 @@ def _what(happening: Happening) -> str:
             assert_never(happening)
 
 
-def _how_it_started(start: AllocationStarted) -> Iterator[str]:
+def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
     """The stage, with what was taken for it, and the shares of the resource of which the operation has or is owed most."""
     if start.stage is not None:
         many = start.places_taken

@@ -57,7 +57,7 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
     weight: Finite | None = None
 
 
-class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
+class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True):
     """A run of a job is over and recorded."""
 
     at_ms: Counter
@@ -74,6 +74,11 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
     runs_again: bool = False
     #: Of one that ended after it was told that its place is preempted.
     preemption: PreemptionRecord | None = None
+    #: How its allocation got its place, as `AllocationStarted` says it. Null where the log does not have it, as from former versions.
+    stage: StartStage | None = None
+    share_before: Share | None = None
+    fair_share: Share | None = None
+    places_taken: Counter | None = None
 
     @property
     def ran_ms(self) -> int | None:
@@ -82,10 +87,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended"):
 
 
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
-    """The allocator gave an operation a place on a node.
-
-    A history makes one of each job that runs: it has the stage, if that is still known, and no shares.
-    """
+    """The allocator gave an operation a place on a node. A history makes one of each job that runs."""
 
     at_ms: Counter
     tree: TreeName
@@ -211,7 +213,7 @@ def recorded(published: Published) -> Recorded:
 
 
 def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:
-    end = logged.end
+    end, start = logged.end, logged.end.start
     return JobEnded(
         at_ms=end.ended_at_ms,
         operation=operation,
@@ -225,4 +227,8 @@ def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:
         reason=end.reason,
         runs_again=logged.retry is not None or logged.retry_at_ms > 0,
         preemption=end.preemption,
+        stage=start.stage if start is not None else None,
+        share_before=start.share_before if start is not None else None,
+        fair_share=start.fair_share if start is not None else None,
+        places_taken=start.places_taken if start is not None else None,
     )

@@ -165,7 +165,7 @@ class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
     runs: list[IndexRun] = []
 
 
-class LoggedEnd(msgspec.Struct, frozen=True):
+class LoggedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """An end, where it happened, and whether the job runs again."""
 
     end: JobEnd

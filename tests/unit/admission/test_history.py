@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from headrace.bus import Log
 from headrace.ids import AllocationId, NodeName
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
-from headrace.wire.happenings import GetOperationHistory, JobEnded, OperationHistory, OperationStep
-from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.happenings import GetOperationHistory, JobEnded, OperationHistory, OperationStep, happenings_of
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import NotFound
+from headrace.wire.start_stages import StartRecord, StartStage
 from headrace_admission.log import history
 from headrace_admission.log.byte_budget import encode_event
 from headrace_admission.log.history import history_page
@@ -22,6 +26,9 @@ from tests.simulation.server import SimulatedServer
 from tests.unit.admission.desk import TREE, Desk, oid
 
 RECORD = PreemptionRecord(PreemptionReason.PREEMPTION, oid("short"), share_before=(0.5,) * 5, share_after=(0.25,) * 5)
+
+
+START = StartRecord(StartStage.PREEMPTIVE_NORMAL, (0.25,) * 5, (0.5,) * 5, 1)
 
 
 def a_desk() -> Desk:
@@ -35,8 +42,11 @@ def a_desk() -> Desk:
     return desk
 
 
-def report(desk: Desk, name: str, attempt: int, record: PreemptionRecord | None) -> None:
-    end = JobEnd(oid(name), 0, attempt, AllocationId("1-1"), JobResult.ABORTED, ended_at_ms=attempt, preemption=record)
+def report(
+    desk: Desk, name: str, attempt: int, record: PreemptionRecord | None, start: StartRecord | None = None
+) -> None:
+    aborted = JobEnd(oid(name), 0, attempt, AllocationId("1-1"), JobResult.ABORTED, ended_at_ms=attempt)
+    end = replace(aborted, preemption=record, start=start)
     ends = [ledger.ReportedEnd(NodeName("alpha"), end)]
     desk.record(desk.engine.on_report(ledger.ReportEnds(TREE, 1, ends), desk._tick()).effects)
 
@@ -78,6 +88,48 @@ def test_the_history_has_what_the_log_says_of_that_operation_with_the_proof_of_i
         (2, True, RECORD),
         (3, True, None),
     ]
+
+
+def test_each_run_says_how_it_started_and_nothing_where_the_log_does_not_have_it() -> None:
+    desk = Desk()
+    desk.started("early", job_count=9)
+    report(desk, "early", 1, None, START)
+    report(desk, "early", 2, None)
+
+    ends = [each for each in told(read(desk)) if isinstance(each, JobEnded)]
+
+    figures = (START.stage, START.share_before, START.fair_share, START.places_taken)
+    assert [(end.stage, end.share_before, end.fair_share, end.places_taken) for end in ends] == [figures, (None,) * 4]
+
+
+def test_an_entry_of_a_former_version_is_read() -> None:
+    desk = Desk()
+    desk.started("early", job_count=9)
+    report(desk, "early", 1, None)
+    (event,) = [each for each in desk.entries[-1] if isinstance(each, JobsEnded)]
+    fields = msgspec.to_builtins(replace(event, ends=[]))
+    (logged,) = event.ends
+    end = {name: getattr(logged.end, name) for name in JobEnd.__struct_fields__ if name != "start"}
+    data = msgspec.msgpack.encode({**fields, "ends": [{"end": end, "node": logged.node, "retry": [0, 2]}]})
+
+    (read_end,) = happenings_of(msgspec.msgpack.decode(data, type=JobsEnded))
+
+    assert isinstance(read_end, JobEnded)
+    assert (read_end.slot, read_end.runs_again, read_end.stage, read_end.share_before) == (JobSlot(0), True, None, None)
+
+
+def test_an_end_in_the_log_takes_hardly_more_room_than_before_it_told_how_it_started() -> None:
+    """One of a job that ended well, in a place that took slots, cores and memory."""
+    share = (0.046875, 0.046875, 0, 0.046875, 0)
+    end = JobEnd(oid("early"), 123, 1, AllocationId("19b0c5-2a4"), JobResult.COMPLETED, 0)
+    timed = replace(end, started_at_ms=2**40, ended_at_ms=2**40 + 1, cpu_ms=15, max_rss_bytes=2**23)
+    start = StartRecord(StartStage.REGULAR_MEDIUM_PRIORITY, share, share)
+    former = {name: getattr(timed, name) for name in JobEnd.__struct_fields__ if name != "start"}
+    before = {"end": former, "node": "alpha", "retry": None, "retry_at_ms": 0}
+
+    now = LoggedEnd(replace(timed, start=start), NodeName("alpha"))
+
+    assert len(msgspec.msgpack.encode(now)) <= len(msgspec.msgpack.encode(before)) + 5
 
 
 @pytest.mark.parametrize(("bytes_of_page", "most_entries"), [(1, 5_000), (128 * 1024, 2)])

@@ -185,9 +185,10 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
     assert "started by  in pool p: running" in lines[1]
     assert " 3.2  n      8s  aborted, signal 9; it runs again; preempted for needs-it, which starves; " in lines[2]
     assert lines[2].endswith(
-        "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill"
+        "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill; "
+        "started by: –"
     )
-    assert lines[3].split()[2:] == ["4", "m", "runs"]
+    assert lines[3].split(maxsplit=4)[2:] == ["4", "m", "runs; started by: –"]
 
     exempt = msgspec.structs.replace(record, exempt_time_ms=300_000, ran_ms=360_000)
     ended_later = shown(history_table([msgspec.structs.replace(ended, preemption=exempt)]), 300)
@@ -240,6 +241,31 @@ def test_a_start_says_its_stage_what_was_taken_for_it_and_the_shares_at_that_mom
     assert [share["cpu"] for share in shares if isinstance(share, dict)] == [0.125, 0.5]
     runs = shown(history_table([msgspec.structs.replace(bare, stage=StartStage.REGULAR_MEDIUM_PRIORITY)]), 300)
     assert runs[1].endswith("runs; started by: regular stage, medium priority")
+
+
+def test_the_history_says_of_each_run_how_it_started_whether_it_runs_or_ended() -> None:
+    started = {
+        "stage": StartStage.PREEMPTIVE_NORMAL,
+        "share_before": (0.1, 0.125, 0.0, 0.0, 0.0),
+        "fair_share": (0.2, 0.5, 0.0, 0.0, 0.0),
+        "places_taken": 1,
+    }
+    ended = msgspec.structs.replace(an_end(OURS), **started)
+    runs = AllocationStarted(9_000, TREE, OURS, NodeName("m"), AllocationId("b"), [JobSlot(4)], **started)  # type: ignore[arg-type]
+
+    lines = shown(history_table([ended, runs, an_end(OURS)]), 300)[1:]
+
+    words = "; started by: normal preemptive stage, 1 place taken for it; cpu 12.5% of the cluster before, owed 50%"
+    assert [line.split("  ")[-1] for line in lines] == [
+        f"completed{words}",
+        f"runs{words}",
+        "completed; started by: –",
+    ]
+    told, unknown = happening_line(ended), happening_line(an_end(OURS))
+    assert (told["stage"], told["places_taken"]) == ("preemptive_normal", 1)
+    assert [told[key] == happening_line(runs)[key] for key in started] == [True] * 4
+    assert [unknown[key] for key in started] == [None] * 4
+    assert "started by" not in happening_words(ended), "whoever follows was told when it started"
 
 
 def test_every_stage_has_words() -> None:

@@ -21,8 +21,8 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
     """Show the states of an operation, every run of a job that ended, and every preemption with its proof.
 
     It comes from the log, so it outlives restarts, and ends with the jobs that run now. Of a preemption it says for whom, the shares
-    before and after, the group and the threshold that allowed it. Of a job that runs it says by which stage it started. The shares
-    at a start are only in `headrace events`. With `--json` each line is one JSON object.
+    before and after, the group and the threshold that allowed it. Of each job it says by which stage its place was given, and what its
+    operation used before and was owed. With `--json` each line is one JSON object.
 
     Examples:
 
@@ -82,6 +82,7 @@ async def _running(client: Client, operation: str) -> list[AllocationStarted]:
             AllocationId(one.allocation),
             [JobSlot(one.index, one.attempt)],
             one.stage,
+            *(() if one.start is None else (one.start.share_before, one.start.fair_share, one.start.places_taken)),
         )
         for one in places.running
     ]
