@@ -115,7 +115,7 @@ class AgentEngine:
             )
         next_ms = min(orders.next_heartbeat_ms, max(orders.lease_ms // 4, 1))
         sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
-        self._starts.on_answer(self.held.by_id.values(), is_new=orders.term != self.term)
+        self._starts.on_answer(self.held.by_id.values(), is_new=orders.term != self.term or not orders.enrolled)
         self.term = orders.term
         effects = self._extend_lease(orders.lease_ms, sent_ns) if orders.enrolled else self._enrol(moment)
         effects += self._note_left_out(orders.left_out)

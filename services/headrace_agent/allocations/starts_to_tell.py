@@ -28,7 +28,7 @@ class StartsToTell:
         return self._told
 
     def on_answer(self, held: Iterable[Allocation], *, is_new: bool) -> None:
-        """The newest heartbeat was answered, by an allocator that is new here or not."""
+        """The newest heartbeat was answered, by an allocator that is new here or not. One that does not know the node noted nothing."""
         if is_new:
             self._waiting = {one.id: one.start for one in held if one.start is not None}
             return

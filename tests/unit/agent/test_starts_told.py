@@ -68,6 +68,21 @@ def test_a_new_allocator_is_told_of_all_starts_some_at_a_time_until_it_has_answe
     assert [beat.starts for beat in told] == [some, some, rest, {}]
 
 
+def test_an_allocator_that_does_not_know_the_node_yet_is_told_of_all_starts_once_it_does() -> None:
+    desk = Desk()
+    desk.turn(a_start("a", [0]))
+    desk.term = 2
+
+    told = []
+    for enrolled in (False, False, True):
+        desk.next_beat()
+        desk.answer(enrolled=enrolled)
+        desk.enrolled()
+        told.append(desk.next_beat().starts)
+
+    assert told == [{"a": RECORD}, {"a": RECORD}, {}]
+
+
 def test_an_end_that_was_kept_by_a_former_version_is_read_and_says_nothing_of_its_start() -> None:
     fields = {name: getattr(end_of(job(0)), name) for name in JobEnd.__struct_fields__ if name != "start"}
 
