@@ -220,9 +220,9 @@ class AllocatorEngine:
         self.heartbeats += 1
         if facts.hear(node, heartbeat, moment):
             self.ranking.mark_all()
-        findings = reconcile(facts, node, heartbeat)
         if heartbeat.starts:
             node.note_starts(heartbeat.starts)
+        findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
             # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
             if heartbeat.ends_waiting == 0:

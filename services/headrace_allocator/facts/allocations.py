@@ -186,6 +186,11 @@ class Allocation:
     def _runs_its_only(self, job: RunningJob) -> bool:
         return self.state is _RUNNING and self.slots == {job.index: JobSlot(job.index, job.attempt)}
 
+    def note_start(self, record: StartRecord | None) -> None:
+        """Notes how it got its place, if that is not known."""
+        if record is not None and self.start is None:
+            self.stage, self.start = record.stage, record
+
     def orphan(self) -> None:
         """Its operation is over. The same id may come again: a tree that had lost all its jobs of an operation draws others."""
         self.take_back = TakeBackReason.OPERATION_ENDED
@@ -203,3 +208,17 @@ class Allocation:
 def waits_for_room(allocations: Iterable[Allocation]) -> bool:
     """True if one of a node's allocations that it has shown still waits there for another to go."""
     return any(one.state is _WAITING and one.confirmed for one in allocations)
+
+
+def shown_slots(report: AllocationReport) -> list[JobSlot]:
+    """All jobs that a node shows in an allocation, the running one first."""
+    running = [] if report.job is None else [JobSlot(report.job.index, report.job.attempt)]
+    return [*running, *report.unstarted]
+
+
+def shown_indexes(report: AllocationReport) -> set[int]:
+    """The indexes of these jobs."""
+    shown = {slot.index for slot in report.unstarted}
+    if report.job is not None:
+        shown.add(report.job.index)
+    return shown

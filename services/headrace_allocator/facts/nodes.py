@@ -248,8 +248,8 @@ class Node:
         """Notes how allocations of former allocators got their places, as the node was told."""
         for name, record in starts.items():
             allocation = self.allocations.get(name)
-            if allocation is not None and allocation.start is None:
-                allocation.stage, allocation.start = record.stage, record
+            if allocation is not None:
+                allocation.note_start(record)
 
     def note_overcommit(self, moment: Moment) -> None:
         """Notes whether more of it is used than it has, and since when."""

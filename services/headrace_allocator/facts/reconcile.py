@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
+import msgspec
+
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import (
@@ -24,7 +26,8 @@ from headrace.wire.heartbeat import (
     RunningJob,
     TakeBackReason,
 )
-from headrace_allocator.facts.allocations import NOBODY, Allocation
+from headrace.wire.start_stages import StartRecord
+from headrace_allocator.facts.allocations import NOBODY, Allocation, shown_indexes, shown_slots
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import (
     LossReason,
@@ -173,6 +176,9 @@ class _Reconciliation:
                     twin.drop(end.index)
                     twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
+                if holder is not None and holder.start is not None and end.start != holder.start:
+                    # Its runner is older, or did not see it end.
+                    end = msgspec.structs.replace(end, start=holder.start)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
 
@@ -234,7 +240,7 @@ class _Reconciliation:
             allocation = self._node.allocations.get(extend.allocation)
             report = self._picture.get(extend.allocation)
             if allocation is not None and report is not None:
-                shown = _shown_indexes(report)
+                shown = shown_indexes(report)
                 self._give_back(allocation, [slot for slot in extend.slots if slot.index not in shown])
 
     def _is_going(self, allocation: Allocation) -> bool:
@@ -247,17 +253,18 @@ class _Reconciliation:
 
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)
-        ended = report.state is AllocationState.ENDED
+        ended, start = report.state is AllocationState.ENDED, self._heartbeat.starts.get(report.id)
         if allocation is not None and allocation.operation == NOBODY and report.operation in self._facts.operations:
             # The operation is known by now, or came again.
             self._facts.remove(allocation)
-            allocation = None
+            start, allocation = allocation.start, None
         if allocation is None:
             if ended:
-                self._note_unbegun(self._told_to_go_before(report), report)
+                self._note_unbegun(self._told_to_go_before(report, start), report)
                 self._findings.forget_allocations.append(report.id)
                 return
             allocation = self._adopt(report)
+            allocation.note_start(start)
         if report.job is not None or report.unstarted:
             self._adopt_slots(allocation, report)
         allocation.state, ran = report.state, allocation.job
@@ -276,7 +283,7 @@ class _Reconciliation:
             self._facts.set_usage(allocation, allocation.resources)
             self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
-            shown = _shown_indexes(report)
+            shown = shown_indexes(report)
             gone = [slot for slot in allocation.slots.values() if slot.index not in shown]
             self._lose_slots(allocation, gone, ran)
         allocation.settle()
@@ -284,10 +291,11 @@ class _Reconciliation:
             self._remove(allocation)
             self._findings.forget_allocations.append(report.id)
 
-    def _told_to_go_before(self, report: AllocationReport) -> Allocation:
+    def _told_to_go_before(self, report: AllocationReport, start: StartRecord | None) -> Allocation:
         """An ended allocation of a former allocator, which is booked nowhere any more."""
         allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
         allocation.preemption = report.preemption
+        allocation.note_start(start)
         operation = self._facts.operations.get(report.operation)
         if operation is not None and report.preemption is not None and not report.jobs_ended:
             adopted = [slot for slot in report.unstarted[:1] if operation.slots.adopt(slot)]
@@ -325,7 +333,7 @@ class _Reconciliation:
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return
-        for slot in _shown_slots(report):
+        for slot in shown_slots(report):
             if allocation.slots.get(slot.index) == slot:
                 continue
             held_elsewhere = operation.slots.is_out(slot.index)
@@ -386,15 +394,3 @@ def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobS
             break_up(operation)
             operation.slots.end(slot.index, slot.attempt)
     return lost
-
-
-def _shown_slots(report: AllocationReport) -> list[JobSlot]:
-    running = [] if report.job is None else [JobSlot(report.job.index, report.job.attempt)]
-    return [*running, *report.unstarted]
-
-
-def _shown_indexes(report: AllocationReport) -> set[int]:
-    shown = {slot.index for slot in report.unstarted}
-    if report.job is not None:
-        shown.add(report.job.index)
-    return shown
