@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from headrace.wire.heartbeat import JobResult
+from headrace.wire.start_stages import StartRecord, StartStage
 from headrace_agent.runner.protocol import Acknowledge
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import ARunner, Signpost, gone, lives, runner, signpost
@@ -31,6 +32,16 @@ def test_jobs_of_a_killed_runner_are_ended_and_reported_lost(runner: ARunner, si
     assert (end.allocation, end.started_at_ms) == ("alloc-1", started.started_at_ms)
     assert gone(started.pid)
     assert gone(daemon)
+
+
+def test_the_end_of_a_job_of_a_killed_runner_says_how_its_allocation_started(runner: ARunner) -> None:
+    start = StartRecord(StartStage.PREEMPTIVE_NORMAL, (0.25,) * 5, (0.5,) * 5, 1)
+    runner.start().run(0, "sleep", "1000", start=start)
+    runner.kill()
+
+    [end] = runner.start().hello().ended
+
+    assert (end.result, end.start) == (JobResult.LOST, start)
 
 
 def test_a_lost_job_is_not_started_again_by_the_same_order(runner: ARunner, tmp_path: Path) -> None:

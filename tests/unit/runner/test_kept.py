@@ -57,6 +57,18 @@ def test_each_record_is_read_back(tmp_path: Path) -> None:
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
+def test_the_file_of_a_job_from_a_former_version_is_read(tmp_path: Path) -> None:
+    kept = kept_jobs(tmp_path)
+    kept.load()
+    kept.write_job(RECORD)
+    (path,) = (tmp_path / "jobs").iterdir()
+    fields = {"type": "job", "job": RECORD.job, "allocation": RECORD.allocation, "boot": RECORD.boot}
+    payload = msgspec.msgpack.encode(fields)
+    path.write_bytes(b"".join(number.to_bytes(4, "big") for number in (len(payload), zlib.crc32(payload))) + payload)
+
+    assert found_in(tmp_path).leftovers == [Leftover(RECORD, None)]
+
+
 def test_a_file_goes_from_job_to_job_and_says_nothing_of_the_one_before(tmp_path: Path) -> None:
     kept = kept_jobs(tmp_path)
     kept.load()

@@ -18,6 +18,7 @@ import zlib
 import msgspec
 
 from headrace.wire.heartbeat import JobEnd, JobKey
+from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.host.files import LinuxFiles
 
 _HEAD_BYTES = 8
@@ -34,6 +35,8 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
     allocation: str
     #: Identity of the boot: a process of another one is gone for certain.
     boot: str
+    #: How its allocation got its place, for an end that nobody sees; null in files of former versions.
+    start: StartRecord | None = None
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, tag="process"):

@@ -104,7 +104,7 @@ class Launcher:
             if not self._retention.holds(run.job.operation):
                 self._log_folders.open(run.job.operation)
             self._host.files.check_room(self._settings.logs, _LEAST_ROOM_BYTES)
-            self._kept.write_job(JobRecord(run.job, run.allocation, self.boot))
+            self._kept.write_job(JobRecord(run.job, run.allocation, self.boot, run.start))
             self._isolation.prepare(run)
             return self._scratch.take() if needs_scratch else ""
         except LogUnwritable as error:

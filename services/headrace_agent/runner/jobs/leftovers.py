@@ -50,6 +50,7 @@ def lost(leftover: Leftover, boot: str, now_ms: int) -> JobEnd:
         reason="the runner was killed" if record.boot == boot else "the host was restarted",
         started_at_ms=process.started_at_ms if process is not None else 0,
         ended_at_ms=now_ms,
+        start=record.start,
     )
 
 
