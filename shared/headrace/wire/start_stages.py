@@ -18,6 +18,8 @@ from headrace.wire.version import Counter
 LARGEST_START_BYTES: Final = 130
 
 
+# A runner outlives its agent's upgrade, and refuses an order with a stage that it does not know: read unknown ones as none before
+# another is added here.
 class StartStage(enum.StrEnum):
     """The stage in which an allocation got its place, as section 8.2 of the specification of allocation names it."""
 
