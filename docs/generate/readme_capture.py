@@ -35,6 +35,8 @@ _AT_WORK: Final = (
     *(re.compile(rf".*{pool} +(\S+%) +\1 .* 1/1") for pool, _, _ in _TREE),
     *(re.compile(rf"{operation} +running +\S+ +(\S+%) +\1 ") for _, _, operation in _TREE),
     *(re.compile(rf"{name} +(\d) +\1 of \1 ") for name in ("large", "medium", "small")),
+    # The last one: until it has come the first frame is being drawn.
+    re.compile(r".* q quit$"),
 )
 
 
