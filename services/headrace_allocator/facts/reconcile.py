@@ -177,7 +177,7 @@ class _Reconciliation:
                     twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:
-                    # Its runner is older, or did not see it end.
+                    # Its runner is older, or did not see it end. And no node's word goes before the record of whoever decided.
                     end = msgspec.structs.replace(end, start=holder.start)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
