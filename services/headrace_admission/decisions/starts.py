@@ -8,7 +8,6 @@ import msgspec
 
 from headrace.errors import BadInput, shortened
 from headrace.ids import PoolName, TreeName, operation_id
-from headrace.near import near
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
@@ -70,7 +69,7 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
     return StartPlanned(
         places,
         decided.erased,
-        near(first.pool, book.rules.pools) if first.made and not first.made[-1].of_hub else [],
+        [*book.similar_pools(first.pool)] if first.made and not first.made[-1].of_hub else [],
         warnings=_warnings(book, first.pool, request.spec),
     )
 
@@ -176,7 +175,7 @@ def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
         state=operation.state,
         pool=pool,
         ephemeral_pool=operation.ephemeral_pool,
-        near=near(pool, book.rules.pools) if made is not None and not made.of_hub else [],
+        near=[*book.similar_pools(pool)] if made is not None and not made.of_hub else [],
         warnings=_warnings(book, pool, operation.spec),
         parent=made.parent if made is not None else PoolName(""),
         rule=operation.placements[operation.spec.tree].rule,

@@ -8,11 +8,13 @@ are in the order of the tickets; an ephemeral pool has operations, or pools belo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.near import near
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, CountsOfTree
 from headrace_admission.state.ephemeral_pools import EphemeralPools
@@ -22,6 +24,7 @@ from headrace_admission.state.slot_indexes import SlotIndexes
 _NO_RULES: Final = PoolRules()
 #: Deeper than any tree that may be configured, so the way up ends here whatever was recorded.
 _DEEPEST: Final = 64
+_MOST_COMPARED: Final = 1_000
 
 
 class Member(msgspec.Struct):
@@ -45,8 +48,7 @@ class TreeBook:
     """Members, counts, queues and ephemeral pools of one tree. Changed only by `State`."""
 
     def __init__(self, rules: TreeRules | None = None) -> None:
-        self.rules = rules or TreeRules()
-        self._configured_below = _by_parent(self.rules)
+        self._take_rules(rules or TreeRules())
         self.members: dict[OperationId, Member] = {}
         self.in_pool: dict[PoolName, dict[OperationId, None]] = {}
         self.ephemeral = EphemeralPools()
@@ -60,12 +62,17 @@ class TreeBook:
 
     def configure(self, rules: TreeRules) -> None:
         """Takes other rules. Nobody is moved, promoted or stopped by it."""
-        self.rules = rules
-        self._configured_below = _by_parent(rules)
+        self._take_rules(rules)
         self._recount()
         for pool in list(self.ephemeral.by_name):
             # The operation for which it was made may never have reached the log.
             self._sweep(pool)
+
+    def _take_rules(self, rules: TreeRules) -> None:
+        self.rules = rules
+        self._configured_below = _by_parent(rules)
+        #: Configured pools of similar names. Asked at each start in a pool that nobody configured; to compare all names takes long.
+        self.similar_pools = lru_cache(_MOST_COMPARED)(lambda pool: tuple(near(pool, rules.pools)))
 
     def place(self, operation: OperationId, user: str, vanilla: bool, placement: TreePlacement) -> None:
         """Puts an operation at its place. A placement with an older ticket than the last changes nothing."""

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
@@ -97,7 +98,8 @@ def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
 def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:
     """Plans and commands, in the order of starting."""
     server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
-    found = [_entry(state, "nats-server", StopGroup.BUS, server)]
+    cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
+    found = [_entry(state, "nats-server", StopGroup.BUS, server, cores)]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
             # One admission is there for all trees.
@@ -121,8 +123,18 @@ def _suffixes(options: UpOptions) -> Sequence[str]:
     return ("", STANDBY) if options.standby else ("",)
 
 
-def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
-    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name))
+def server_cores(cores: int) -> int:
+    """How many cores nats-server may use at once on a machine of so many, which all other processes and the jobs share with it.
+
+    Its threads hand each message on to one another: with one core of two the same operations cost it half the switches.
+    """
+    return max(1, cores // 4)
+
+
+def _entry(
+    state: StateFolder, name: str, group: StopGroup, argv: list[str], defaults: Mapping[str, str] = MappingProxyType({})
+) -> tuple[ProcessPlan, Command]:
+    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name), defaults=defaults)
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:

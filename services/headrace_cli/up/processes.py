@@ -24,13 +24,20 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
+    #: Where these are not set otherwise.
+    defaults: Mapping[str, str] = {}
 
 
 def spawn(command: Command, environment: Mapping[str, str]) -> int:
     """Starts a process and returns its process id, by which it is to be collected. Raises OSError."""
     with open_log(command.log) as log:
         process = subprocess.Popen(
-            command.argv, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command.argv,
+            env={**command.defaults, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     process.returncode = 0  # it shall not be collected behind our back
     return process.pid

@@ -43,6 +43,15 @@ def test_an_ephemeral_pool_is_over_with_its_last_operation_even_one_that_waited(
     assert desk.start("c", "another").pool == "another"
 
 
+def test_similar_pools_are_those_that_are_configured_now() -> None:
+    desk = Desk({"research": {}})
+    assert desk.start("a", "reserch").near == ["research"]
+
+    desk.configure({"reserche": {}})
+
+    assert desk.start("b", "reserch").near == ["reserche"]
+
+
 def test_when_a_hub_is_switched_off_its_operations_move_into_it_and_who_waits_keeps_waiting() -> None:
     hub = {"create_ephemeral_subpools": True, "max_running_operation_count": 1}
     desk = Desk({"hub": hub}, promote_only_on_scan=True)
