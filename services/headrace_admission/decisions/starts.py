@@ -13,7 +13,7 @@ from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
-from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace.wire.placements import EphemeralPool, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, Exists, Refusal
 from headrace.wire.start_plans import PlannedPlace, StartPlanned
 from headrace.wire.trace import read_trace
@@ -69,7 +69,7 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
     return StartPlanned(
         places,
         decided.erased,
-        [*book.similar_pools(first.pool)] if first.made and not first.made[-1].of_hub else [],
+        _similar(book, first.pool, first.made[-1] if first.made else _ephemeral(book, first.pool)),
         warnings=_warnings(book, first.pool, request.spec),
     )
 
@@ -169,18 +169,27 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
 
 def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
     pool, book = operation.spec.pool, state.books[operation.spec.tree]
-    made = book.ephemeral.by_name.get(pool) if operation.ephemeral_pool else None
+    made = _ephemeral(book, pool)
     return StartAnswer(
         operation=operation.id,
         state=operation.state,
         pool=pool,
         ephemeral_pool=operation.ephemeral_pool,
-        near=[*book.similar_pools(pool)] if made is not None and not made.of_hub else [],
+        near=_similar(book, pool, made),
         warnings=_warnings(book, pool, operation.spec),
         parent=made.parent if made is not None else PoolName(""),
         rule=operation.placements[operation.spec.tree].rule,
         **more,
     )
+
+
+def _ephemeral(book: TreeBook, pool: PoolName) -> EphemeralPool | None:
+    return book.ephemeral.by_name.get(pool) if book.is_ephemeral(pool) else None
+
+
+def _similar(book: TreeBook, pool: PoolName, made: EphemeralPool | None) -> list[str]:
+    """What may have been meant, where the name alone made a pool."""
+    return [*book.similar_pools(pool)] if made is not None and not made.of_hub else []
 
 
 def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
