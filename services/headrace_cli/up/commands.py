@@ -124,9 +124,9 @@ def _suffixes(options: UpOptions) -> Sequence[str]:
 
 
 def server_cores(cores: int) -> int:
-    """How many cores nats-server may use at once on a machine of so many, which all other processes and the jobs share with it.
+    """Returns how many of a machine's cores nats-server may use at once.
 
-    Its threads hand each message on to one another: with one core of two the same operations cost it half the switches.
+    All other processes share them with it. Its threads hand messages on to one another: on one core of two they switch half as often.
     """
     return max(1, cores // 4)
 
