@@ -63,9 +63,14 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     moved = overlay.pools_below(order.name)
     if not moved and not order.children:
         return best
+    order_of = overlay.view.order.pool
     for entry in _with_moved(order.children, overlay.pools, moved):
         if best is not None and entry >= best[0]:
             break
+        if not fitting & order_of(PoolName(entry[-1])).classes:
+            # Most pools of many, so that little is called for them.
+            overlay.leafless += 1
+            continue
         found = _pool(overlay, entry, fitting)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
