@@ -204,6 +204,10 @@ class Recorded:
         if end.attempt != attempt:
             raise Violation(f"job {job} of {name} ended, and attempt {attempt} was let out")
         operation.ends[job] = end.result
+        if end.started_at_ms and end.start is None:
+            raise Violation(
+                f"{end.key} ran, and its end ({end.result} {end.reason}) does not say how its allocation started"
+            )
         if end.preemption is not None:
             self._judge_preempted(name, operation, logged)
         if operation.owners is not None:
