@@ -145,7 +145,8 @@ def test_a_job_that_takes_too_much_memory_is_ended_for_that_and_alone(host: Gues
 
     said = fleet.as_person("ada", "run", "--cwd=/", *more, "--", "python3", "-c", greed, status=1)
 
-    assert "failed on node host-17 as ada: signal 9, out of memory: limit 64 MiB" in said
+    assert "on node host-17: out of memory: limit 64 MiB)" in said
+    assert "failed on node host-17 as ada: signal 9" in said
     assert host.main_pid(RUNNER) == runner
 
 
