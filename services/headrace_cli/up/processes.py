@@ -24,7 +24,7 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
-    #: Where these are not set otherwise.
+    #: Of the environment, where the user has not set it. Only `spawn` gives them: the nursery forks all services with one environment.
     defaults: Mapping[str, str] = {}
 
 
