@@ -188,7 +188,7 @@ def _ephemeral(book: TreeBook, pool: PoolName) -> EphemeralPool | None:
 
 
 def _similar(book: TreeBook, pool: PoolName, made: EphemeralPool | None) -> list[str]:
-    """What may have been meant, where the name alone made a pool."""
+    """The configured pools of similar names, for an operation in an ephemeral pool. None for a pool of a hub, which nobody mistyped."""
     return [*book.similar_pools(pool)] if made is not None and not made.of_hub else []
 
 

@@ -24,6 +24,7 @@ from headrace_admission.state.slot_indexes import SlotIndexes
 _NO_RULES: Final = PoolRules()
 #: Deeper than any tree that may be configured, so the way up ends here whatever was recorded.
 _DEEPEST: Final = 64
+#: Names of which the similar pools are kept.
 _MOST_COMPARED: Final = 1_000
 
 

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
@@ -99,7 +98,8 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     """Plans and commands, in the order of starting."""
     server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
     cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
-    found = [_entry(state, "nats-server", StopGroup.BUS, server, cores)]
+    plan = ProcessPlan(name="nats-server", group=StopGroup.BUS)
+    found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
             # One admission is there for all trees.
@@ -126,15 +126,13 @@ def _suffixes(options: UpOptions) -> Sequence[str]:
 def server_cores(cores: int) -> int:
     """Returns how many of a machine's cores nats-server may use at once.
 
-    All other processes share them with it. Its threads hand messages on to one another: on one core of two they switch half as often.
+    All other processes share them with it. Its threads hand messages on to one another, and switch less often on fewer cores.
     """
     return max(1, cores // 4)
 
 
-def _entry(
-    state: StateFolder, name: str, group: StopGroup, argv: list[str], defaults: Mapping[str, str] = MappingProxyType({})
-) -> tuple[ProcessPlan, Command]:
-    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name), defaults=defaults)
+def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
+    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name))
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
