@@ -152,11 +152,18 @@ def test_operations_of_which_no_size_fits_count_one_by_one() -> None:
 
 
 def test_pools_that_a_walk_leaves_without_an_operation_count() -> None:
-    large = in_pool(an_operation("large", size=cores(20)), "p")
-    tree = Tree([a_pool("p"), a_pool("q")], large, in_pool(an_operation("small", 1), "q"))
+    tree = Tree([a_pool("p"), a_pool("q")], in_pool(an_operation("first", 1), "q"))
     tree.beat("n")
+    # Its pool comes before the other, and its job would fit an empty node.
+    later = [in_pool(an_operation("large", size=cores(10)), "p"), in_pool(an_operation("small", 1), "q")]
+    tree.engine.on_more_operations(later, tree.moment)
+    tree.told += [a_share("large", 0.9, demand=10), a_share("small", 0.5)]
+    tree.tell([])
+    before = passed_over(tree).get("no_best_leaf_descendant", 0)
+    tree.report()
 
-    assert passed_over(tree)["no_best_leaf_descendant"] > 0
+    assert tree.used("small") == 1
+    assert passed_over(tree)["no_best_leaf_descendant"] - before == 3
 
 
 def test_what_a_walk_meets_where_preemption_is_only_observed_is_not_counted_once_more() -> None:
