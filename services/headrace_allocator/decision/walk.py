@@ -67,11 +67,12 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     for entry in _with_moved(order.children, overlay.pools, moved):
         if best is not None and entry >= best[0]:
             break
-        if not fitting & order_of(PoolName(entry[-1])).classes:
-            # Most pools of many, so that little is called for them.
+        below = order_of(PoolName(entry[-1]))
+        if not fitting & below.classes:
+            # So it is with most of many pools, and little is called for them.
             overlay.leafless += 1
             continue
-        found = _pool(overlay, entry, fitting)
+        found = _pool(overlay, entry, below, fitting)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
     return best
@@ -111,11 +112,9 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
     return None if best is None else (best, operations[OperationId(best[-1])])
 
 
-def _pool(overlay: Overlay, entry: Entry, fitting: int) -> _Found | None:
+def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
     """A pool with the operation that would be chosen below it, and the satisfaction that counts for it."""
-    view = overlay.view
-    name = PoolName(entry[-1])
-    pool, order = view.pools.pool(name), view.order.pool(name)
+    pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
     if found is None:
         overlay.leafless += 1
