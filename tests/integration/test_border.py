@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -349,3 +350,18 @@ async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:
                 if given_back and msgspec.json.decode(given_back.value, type=LeaseRecord).is_released:
                     break
             tasks.cancel_scope.cancel()
+
+
+async def test_a_connection_closes_though_a_task_of_the_client_was_cancelled_that_waited_for_its_end() -> None:
+    with nats_server() as server:
+        async with a_bus(server, "service", "tested") as bus:
+            client: Any = bus._link._nats  # type: ignore[attr-defined]
+            close = client.close
+
+            async def close_beside_one_that_is_cancelled() -> None:
+                await close()
+                raise asyncio.CancelledError
+
+            client.close = close_beside_one_that_is_cancelled
+
+        assert not bus.connected

@@ -144,7 +144,13 @@ class Link:
         self._fail_all(BusClosed())
         # A server that went first leaves bytes of ours unsent: nats-py gives up on them, and on the rest of its own end.
         with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), contextlib.suppress(OSError):
-            await self._nats.close()
+            try:
+                await self._nats.close()
+            except asyncio.CancelledError:
+                # A task of nats-py that waited for the end of the same transport was cancelled, and not we.
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
         if self._nats._transport is not None:
             self._nats._transport.close()  # type: ignore[no-untyped-call]
         self.closed = True
