@@ -355,7 +355,7 @@ async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:
 async def test_a_connection_closes_though_a_task_of_the_client_was_cancelled_that_waited_for_its_end() -> None:
     with nats_server() as server:
         async with a_bus(server, "service", "tested") as bus:
-            client: Any = bus._link._nats  # type: ignore[attr-defined]
+            client: Any = bus._link._nats
             close = client.close
 
             async def close_beside_one_that_is_cancelled() -> None:
