@@ -23,6 +23,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
+from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.extending import Extension, GiveBack
@@ -33,7 +34,7 @@ from headrace_allocator.decision.walk import RoomLeft, why_nothing_fits
 from headrace_allocator.effects import Effect, KeepCase
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import Node, PreemptiveTry
+from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
@@ -46,6 +47,7 @@ from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecis
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work
+from headrace_allocator.preemption.tries import try_of, try_without_candidates
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
@@ -60,7 +62,8 @@ _RECOVERING_PACE_MS: Final = 50
 _CONFIRM_PACE_MS: Final = 100
 #: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
-_NOTHING_TO_FORGET: Final = Forget()
+#: Of most heartbeats. Nothing is added to it.
+_NO_NEWS: Final = Findings()
 
 
 class HeartbeatAnswers:
@@ -92,23 +95,18 @@ class HeartbeatAnswers:
         self.check.begin(settled=not self._ranking.some_marked)
         stirring = restless(self._facts, node, pace_ms)
         due = self._due(node, stirring, moment)
-        if findings is None:
+        budget, findings = AnswerBudget(heartbeat), findings or _NO_NEWS
+        forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
+        # Who nudges for pools with room again must have seen them full.
+        self._ranking.order.settle()
+        if not (findings.operations or stirring or node.holds):
             # Most nodes of a busy cluster are full, and everything on them goes on.
             room_left = self._room_stays(node, due)
-            if not (stirring or node.holds or self._some_change(node, due, room_left)):
-                if due.stages:
-                    # Where they would have changed nothing they count as run, too.
-                    node.preemptive_stages_s = moment.steady_s
-                self.decided = HeartbeatDecision(room_left=room_left)
-                self._note_room_left()
+            if not self._some_change(node, due, room_left):
+                self._leave(node, due, room_left, moment)
                 if self.check.is_turn_of_quiet():
                     self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
-                if room_left is RoomLeft.NO_JOB_FITS:
-                    self._deactivations.add_all_too_large(self._ranking.order)
-                return self._orders(node, heartbeat, moment, pace_ms)
-            findings = Findings()
-        budget = AnswerBudget(heartbeat)
-        forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
+                return self._orders(node, heartbeat, moment, pace_ms, forget)
         # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
         overlay = Overlay(self._view(node, pace_ms, stirring, moved))
@@ -136,14 +134,14 @@ class HeartbeatAnswers:
             started, taken = carried_out
             starts, take_back = starts + started, take_back + taken
             if stage.somebody_starves:
-                node.tries[stage.stage.priority] = _try(stage, started, moment)
+                node.tries[stage.stage.priority] = try_of(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts()
         if decided.observed:
             self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
         self._ranking.apply(overlay)
         decided.is_cut_short |= budget.is_short and bool(starts or extends)
-        return self._orders(node, heartbeat, moment, pace_ms, starts, extends, take_back, forget)
+        return self._orders(node, heartbeat, moment, pace_ms, forget, starts, extends, take_back)
 
     def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
         """Answers with a message of decisions that were not told yet, to be asked for until there is none."""
@@ -183,10 +181,10 @@ class HeartbeatAnswers:
         heartbeat: Heartbeat,
         moment: Moment,
         pace_ms: int,
+        forget: Forget,
         starts: Sequence[Start] = (),
         extends: Sequence[Extend] = (),
         take_back: Sequence[TakeBack] = (),
-        forget: Forget = _NOTHING_TO_FORGET,
     ) -> Orders:
         return Orders(
             node=node.record.node,
@@ -233,6 +231,18 @@ class HeartbeatAnswers:
                 and moment.steady_s > over_since_s + facts.timing.allowed_overcommit_s
             ),
         )
+
+    def _leave(self, node: Node, due: Due, room_left: RoomLeft | None, moment: Moment) -> None:
+        """Notes that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
+        order = self._ranking.order
+        self.decided = HeartbeatDecision(room_left=room_left)
+        self._note_room_left()
+        if room_left is RoomLeft.NO_JOB_FITS:
+            self._deactivations.add_all_too_large(order)
+        node.preemptive_stages_s = moment.steady_s if due.stages else node.preemptive_stages_s
+        if due.stages and order.some_starve:
+            self._deactivations.add_nobody_goes(order)
+            node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, moment)
 
     def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:
         """True if something may be decided for a node all of whose allocations run on as they are."""
@@ -311,10 +321,7 @@ class HeartbeatAnswers:
     def _starts(
         self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment, taken: int = 0
     ) -> tuple[list[Start], bool]:
-        """Books new allocations, and tells if all were. Those of gangs are held, so that no order follows yet.
-
-        So many places are `taken` for them.
-        """
+        """Books new allocations, for which so many places are `taken`, and tells if all were. Those of gangs get no order yet."""
         starts: list[Start] = []
         booked = 0
         shown = _shown(node) if placed else set()
@@ -375,13 +382,6 @@ class HeartbeatAnswers:
 
     def _pace_ms(self) -> int:
         return self._pace.ms(len(self._facts.nodes), self._facts.timing)
-
-
-def _try(stage: StageOutcome, started: list[Start], moment: Moment) -> PreemptiveTry:
-    operation = started[0].operation if started else OperationId("")
-    room = (stage.room + stage.discount).within_wire()
-    exempt_until_s = moment.steady_s + stage.exempt_ms / 1000
-    return PreemptiveTry(moment.steady_s, stage.candidates, room, operation, stage.exempt, exempt_until_s)
 
 
 def _shown(node: Node) -> set[OperationId]:

@@ -43,8 +43,15 @@ class Deactivations(msgspec.Struct):
                 setattr(self, reason, getattr(self, reason) + count)
 
     def add_all_too_large(self, order: LeastSatisfied) -> None:
-        """Counts all classes that wait as too large, which is known without a decision."""
+        """Counts all classes that wait as too large, which is known without a decision, and those that limits hold back."""
         self.min_needed_resources_unsatisfied += len(order.root.counts)
+        self.resource_limits_exceeded += order.shut_classes
+
+    def add_nobody_goes(self, order: LeastSatisfied) -> None:
+        """Counts what a normal preemptive stage passes over on a node without room, of which nothing may be taken."""
+        eligible = (order.root.classes & order.classes.of_priority(PreemptionPriority.NORMAL)).bit_count()
+        self.min_needed_resources_unsatisfied += eligible
+        self.is_not_eligible_for_normal_preemptive_scheduling += len(order.root.counts) - eligible
 
     def figures(self) -> list[Figure]:
         """One count for each reason."""

@@ -106,10 +106,25 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """False if nobody starves and nothing is to be repaired, so that the stages would change nothing on the node."""
-    if order.some_starve or facts.pools.exceeded or not node.free.dominates(ZERO):
+    """False if the stages would change nothing on the node: nothing is to be repaired, and nobody starves or could get room there."""
+    if facts.pools.exceeded or not node.free.dominates(ZERO):
         return True
-    return bool(facts.limited) and any(one.operation in facts.limited for one in node.allocations.values())
+    if facts.limited and any(one.operation in facts.limited for one in node.allocations.values()):
+        return True
+    return order.some_starve and _may_make_room(facts, node, order)
+
+
+def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
+    """True if the node has room for a job that waits, or an allocation that may be taken for one. So it is on few of many nodes."""
+    waiting, classes = order.root.classes, order.classes
+    if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
+        return True
+    operations, pools = facts.operations, facts.pools
+    for allocation in node.allocations.values():
+        operation = operations.get(allocation.operation)
+        if operation is not None and operation.cut_groups(pools).may_be_preemptible(allocation):
+            return True
+    return False
 
 
 def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:

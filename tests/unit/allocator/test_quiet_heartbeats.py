@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
-from headrace.ids import ROOT_POOL, OperationId
+from headrace.ids import ROOT_POOL, NodeName, OperationId
 from headrace.pools.amounts import PartialResources
+from headrace.resources import ZERO
 from headrace.wire.heartbeat import JobEnd, JobResult, Start, TakeBackReason
+from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationSuspended
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay, restless
+from headrace_allocator.facts.nodes import PreemptiveTry
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from tests.support.allocating import Desk, a_share, an_operation, cores
@@ -93,6 +98,76 @@ def test_somebody_who_starves_is_looked_after_once_the_pause_between_stages_is_o
     orders, _ = desk.beat("n1", allocations=[running(start)])
     assert [one.allocation for one in orders.take_back] == [start.allocation]
     assert [one.operation for one in orders.start] == ["operation-2"]
+
+
+def beside_one_that_starves(
+    *, of_which_nothing_may_go: bool, priority: PreemptionPriority = PreemptionPriority.NORMAL
+) -> tuple[Desk, Start]:
+    """A full node of an operation that is owed it all or nothing, beside two that wait, when the next stages are due."""
+    desk, start = a_full_node()
+    desk.start(an_operation("operation-1", jobs=9), an_operation("operation-2"), an_operation("operation-3"))
+    starving = msgspec.structs.replace(a_share("operation-2", 1.0), preemption_priority=priority)
+    owed = 1.0 if of_which_nothing_may_go else 0.0
+    desk.tell([a_share("operation-1", owed), starving, a_share("operation-3", 1.0)], total=cores(1))
+    desk.now_s += 3600
+    return desk, start
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_stages_for_somebody_who_starves_count_as_run_where_nothing_may_go(
+    is_quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, start = beside_one_that_starves(of_which_nothing_may_go=True)
+    decisions = Decisions(monkeypatch)
+    if not is_quick:
+        monkeypatch.setattr(heartbeat_answer, "may_have_work", lambda *facts: True)
+    before = passed_over(desk)
+
+    desk.beat("n1", allocations=[running(start)])
+
+    assert decisions.count == (0 if is_quick else 1)
+    assert desk.node("n1").preemptive_stages_s == desk.now_s
+    assert desk.node("n1").tries == {
+        PreemptionPriority.NORMAL: PreemptiveTry(desk.now_s, 0, ZERO, OperationId(""), 0, desk.now_s)
+    }
+    # The class of the one that starves is too large, the other does not starve. With no room at all the regular stages pass over none.
+    assert passed_over(desk) - before == {
+        "min_needed_resources_unsatisfied": 1,
+        "is_not_eligible_for_normal_preemptive_scheduling": 1,
+    }
+
+
+def passed_over(desk: Desk) -> Counter[str]:
+    of_reason = {one.labels["reason"]: one.value for one in desk.engine.figures() if one.family == "deactivations"}
+    return Counter({reason: int(count) for reason, count in of_reason.items() if isinstance(count, float | int)})
+
+
+def test_stages_that_could_make_room_or_find_some_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, start = beside_one_that_starves(of_which_nothing_may_go=False)
+    decisions = Decisions(monkeypatch)
+    assert desk.beat("n1", allocations=[running(start)])[0].take_back
+    assert decisions.count == 1
+
+    desk, start = beside_one_that_starves(of_which_nothing_may_go=True, priority=PreemptionPriority.AGGRESSIVE)
+    desk.beat("n1", allocations=[running(start)])
+    assert PreemptionPriority.AGGRESSIVE in desk.node("n1").tries
+
+    desk, start = beside_one_that_starves(of_which_nothing_may_go=True)
+    desk.nodes["n1"] = cores(2, slots=2)
+    assert desk.beat("n1", allocations=[running(start)])[0].start
+
+
+def test_an_end_that_is_recorded_is_forgotten_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, start = a_full_node()
+    end = the_end_of(start)
+    (other,) = desk.beat("n1", ends=[end])[0].start
+    decisions = Decisions(monkeypatch)
+    desk.engine.on_recorded([ReportedEnd(NodeName("n1"), end)], desk.moment)
+
+    orders, _ = desk.beat("n1", allocations=[running(other)], ends=[end])
+
+    assert orders.forget.ends == [end.key]
+    assert decisions.count == 0
 
 
 @pytest.mark.parametrize("above", ["its operation", "its pool", "its node"])
