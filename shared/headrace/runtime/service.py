@@ -33,6 +33,7 @@ from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing
 from headrace.runtime.border import Border, UserQuota
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.memory import share_one_arena
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
@@ -168,6 +169,7 @@ def run_service(
     except (BadInput, KeyError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
+    share_one_arena()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
