@@ -47,10 +47,10 @@ from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecis
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work
-from headrace_allocator.preemption.tries import try_of, try_without_candidates
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
+from headrace_allocator.telling.preemptive_tries import try_of, try_without_candidates
 from headrace_allocator.telling.start_records import start_record
 from headrace_allocator.telling.take_back_orders import order_to_give_back, order_to_take_back
 from headrace_allocator.words import words_of_left_out

@@ -106,7 +106,10 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """False if the stages would change nothing on the node: nothing is to be repaired, and nobody starves or could get room there."""
+    """False if the stages would change nothing on the node.
+
+    Then nothing is to be repaired, and nobody starves or could get room there.
+    """
     if facts.pools.exceeded or not node.free.dominates(ZERO):
         return True
     if facts.limited and any(one.operation in facts.limited for one in node.allocations.values()):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.subreaper import adopt_orphans
+from headrace.own_process import adopt_orphans
 from headrace_cli.up.processes import Command, open_log
 
 _MODULE = ["-m", "headrace_cli.up.nursery"]

@@ -31,9 +31,9 @@ from headrace.ids import tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing
+from headrace.own_process import share_one_arena
 from headrace.runtime.border import Border, UserQuota
 from headrace.runtime.clock import Clock, SystemClock
-from headrace.runtime.memory import share_one_arena
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead

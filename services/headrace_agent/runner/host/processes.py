@@ -14,8 +14,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace.subreaper import adopt_orphans
 from headrace_agent.runner.host.accounts import Account, acting_as
 
 #: Every process of a job carries both: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. People name

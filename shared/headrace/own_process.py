@@ -1,4 +1,4 @@
-"""Memory of a service's process, where the C library gives it out."""
+"""This process itself: what it asks of the kernel and of the C library for as long as it runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import ctypes
 import os
 from typing import Final
 
+_PR_SET_CHILD_SUBREAPER: Final = 36
 #: Of `mallopt` in glibc.
 _M_ARENA_MAX: Final = -8
+
+
+def adopt_orphans(adopt: bool) -> bool:
+    """Makes orphans below this process its children, or no longer. False where the kernel refuses."""
+    return int(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)) == 0
 
 
 def share_one_arena() -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a preemptive stage on its node, for those who ask why it gave them nothing."""
+"""Preemptive tries: the last word of a stage on its node, for those who ask why it gave them nothing."""
 
 from __future__ import annotations
 

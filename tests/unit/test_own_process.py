@@ -10,7 +10,7 @@ import pytest
 
 _COUNTS_ARENAS = """
 import ctypes, os, tempfile, threading
-from headrace.runtime.memory import share_one_arena
+from headrace.own_process import share_one_arena
 
 if {is_shared}:
     share_one_arena()
