@@ -15,8 +15,8 @@ atexit.register(lambda: print(gc.get_freeze_count(), *sys.modules, file=sys.stde
 sys.argv[1:] = {words!r}
 main()
 """
-#: Loaded by the interpreter itself where an environment has setuptools.
-_OF_THE_INTERPRETER = {"_distutils_hack", "_virtualenv", "__main__", "__mp_main__"}
+#: Loaded by the interpreter itself: where an environment has setuptools, and where a distribution has its own beginning.
+_OF_THE_INTERPRETER = {"_distutils_hack", "_virtualenv", "__main__", "__mp_main__", "sitecustomize"}
 
 
 class Loaded(NamedTuple):
