@@ -340,7 +340,8 @@ class Link:
             client.is_reconnecting and (transport := self._outgoing.transport()) is not None and transport.is_closing()
         ):
             # nats-py waits without an end until the old server has taken what was sent to it: 90 s and more for a frozen one.
-            transport.abort()
+            with contextlib.suppress(AttributeError):  # early releases of Python 3.11, at TLS that is closed already
+                transport.abort()
 
     def _give_up(self, reason: str) -> None:
         """Has the connection closed for good, by `_tend`."""
