@@ -19,11 +19,21 @@ class Recorder:
         self.port = 0
         self.received = bytearray()
         self.connections = 0
+        self.greets = True
         self._writers: list[asyncio.StreamWriter] = []
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
+    def hang_up(self) -> None:
+        """Ends each connection that there is."""
+        for writer in self._writers:
+            writer.close()
 
     def verbs(self) -> list[str]:
         """First words of the lines, in the order in which they came; those of payloads as well."""
@@ -38,7 +48,8 @@ class Recorder:
         self.connections += 1
         self._writers.append(writer)
         info = {"server_id": "X", "version": self.version, "max_payload": 1 << 20, "headers": True, "proto": 1}
-        writer.write(b"INFO " + msgspec.json.encode(info) + b"\r\n")
+        if self.greets:
+            writer.write(b"INFO " + msgspec.json.encode(info) + b"\r\n")
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
                 self.received += data

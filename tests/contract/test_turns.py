@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from headrace.bus import Message, Newest, connect, turns
+from headrace.bus.nats.transports import transport_of
 from headrace.bus.turns import Turns
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer
@@ -46,7 +47,7 @@ async def test_under_load_the_socket_is_left_unread_at_times_and_nobody_stays_wi
             return message.data
 
         await bus.serve(word, handler, newest=Newest(attrgetter("subject"), 60.0))
-        transport = bus._link._outgoing.transport()
+        transport = transport_of(bus._link._nats)
         assert isinstance(transport, asyncio.ReadTransport)
         answers: list[bytes] = []
 

@@ -8,7 +8,6 @@ import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import anyio
@@ -17,6 +16,7 @@ from nats.aio.client import Client, Server
 
 from headrace.access.key_credential import KeyCredential
 from headrace.bus.nats.link import Link
+from headrace.bus.nats.transports import abort
 from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
 from headrace.errors import BadInput
@@ -98,6 +98,12 @@ async def open_client(
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`, `BadInput`."""
     client = Client()
     hooks = Hooks()
+
+    def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
+        # Else nats-py leaves a connection open for each try at a server that accepts it and never greets.
+        abort(client)
+        return next_server(servers, info, longest_delay_s=longest_reconnect_delay_s)
+
     with anyio.move_on_after(connect_timeout_s) as hooks.attempt:
         await client.connect(
             list(urls),
@@ -111,7 +117,7 @@ async def open_client(
             # For the first connection only, afterwards `next_server` says when.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
-            reconnect_to_server_handler=partial(next_server, longest_delay_s=longest_reconnect_delay_s),
+            reconnect_to_server_handler=try_again,
             ping_interval=ping_interval_s,  # type: ignore[arg-type]
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
@@ -143,9 +149,7 @@ async def discard(client: Client) -> None:
     """Closes a client that is not wanted, whatever state it is in."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(_ATTEMPT_TIMEOUT_S), suppress(Exception):
         await client.close()
-    if client._transport is not None:
-        with suppress(Exception):
-            client._transport.close()  # type: ignore[no-untyped-call]
+    abort(client)
 
 
 def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from headrace.bus.nats.calls import TOKEN_BYTES, Calls
 from headrace.bus.nats.fair_listener import FairListener
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing, check_subject
+from headrace.bus.nats.transports import abort, transport_of
 from headrace.bus.nats.trouble import CredentialLost, PermissionViolation, understand
 from headrace.bus.protocol import (
     BusClosed,
@@ -151,8 +152,7 @@ class Link:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-        if self._nats._transport is not None:
-            self._nats._transport.close()  # type: ignore[no-untyped-call]
+        abort(self._nats)
         self.closed = True
 
     async def reconnect(self) -> None:
@@ -286,7 +286,7 @@ class Link:
 
     async def rest(self) -> None:
         """Notes that all was answered. Under load it then leaves what comes in the socket for a moment."""
-        rest_s, transport = self._turns.rest_s(anyio.current_time()), self._outgoing.transport()
+        rest_s, transport = self._turns.rest_s(anyio.current_time()), transport_of(self._nats)
         # While nats-py leaves it there itself, that is for nats-py to end.
         if not rest_s or not isinstance(transport, asyncio.ReadTransport) or not transport.is_reading():
             return
@@ -336,12 +336,9 @@ class Link:
             await client.force_reconnect()
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
             self._give_up("the client has stopped reconnecting")
-        elif (
-            client.is_reconnecting and (transport := self._outgoing.transport()) is not None and transport.is_closing()
-        ):
+        elif client.is_reconnecting and (transport := transport_of(client)) is not None and transport.is_closing():
             # nats-py waits without an end until the old server has taken what was sent to it: 90 s and more for a frozen one.
-            with contextlib.suppress(AttributeError):  # early releases of Python 3.11, at TLS that is closed already
-                transport.abort()
+            abort(client)
 
     def _give_up(self, reason: str) -> None:
         """Has the connection closed for good, by `_tend`."""

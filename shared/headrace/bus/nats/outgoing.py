@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.lowlevel
 
+from headrace.bus.nats.transports import transport_of
 from headrace.bus.protocol import MAX_MESSAGE_BYTES, NotConnected, TooLarge
 from headrace.errors import BadInput
 
@@ -71,7 +72,7 @@ class Outgoing:
         nats.stats["out_bytes"] += len(frame)
         nats._pending.append(frame)
         nats._pending_data_size += len(frame)
-        if self.transport() is None:
+        if transport_of(self._nats) is None:
             # A websocket, to which only nats-py's own task can write.
             await nats._flush_pending()
             return
@@ -83,7 +84,7 @@ class Outgoing:
 
     def write(self) -> None:
         """Writes all that waits for the transport, commands of nats-py as well."""
-        nats, transport = self._nats, self.transport()
+        nats, transport = self._nats, transport_of(self._nats)
         if transport is not None and nats._pending and nats.is_connected:
             waiting, nats._pending, nats._pending_data_size = nats._pending, [], 0
             transport.writelines(waiting)
@@ -112,15 +113,10 @@ class Outgoing:
         Some releases of Python 3.12 and 3.13 take any amount of lines into the transport without holding the writer up, so
         nats-py's own figure alone says nothing there.
         """
-        transport = self.transport()
+        transport = transport_of(self._nats)
         # One of TLS that is closed cannot even be asked.
         waiting = 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
         return int(self._nats.pending_data_size + waiting)
-
-    def transport(self) -> asyncio.WriteTransport | None:
-        """The transport of the socket, or None while there is none."""
-        writer = getattr(getattr(self._nats, "_transport", None), "_io_writer", None)
-        return None if writer is None else writer.transport
 
     def _end_turn(self) -> None:
         self._in_turn, self._much_to_send = 0, self._in_turn >= _MANY_IN_A_TURN
