@@ -1,4 +1,4 @@
-"""Shares of which only the fair share changed travel by it alone; a reader has the items that the publisher has all the same."""
+"""Elements whose fair share, usage or demand alone changed travel by these figures; a reader has the publisher's items all the same."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ items = st.builds(
     st.just(PoolName("p")),
     fair_shares,
     usage_share=st.sampled_from([(0.0, 0.0, 0.0, 0.0, 0.0), (0.1, 0.1, 0.0, 0.0, 0.0)]),
+    demand_share=shares,
+    weight=st.sampled_from([1.0, 1.0, 1.0, 2.0]),
     satisfaction_ratio=st.sampled_from([0.0, 0.5]),
     local_satisfaction_ratio=st.sampled_from([0.0, 0.5]),
 )
@@ -110,6 +112,32 @@ def test_a_fair_share_that_changed_alone_is_told_without_the_rest_of_its_item() 
     assert len(part) < len(msgspec.msgpack.encode(told.items[0])) * 2
 
 
+@given(items, items)
+def test_what_moved_makes_the_one_item_of_the_other_and_says_nothing_else(before: ShareItem, after: ShareItem) -> None:
+    moved = MovedShare.between(before, after)
+
+    if before.weight != after.weight or before.key != after.key:
+        assert moved is None
+    if moved is not None:
+        assert moved.applied(before) == after
+        told = decode(msgspec.msgpack.encode(moved), MovedShare)
+        assert told == moved
+        assert (moved.usage is None) == (before.usage_share == after.usage_share)
+        assert (moved.demand is None) == (before.demand_share == after.demand_share)
+
+
+def test_usage_and_demand_that_changed_with_the_share_are_told_without_the_rest_of_the_item() -> None:
+    publisher = a_publisher()
+    publisher.advance(ShareFrame(), [an_item(0.5)])
+    used = msgspec.structs.replace(an_item(0.25), usage_share=(0.25,) * 5, demand_share=(0.75,) * 5)
+    [part] = publisher.advance(ShareFrame(), [used])
+    told = decode(part, SharePart)
+
+    assert not told.items
+    assert [(moved.usage, moved.demand) for moved in told.moved] == [((0.25,) * 5, (0.75,) * 5)]
+    assert len(msgspec.msgpack.encode(told.moved[0])) < len(msgspec.msgpack.encode(used)) / 2
+
+
 def test_a_reader_that_knows_nothing_of_moved_shares_takes_no_part_that_has_some() -> None:
     """It is of an earlier version, and would hold what is not so: it asks for the whole."""
     publisher, reader = a_publisher(), a_reader()
@@ -117,7 +145,7 @@ def test_a_reader_that_knows_nothing_of_moved_shares_takes_no_part_that_has_some
     read_whole(publisher, reader)
     [part] = publisher.advance(ShareFrame(), [an_item(0.25)])
     as_it_sees_it: Part[ShareItem, ShareFrame] = msgspec.structs.replace(
-        decode(part, SharePart), moved=[], moved_since=None
+        decode(part, SharePart), moved=[], moved_from=None
     )
 
     assert reader.on_part(as_it_sees_it) is None

@@ -24,8 +24,8 @@ from headrace_allocator.facts.operations import Operation
 
 #: The choices of a heartbeat together look at so many operations. It takes 7 us for one whose jobs fit: all of 10,000 for each place
 #: would be 65 ms a place. Where nobody is chosen nearly all drop out at once, within 1 us.
-_LOOKS: Final = 4_000
-_LOOKS_FOR_NOBODY: Final = 10_000
+_LOOKS: Final = 1_000
+_LOOKS_FOR_NOBODY: Final = 2_500
 _LEAST_SAMPLE: Final = 8
 #: So many suspicions of a heartbeat are followed.
 _CONFIRMATIONS: Final = 2

@@ -140,7 +140,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
                     field: list(map(msgspec.Raw, encoded[max(begin, first) : min(end, last)]))
                     for field, (first, last) in places.items()
                 },
-                moved_since=base if moved else None,
+                moved_from=base if moved else None,
             )
             parts.append(encode(part))
         return parts

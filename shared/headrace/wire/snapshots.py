@@ -186,43 +186,60 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The new fair share of an element of which nothing else changed: a fifth of its `ShareItem`."""
+    """The new figures of an element whose fair share, usage or demand alone changed: a quarter of its `ShareItem`. None: as it was."""
 
     #: As `ShareItem.key`.
     key: str
-    weight_proportional: Share
-    #: None: the same.
+    weight_proportional: Share | None = None
+    #: None with a new `weight_proportional`: the same as that.
     total: Share | None = None
-    #: The ratio of the element and its local one. None: as they were.
+    #: The ratio of the element and its local one.
     satisfaction: tuple[Finite, Finite] | None = None
+    usage: Share | None = None
+    demand: Share | None = None
 
     @staticmethod
     def between(before: ShareItem, after: ShareItem) -> MovedShare | None:
         """Tells what of an element changed, or None if that cannot be told by such a struct."""
         was, fair = before.fair_share, after.fair_share
-        if was == fair or (was.strong_guarantee, was.integral_guarantee) != (
-            fair.strong_guarantee,
-            fair.integral_guarantee,
-        ):
+        if was.strong_guarantee != fair.strong_guarantee or was.integral_guarantee != fair.integral_guarantee:
             return None
         ratio, local = after.satisfaction_ratio, after.local_satisfaction_ratio
-        if replace(before, fair_share=fair, satisfaction_ratio=ratio, local_satisfaction_ratio=local) != after:
+        usage, demand = after.usage_share, after.demand_share
+        alike = replace(
+            before,
+            fair_share=fair,
+            usage_share=usage,
+            demand_share=demand,
+            satisfaction_ratio=ratio,
+            local_satisfaction_ratio=local,
+        )
+        if alike != after:
             return None
+        is_same, is_plain = was == fair, fair.total == fair.weight_proportional
         return MovedShare(
             before.key,
-            fair.weight_proportional,
-            None if fair.total == fair.weight_proportional else fair.total,
+            None if is_same else fair.weight_proportional,
+            None if is_same or is_plain else fair.total,
             None if (before.satisfaction_ratio, before.local_satisfaction_ratio) == (ratio, local) else (ratio, local),
+            None if before.usage_share == usage else usage,
+            None if before.demand_share == demand else demand,
         )
 
     def applied(self, before: ShareItem) -> ShareItem:
         """The item of the element, which was `before`."""
-        total = self.weight_proportional if self.total is None else self.total
-        fair = replace(before.fair_share, weight_proportional=self.weight_proportional, total=total)
-        if self.satisfaction is None:
-            return replace(before, fair_share=fair)
-        ratio, local = self.satisfaction
-        return replace(before, fair_share=fair, satisfaction_ratio=ratio, local_satisfaction_ratio=local)
+        fair, share = before.fair_share, self.weight_proportional
+        if share is not None:
+            fair = replace(fair, weight_proportional=share, total=share if self.total is None else self.total)
+        ratio, local = self.satisfaction or (before.satisfaction_ratio, before.local_satisfaction_ratio)
+        return replace(
+            before,
+            fair_share=fair,
+            usage_share=before.usage_share if self.usage is None else self.usage,
+            demand_share=before.demand_share if self.demand is None else self.demand,
+            satisfaction_ratio=ratio,
+            local_satisfaction_ratio=local,
+        )
 
 
 class ShareComplaint(msgspec.Struct, frozen=True):
@@ -268,16 +285,16 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     items: list[Item] = []
     #: Keys of items that are gone: operation ids; for pools of a share snapshot `ShareItem.key`.
     removed: list[str] = []
-    #: Of shares: elements of which the fair share alone changed.
+    #: Of shares: elements of which these figures alone changed.
     moved: list[MovedShare] = []
     #: What a change with such elements is relative to. Its `base` is its own version, which no reader has before: one that does not
-    #: know of `moved` asks for the whole.
-    moved_since: Version | None = None
+    #: know of this asks for the whole.
+    moved_from: Version | None = None
 
     @property
     def builds_on(self) -> Version | None:
         """The version that a reader must have to take this part. None: it is the whole."""
-        return self.base if self.moved_since is None else self.moved_since
+        return self.base if self.moved_from is None else self.moved_from
 
 
 class UsagePart(Part[UsageItem, UsageFrame], frozen=True):

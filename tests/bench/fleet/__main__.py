@@ -131,6 +131,11 @@ class Bench:
             ),
         )
         await self._fill()
+        # The services are measured, not this process's collector. It takes seconds, for which all heartbeats are late, so it comes
+        # before anything settles.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
         fleet.let_first_jobs_end(_END_EVERY_S)
 
     async def _fill(self) -> None:
@@ -169,9 +174,6 @@ class Bench:
 
     async def _measure(self, bus: Bus, shares: ShareWatch) -> None:
         fleet = self._fleet
-        gc.collect()
-        gc.freeze()
-        gc.disable()  # the services are measured, not this process's collector
         pauses = await figures_of(bus)
         p99_ms, max_ms = [], []
         cpu_s, began_s = self._processes.cpu_s(), time.monotonic()
