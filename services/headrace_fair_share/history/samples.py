@@ -201,17 +201,25 @@ def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
 def _smallest_waiting(given: SampleInput) -> dict[PoolName, Resources]:
     """Finds the smallest job that waits in each pool and all below it."""
     least: dict[PoolName, tuple[float, Resources]] = {}
+    #: Of very many operations jobs have few sizes.
+    shares: dict[Resources, float] = {}
+    total = given.frame.total
     for name, operation in given.operations.items():
+        job = operation.job
+        share = shares.get(job)
+        if share is None:
+            share = shares[job] = max(job.share_of(total))
         item = given.items.get(name)
-        if item is None or not operation.takes_part or not _wants_more(item):
+        if item is None or (item.parent in least and least[item.parent][0] <= share):
             continue
-        needed = (max(operation.job.share_of(given.frame.total)), operation.job)
+        if not operation.takes_part or not _wants_more(item):
+            continue
         above: ShareItem | None = item
         while above is not None and above.parent:
             pool = above.parent
-            if pool in least and least[pool][0] <= needed[0]:
+            if pool in least and least[pool][0] <= share:
                 break
-            least[pool] = needed
+            least[pool] = (share, job)
             above = given.items.get(pool_key(pool))
     return {pool: job for pool, (_, job) in least.items()}
 
