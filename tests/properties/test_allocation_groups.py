@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, Resources, Share
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Group, GroupBorder, Protection
 
 TOTAL = Resources(user_slots=40, cpu=4_000, gpu=0, memory=40_000)
@@ -21,7 +22,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.groups = AllocationGroups()
+        self.groups = AllocationGroups(Rest(math.inf))
         self.allocations: list[Allocation] = []
         self.made = 0
 
@@ -121,7 +122,7 @@ def test_a_question_costs_the_same_however_many_allocations_there_are(
     """No walk over all of them: the first question after a snapshot looks at a bound as often as any other."""
     looks = count_of_looks(monkeypatch)
     half = (0.5, 0.5, 0.0, 0.0, 0.0)
-    groups = AllocationGroups()
+    groups = AllocationGroups(Rest(math.inf))
     allocations = [an_allocation(number) for number in range(1_000)]
     for number, allocation in enumerate(allocations):
         groups.add(allocation, (1, 0, number))
@@ -132,7 +133,7 @@ def test_a_question_costs_the_same_however_many_allocations_there_are(
 
 
 def test_the_allocation_that_crosses_the_bound_is_protected() -> None:
-    groups = AllocationGroups()
+    groups = AllocationGroups(Rest(math.inf))
     quarter = (0.25, 0.25, 0.0, 0.0, 0.0)
     groups.publish(Protection(quarter, (1.0, 1.0, 0.0, 0.0, 0.0), Resources(40, 4_000), aggressive_threshold=0.5))
     for number in range(20):
@@ -142,7 +143,7 @@ def test_the_allocation_that_crosses_the_bound_is_protected() -> None:
 
 
 def test_without_any_fair_share_all_are_preemptible() -> None:
-    groups = AllocationGroups()
+    groups = AllocationGroups(Rest(math.inf))
     groups.publish(Protection(total=TOTAL))
     allocation = Allocation(AllocationId("a"), OperationId("op-1"), NodeName("n"), Resources(1, 100))
     groups.add(allocation, (1, 0, 0))
@@ -155,7 +156,7 @@ def test_what_may_be_taken_is_looked_for_once_between_two_changes(monkeypatch: p
     """Most heartbeats that look for victims find none, and ask for each allocation of their node."""
     looks = count_of_looks(monkeypatch)
     half = (0.5, 0.5, 0.0, 0.0, 0.0)
-    groups = AllocationGroups()
+    groups = AllocationGroups(Rest(math.inf))
     allocations = [an_allocation(number) for number in range(20)]
     for number, allocation in enumerate(allocations):
         groups.add(allocation, (1, 0, number))

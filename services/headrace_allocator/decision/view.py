@@ -28,7 +28,7 @@ from headrace_allocator.decision.least_satisfied import (
 )
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batch
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
@@ -62,7 +62,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
     # Whoever stirs may be given a reason to go, so that nothing is remembered of the others.
-    picture.rests = None if stirring or picture.booked is None else {one.rest for one in node.allocations.values()}
+    picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -19,14 +19,32 @@ _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 
 
+#: Sorts the allocations of an operation, the oldest progress first.
+Place = tuple[int, int, int]
+#: Before all others, and behind them.
+FIRST_PLACE: Final[Place] = (-1, 0, 0)
+NO_PLACE: Final[Place] = (2, 0, 0)
+#: Stands for rules that nothing was made by yet.
+NEVER: Final = -1
+
+
 class Rest:
     """The rest that heartbeats may give the allocations of one operation. A small object of its own, since each heartbeat asks."""
 
-    __slots__ = ("job_ms",)
+    __slots__ = ("cut_at", "job_ms", "preemptible_from")
 
     def __init__(self, job_ms: float) -> None:
         #: Mean length of its jobs, or 0 where any of its allocations may need an order.
         self.job_ms = job_ms
+        #: The rules of the tree by which its groups were cut (`PoolTree.rules`), `NEVER` where its share or options are others now.
+        self.cut_at = NEVER
+        #: The first place right of the second border while nothing is freed, `NO_PLACE` for none; None until somebody asks.
+        self.preemptible_from: Place | None = None
+
+    def keeps(self, newest: Place, rules: int) -> bool:
+        """True if all of its allocations up to a place are known to be kept by the rules of today."""
+        first = self.preemptible_from
+        return first is not None and self.cut_at == rules and newest < first
 
 
 _NO_REST: Final = Rest(0.0)
@@ -42,14 +60,25 @@ class Picture:
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
-        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each once. Else None.
-        self.rests: Collection[Rest] | None = None
+        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each with the newest place of the
+        #: allocations that it is for. Else None.
+        self.rests: Mapping[Rest, Place] | None = None
 
     def book(self, reports: Sequence[AllocationReport]) -> None:
         """Notes a picture that shows nothing new."""
         if self.booked is None:
             self.rests = None
         self.booked = reports
+
+    def keeps_all(self, rules: int) -> bool:
+        """True if all allocations of the node are known to be kept by the rules of today."""
+        if self.booked is None or self.rests is None:
+            return False
+        # A loop, and no generator: most heartbeats of a full cluster ask while somebody starves.
+        for rest, newest in self.rests.items():  # noqa: SIM110
+            if not rest.keeps(newest, rules):
+                return False
+        return True
 
 
 class Allocation:
@@ -64,6 +93,7 @@ class Allocation:
         "observed",
         "operation",
         "picture",
+        "place",
         "preemption",
         "progress_started_ms",
         "resources",
@@ -91,6 +121,8 @@ class Allocation:
         self.picture = Picture()
         #: Its operation's, none once that is over.
         self.rest = _NO_REST
+        #: Among the allocations of its operation.
+        self.place = FIRST_PLACE
         #: The amount that counts as used: nothing once it is decided that others get the room.
         self.usage = resources
         #: Jobs given to it that have not ended, the running one included, by index.
@@ -222,3 +254,13 @@ def shown_indexes(report: AllocationReport) -> set[int]:
     if report.job is not None:
         shown.add(report.job.index)
     return shown
+
+
+def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Place]:
+    """The rests of allocations that are not to go, each with the newest place that it is for."""
+    rests: dict[Rest, Place] = {}
+    for one in allocations:
+        rest, place = one.rest, one.place
+        if place > rests.get(rest, FIRST_PLACE):
+            rests[rest] = place
+    return rests

@@ -199,6 +199,7 @@ class Facts:
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:
         """Counts another amount as used by it: on its node, for its operation and under the limits above."""
         before, allocation.usage = allocation.usage, usage
+        allocation.picture.rests = None
         operation = self.operations.get(allocation.operation)
         if operation is not None:
             operation.groups.note_usage(allocation, before)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -23,18 +24,12 @@ import msgspec
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace.satisfaction import divisors, unblocked
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import FIRST_PLACE, NO_PLACE, Allocation, Place, Rest
 
 #: Stands for the fair share of an operation that is owed everything: nothing of it is above that.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
 
 _ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
-
-#: Sorts the allocations of an operation, the oldest progress first.
-Place = tuple[int, int, int]
-#: Before all others, and behind them.
-_FIRST_PLACE: Final[Place] = (-1, 0, 0)
-_NO_PLACE: Final[Place] = (2, 0, 0)
 
 
 class Group(enum.IntEnum):
@@ -141,49 +136,50 @@ _UNTOLD: Final = Protection()
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_borders", "_by_usage", "_is_nested", "_places", "_preemptible_from", "_protection")
+    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_protection", "_rest")
 
-    def __init__(self) -> None:
-        self._places: dict[Allocation, Place] = {}
+    def __init__(self, rest: Rest) -> None:
+        """`rest` is told where the second border is."""
+        self._rest = rest
+        self._allocations: dict[Allocation, None] = {}
         #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
         self._by_usage: dict[Resources, list[Place]] = {}
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
         self._borders: dict[Group, GroupBorder] = {}
-        #: The first place right of the second border while nothing is freed, `_NO_PLACE` for none; None until somebody asks.
-        self._preemptible_from: Place | None = None
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
-        self._protection, self._is_nested, self._preemptible_from = protection, protection.is_nested, None
+        self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 
     def add(self, allocation: Allocation, place: Place) -> None:
         """Enters an allocation."""
-        self._places[allocation] = place
+        self._allocations[allocation] = None
+        allocation.place = place
         self._enter(place, allocation.usage)
 
     def remove(self, allocation: Allocation) -> None:
         """Takes an allocation out."""
-        self._leave(self._places.pop(allocation), allocation.usage)
+        del self._allocations[allocation]
+        self._leave(allocation.place, allocation.usage)
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
         """Notes that it used `before` and uses another amount now. It keeps its place."""
-        place = self._places[allocation]
-        self._leave(place, before)
-        self._enter(place, allocation.usage)
+        self._leave(allocation.place, before)
+        self._enter(allocation.place, allocation.usage)
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
         """False if it is left of the second border, whatever is freed. The border is kept: heartbeats ask for each allocation of a node."""
-        first = self._preemptible_from
+        first = self._rest.preemptible_from
         if first is None:
             first = self.find_preemptible()
-        return self._places[allocation] >= first or allocation.usage == ZERO
+        return allocation.place >= first or allocation.usage == ZERO
 
     def find_preemptible(self) -> Place:
         """Finds the first place right of the second border. It is kept until usage or shares change."""
         border, by_usage = self._border(_PREEMPTIBLE), self._by_usage
-        found = [_NO_PLACE if self._is_nested else _FIRST_PLACE]
+        found = [NO_PLACE if self._is_nested else FIRST_PLACE]
         # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
         for usage, places in by_usage.items():
             if len(by_usage) == 1:
@@ -191,12 +187,12 @@ class AllocationGroups:
             else:
                 at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
             found += places[at : at + 1]
-        first = self._preemptible_from = min(found)
+        first = self._rest.preemptible_from = min(found)
         return first
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""
-        place = self._places[allocation]
+        place = allocation.place
         before = self._before(place, freed)
         # Most that is asked for is right of both, and then the first border need not be known.
         is_nested = self._is_nested
@@ -216,7 +212,7 @@ class AllocationGroups:
     def is_kept_by_share(self, allocation: Allocation, least: Group) -> bool:
         """True if the fair share alone, without a usage threshold, puts it into a more protected group than this."""
         bare = msgspec.structs.replace(self._protection, usage_threshold=NOTHING)
-        before = self._before(self._places[allocation], ())
+        before = self._before(allocation.place, ())
         return any(
             self._is_left(behind, allocation, before, (), GroupBorder(bare, bare.bound(behind)))
             for behind in (_AGGRESSIVELY_PREEMPTIBLE, _PREEMPTIBLE)
@@ -239,7 +235,7 @@ class AllocationGroups:
 
     def counts(self) -> dict[Group, int]:
         """The number of allocations in each group."""
-        groups = list(map(self.group, self._places))
+        groups = list(map(self.group, self._allocations))
         return {group: groups.count(group) for group in Group}
 
     def check(self) -> list[str]:
@@ -256,21 +252,21 @@ class AllocationGroups:
         ]
 
     def __iter__(self) -> Iterator[Allocation]:
-        return iter(sorted(self._places, key=self._places.__getitem__))
+        return iter(sorted(self._allocations, key=attrgetter("place")))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._allocations)
 
     def __contains__(self, allocation: Allocation) -> bool:
-        return allocation in self._places
+        return allocation in self._allocations
 
     def _enter(self, place: Place, usage: Resources) -> None:
-        self._preemptible_from = None
+        self._rest.preemptible_from = None
         if usage != ZERO:
             insort(self._by_usage.setdefault(usage, []), place)
 
     def _leave(self, place: Place, usage: Resources) -> None:
-        self._preemptible_from = None
+        self._rest.preemptible_from = None
         if usage == ZERO:
             return
         places = self._by_usage[usage]
@@ -287,7 +283,7 @@ class AllocationGroups:
                 used = usage * count if count > 1 else usage
                 before = used if before is ZERO else before + used
         for one in freed:
-            if self._places[one] < place:
+            if one.place < place:
                 before = before - one.usage
         return before
 
@@ -307,7 +303,7 @@ class AllocationGroups:
         border: GroupBorder | None = None,
     ) -> bool:
         """True if an allocation, after others that use `before` together, is left of the border before a group, or of another."""
-        place, protection = self._places[allocation], self._protection
+        place, protection = allocation.place, self._protection
         border = self._border(behind) if border is None else border
         usage = before
         if protection.crossing_is_preemptible and allocation not in freed:

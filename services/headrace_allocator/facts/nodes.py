@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
-from headrace_allocator.facts.allocations import Allocation, Picture
+from headrace_allocator.facts.allocations import FIRST_PLACE, Allocation, Picture
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -270,9 +270,12 @@ class Node:
         return [f"node {self.record.node}: {words}" for words in broken]
 
     def _rests(self) -> bool:
-        rests = self.picture.rests or ()
+        rests = self.picture.rests or {}
         return all(
-            one.rest in rests and one.take_back is None and one.state is AllocationState.RUNNING and len(one.slots) <= 1
+            rests.get(one.rest, FIRST_PLACE) >= one.place
+            and one.take_back is None
+            and one.state is AllocationState.RUNNING
+            and len(one.slots) <= 1
             for one in self.allocations.values()
         )
 

@@ -21,7 +21,7 @@ from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
-from headrace_allocator.facts.allocations import Allocation, Rest
+from headrace_allocator.facts.allocations import NEVER, Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
@@ -32,8 +32,6 @@ _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
 
-#: Before the first snapshot of shares.
-_NEVER: Final = -1
 #: An allocation gets as many jobs as end in this many heartbeat round trips.
 ROUND_TRIPS_AHEAD: Final = 2
 
@@ -63,7 +61,7 @@ class Operation:
 
     # There are very many, and a heartbeat looks at each that has something on its node.
     __slots__ = (
-        "_cut_at", "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
+        "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
@@ -98,7 +96,7 @@ class Operation:
         self.progress = (0, 0)
         #: Nodes name them, so that two of them may name one alike.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
-        self.groups = AllocationGroups()
+        self.groups = AllocationGroups(self.rest)
         #: The newest item of it in a snapshot of shares that it took.
         self.share: ShareItem | None = None
         self.fair_share: Share = ZERO_SHARE
@@ -139,7 +137,7 @@ class Operation:
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
-        self._options_at = self._cut_at = _NEVER
+        self._options_at = self.rest.cut_at = NEVER
         self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
@@ -167,7 +165,7 @@ class Operation:
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
         self.total, self.owed = total, None
-        self._cut_at = _NEVER
+        self.rest.cut_at = NEVER
 
     @property
     def most_held(self) -> Resources | None:
@@ -200,12 +198,12 @@ class Operation:
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
         """Its allocations, cut by its share and the tree's rules."""
-        if self._cut_at != pools.rules:
+        if self.rest.cut_at != pools.rules:
             options = self.options(pools)
             made_of = (self.share, options, pools.options, pools.total)
             if self._cut_by != made_of:
                 self.groups.publish(self._protection(pools, options))
-            self._cut_by, self._cut_at = made_of, pools.rules
+            self._cut_by, self.rest.cut_at = made_of, pools.rules
         return self.groups
 
     def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:

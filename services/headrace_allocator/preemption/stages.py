@@ -123,6 +123,8 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
     operations, pools = facts.operations, facts.pools
+    if node.picture.keeps_all(pools.rules):
+        return False
     for allocation in node.allocations.values():
         operation = operations.get(allocation.operation)
         if operation is not None and operation.cut_groups(pools).may_be_preemptible(allocation):
