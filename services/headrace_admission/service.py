@@ -145,7 +145,7 @@ class AdmissionService:
 
     async def write_checkpoint(self) -> None:
         """Writes the checkpoint that a successor starts from."""
-        await self._checkpointing.write()
+        await self._checkpointing.write_last()
 
     def figures(self) -> list[Figure]:
         """The figures of the log and of the checkpoints."""

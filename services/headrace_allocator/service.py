@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import BusError, Entry, Message, Mirror, Newest, Subscription
+from headrace.bus import BusError, Entry, Message, Mirror, Newest, Subscription, give_way
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
@@ -181,11 +181,11 @@ class AllocatorService:
         timing = runtime.settings.timing(longest_lease_ms=longest_ms)
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
-        tasks.start_soon(self._refresh)
         tasks.start_soon(self._usage.run)
         runtime.presence.watches(lambda: self.engine.watchdog.trouble)
         tasks.start_soon(self._shell.watch, runtime, role, lambda: pool_figures(self.engine))
         await self._serve()
+        tasks.start_soon(self._refresh)
         tasks.start_soon(self._tick)
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
 
@@ -378,7 +378,8 @@ class AllocatorService:
             await self._places_changed.wait()
             self._places_changed = anyio.Event()
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
-                await anyio.lowlevel.checkpoint()
+                # What changes again before its turn is settled once.
+                await give_way(self._heartbeats)
             await self._passes.run()
             self._usage.look()
 

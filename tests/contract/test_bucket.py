@@ -12,6 +12,7 @@ import nats
 import pytest
 
 from headrace.bus import Bus, BusError, Entry, Message, Mirror, TooLarge, WrongConfiguration, WrongRevision, connect
+from headrace.bus.nats.streams import mirror as mirror_module
 from headrace.bus.nats.streams.pulling import Pull
 from headrace.errors import BadInput
 from tests.contract.waiting import eventually
@@ -336,6 +337,29 @@ async def test_a_bucket_that_lost_writes_is_noticed(written_anew: int, word: str
 
                 # What is known of a bucket that is gone has no revision.
                 await eventually(lambda: mirror.entries["k"].revision == written_anew, within_s=10)
+
+
+async def test_the_larger_a_bucket_the_less_often_it_is_read_anew_without_a_reason(
+    server: NatsServer, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_module, "_WHOLE_EVERY", 2)
+    monkeypatch.setattr(mirror_module, "_ENTRIES_AT_ONCE", 3)
+    looks: list[bool] = []
+    look = mirror_module.BucketMirror._look
+
+    async def noted(self: mirror_module.BucketMirror, *, whole: bool) -> bool:
+        looks.append(whole)
+        return await look(self, whole=whole)
+
+    monkeypatch.setattr(mirror_module.BucketMirror, "_look", noted)
+    async with connect([server.url], name="test", read_all_s=0.01) as bus:
+        bucket = await bus.key_value(word)
+        for number in range(7):
+            await bucket.put(f"k{number}", b"1")
+        async with bucket.mirror():
+            await eventually(lambda: looks.count(True) == 3)
+
+    assert looks[:18] == [False, False, False, False, False, True] * 3
 
 
 async def test_a_bucket_that_was_deleted_and_made_anew_is_noticed(server: NatsServer, word: str) -> None:

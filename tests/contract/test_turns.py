@@ -65,3 +65,28 @@ async def test_under_load_the_socket_is_left_unread_at_times_and_nobody_stays_wi
         assert answers == [b"%d" % number for number in range(_MANY)]
         assert rested > 0
         await eventually(transport.is_reading)
+
+
+class Waiting:
+    """A subscription of which so many messages wait."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+
+    async def close(self) -> None:
+        return None
+
+    def statistics(self) -> dict[str, int]:
+        return {"pending": self.pending}
+
+
+@pytest.mark.parametrize("pending", [0, 1])
+async def test_work_in_slices_waits_while_messages_wait_that_go_before_it(
+    pending: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_BEHIND_S", 3_600)
+
+    with anyio.move_on_after(5 if not pending else 0.05) as scope:
+        await turns.give_way(Waiting(pending))
+
+    assert scope.cancelled_caught == bool(pending)

@@ -74,6 +74,8 @@ from headrace.wire.services import ListServices, ServiceView
 from headrace_admission.decisions import updates
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
+from headrace_admission.log import checkpointing
+from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.restoring import LogReader
 from headrace_admission.nodes.enrolment import GivingUp, enrol
 from headrace_admission.pools_watch import PoolsWatch
@@ -226,6 +228,20 @@ async def test_everything_is_as_it_was_after_a_checkpoint_and_more_events(server
     assert (after.completed_jobs, after.failed_jobs, after.lost_jobs, after.open_jobs) == (1, 1, 1, 2)
     assert after == before
     assert rows_after == rows
+
+
+async def test_the_checkpoint_of_a_service_that_stops_is_written_without_pauses(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "_BETWEEN_PAGES_S", 3_600)
+    async with running(server, SETTINGS, serve):
+        for number in range(6):
+            start = a_start(f"operation-{number}", environment={"LONG": "x" * 60_000})
+            await request(server, "op.start", start, StartAnswer)
+
+    async with a_bus(server, "service", "reader") as bus:
+        restored = await CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 9).read()
+    assert len(restored.operations) == 6
 
 
 async def test_the_log_is_bounded_by_bytes_and_nothing_is_forgotten_that_no_checkpoint_covers(

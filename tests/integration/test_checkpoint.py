@@ -144,3 +144,21 @@ async def test_of_a_head_that_cannot_be_read_it_is_said_where_it_stands_and_noth
         kept = await bucket.get("head")
         assert kept is not None
         assert kept.value == b"rubbish"
+
+
+@on_both_worlds
+async def test_others_have_their_turn_after_each_page_but_the_last(world: World) -> None:
+    async with world.connect("test") as bus:
+        bucket = await bus.key_value("checkpoints")
+        store = CheckpointStore(bucket, 1)
+        await store.claim()
+        written: list[int] = []
+
+        async def note() -> None:
+            written.append(len(await bucket.entries()))
+
+        await store.save(a_checkpoint(80, 80), note)
+
+        # Beside them there is the head, which names none of them yet.
+        assert written == list(range(2, len(await bucket.entries())))
+        assert len(written) > 3

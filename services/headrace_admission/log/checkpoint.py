@@ -8,10 +8,11 @@ The head is written by compare-and-set and carries the term of its writer: whoev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import msgspec
+from anyio import lowlevel
 
 from headrace.bus import KeyValue
 from headrace.ids import OperationId, TreeName
@@ -166,12 +167,16 @@ class CheckpointStore:
             if int(prefix.split(".")[1]) <= self._term:
                 await self._bucket.purge(prefix)
 
-    async def save(self, checkpoint: Checkpoint) -> None:
+    async def save(
+        self, checkpoint: Checkpoint, between_pages: Callable[[], Awaitable[None]] = lowlevel.checkpoint
+    ) -> None:
         """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head. After another `BusError` the one before stands."""
         before, terms = self._head, checkpoint.allocator_terms
         head = _Head(checkpoint.sequence, self._term, 0, self._term, terms)
         number = -1
         for number, page in enumerate(checkpoint.pages()):
+            if number:
+                await between_pages()
             for piece, start in enumerate(range(0, len(page), LARGEST_MESSAGE_BYTES)):
                 key = f"{head.prefix}.{number}.{piece}"
                 await self._bucket.put(key, page[start : start + LARGEST_MESSAGE_BYTES])

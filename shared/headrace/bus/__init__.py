@@ -42,6 +42,7 @@ from headrace.bus.protocol import (
     WrongConfiguration,
     WrongRevision,
 )
+from headrace.bus.turns import give_way
 
 __all__ = [
     "MAX_GROUP_BYTES",
@@ -81,4 +82,5 @@ __all__ = [
     "WrongConfiguration",
     "WrongRevision",
     "connect",
+    "give_way",
 ]
