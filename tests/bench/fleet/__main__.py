@@ -54,7 +54,7 @@ _BETWEEN_LOOKS_S = 5.0
 #: All room is taken when so few more start between two looks, as a part of those that run.
 _HARDLY_ANY = 0.001
 #: In a steady state so much more than what ends starts at most, as a part of what ends.
-_MOST_GROWTH = 0.2
+_MOST_GROWTH = 0.05
 
 
 class Bench:
