@@ -60,25 +60,15 @@ class Picture:
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
-        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each with the newest place of the
-        #: allocations that it is for. Else None.
-        self.rests: Mapping[Rest, Place] | None = None
+        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each with the newest allocation
+        #: that it is for. Else None.
+        self.rests: Mapping[Rest, Allocation] | None = None
 
     def book(self, reports: Sequence[AllocationReport]) -> None:
         """Notes a picture that shows nothing new."""
         if self.booked is None:
             self.rests = None
         self.booked = reports
-
-    def keeps_all(self, rules: int) -> bool:
-        """True if all allocations of the node are known to be kept by the rules of today."""
-        if self.booked is None or self.rests is None:
-            return False
-        # A loop, and no generator: most heartbeats of a full cluster ask while somebody starves.
-        for rest, newest in self.rests.items():  # noqa: SIM110
-            if not rest.keeps(newest, rules):
-                return False
-        return True
 
 
 class Allocation:
@@ -256,11 +246,10 @@ def shown_indexes(report: AllocationReport) -> set[int]:
     return shown
 
 
-def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Place]:
-    """The rests of allocations that are not to go, each with the newest place that it is for."""
-    rests: dict[Rest, Place] = {}
+def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Allocation]:
+    """The rests of allocations that are not to go, each with the newest that it is for."""
+    rests: dict[Rest, Allocation] = {}
     for one in allocations:
-        rest, place = one.rest, one.place
-        if place > rests.get(rest, FIRST_PLACE):
-            rests[rest] = place
+        if one.place >= rests.setdefault(one.rest, one).place:
+            rests[one.rest] = one
     return rests

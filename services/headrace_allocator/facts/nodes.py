@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
-from headrace_allocator.facts.allocations import FIRST_PLACE, Allocation, Picture
+from headrace_allocator.facts.allocations import Allocation, Picture
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -272,7 +272,8 @@ class Node:
     def _rests(self) -> bool:
         rests = self.picture.rests or {}
         return all(
-            rests.get(one.rest, FIRST_PLACE) >= one.place
+            one.rest in rests
+            and rests[one.rest].place >= one.place
             and one.take_back is None
             and one.state is AllocationState.RUNNING
             and len(one.slots) <= 1

@@ -6,7 +6,7 @@ Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Final
 
@@ -122,10 +122,14 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
-    operations, pools = facts.operations, facts.pools
-    if node.picture.keeps_all(pools.rules):
-        return False
-    for allocation in node.allocations.values():
+    operations, pools, picture = facts.operations, facts.pools, node.picture
+    if picture.booked is None or picture.rests is None:
+        newest: Collection[Allocation] = node.allocations.values()
+    else:
+        # Where the newest of an operation is kept so are all others. Of most that is known without a look at the operation.
+        rests, rules = picture.rests.items(), pools.rules
+        newest = [one for rest, one in rests if not rest.keeps(one.place, rules)]
+    for allocation in newest:
         operation = operations.get(allocation.operation)
         if operation is not None and operation.cut_groups(pools).may_be_preemptible(allocation):
             return True

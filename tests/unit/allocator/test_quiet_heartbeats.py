@@ -18,6 +18,8 @@ from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay, restless
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.nodes import PreemptiveTry
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
@@ -135,6 +137,35 @@ def test_stages_for_somebody_who_starves_count_as_run_where_nothing_may_go(
         "min_needed_resources_unsatisfied": 1,
         "is_not_eligible_for_normal_preemptive_scheduling": 1,
     }
+
+
+def test_operations_of_which_nothing_may_go_are_not_asked_again_until_a_share_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, start = beside_one_that_starves(of_which_nothing_may_go=True)
+    asked: list[str] = []
+    may_be_preemptible = AllocationGroups.may_be_preemptible
+
+    def note(groups: AllocationGroups, allocation: Allocation) -> bool:
+        asked.append(allocation.operation)
+        return may_be_preemptible(groups, allocation)
+
+    monkeypatch.setattr(AllocationGroups, "may_be_preemptible", note)
+    for _ in range(3):
+        desk.now_s += 3600
+        assert not desk.beat("n1", allocations=[running(start)])[0].take_back
+    assert asked == []
+
+    # Who does not know asks once.
+    desk.facts.operations[OperationId("operation-1")].rest.preemptible_from = None
+    for _ in range(3):
+        desk.now_s += 3600
+        assert not desk.beat("n1", allocations=[running(start)])[0].take_back
+    assert asked == ["operation-1"]
+
+    desk.tell([a_share("operation-1", 0.0)], total=cores(1))
+    desk.now_s += 3600
+    assert [one.allocation for one in desk.beat("n1", allocations=[running(start)])[0].take_back] == [start.allocation]
 
 
 def passed_over(desk: Desk) -> Counter[str]:
