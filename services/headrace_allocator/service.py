@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import BusError, Entry, Message, Mirror, Newest, Subscription, give_way
+from headrace.bus import BusError, Entry, GivingWay, Message, Mirror, Newest, Subscription
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
@@ -377,9 +377,9 @@ class AllocatorService:
         while True:
             await self._places_changed.wait()
             self._places_changed = anyio.Event()
+            way = GivingWay(self._heartbeats)  # so that what changes again before its turn is settled once
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
-                # What changes again before its turn is settled once.
-                await give_way(self._heartbeats)
+                await way.give()
             await self._passes.run()
             self._usage.look()
 

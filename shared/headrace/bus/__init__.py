@@ -42,7 +42,7 @@ from headrace.bus.protocol import (
     WrongConfiguration,
     WrongRevision,
 )
-from headrace.bus.turns import give_way
+from headrace.bus.turns import GivingWay
 
 __all__ = [
     "MAX_GROUP_BYTES",
@@ -58,6 +58,7 @@ __all__ = [
     "Credential",
     "CredentialRefused",
     "Entry",
+    "GivingWay",
     "GroupAppender",
     "Handler",
     "Inbox",
@@ -82,5 +83,4 @@ __all__ = [
     "WrongConfiguration",
     "WrongRevision",
     "connect",
-    "give_way",
 ]

@@ -12,8 +12,9 @@ from headrace.bus.protocol import Subscription
 _SPACING_S: Final = 0.004
 #: Turns that may follow one another at once, so that nothing waits where little comes.
 _AT_ONCE: Final = 16
-#: Between two slices of work while messages wait that go before it: of 50 operations each, 10,000 take 2 s at most.
+#: Between two slices of work while messages wait that go before it, and how many times in a piece of work.
 _BEHIND_S: Final = 0.01
+_MOST_WAYS: Final = 50
 
 
 class Turns:
@@ -29,6 +30,18 @@ class Turns:
         return max(0.0, self._over_s - now_s - _AT_ONCE * _SPACING_S)
 
 
-async def give_way(to: Subscription) -> None:
-    """Lets others have their turn between two slices of work, and longer while messages wait there."""
-    await anyio.sleep(_BEHIND_S if to.statistics()["pending"] else 0)
+class GivingWay:
+    """Lets others have their turn between two slices of one piece of work, and longer while messages wait for them.
+
+    Where these never end the rest goes on beside them: what comes behind the work has its turn, too.
+    """
+
+    def __init__(self, to: Subscription) -> None:
+        self._to = to
+        self._left = _MOST_WAYS
+
+    async def give(self) -> None:
+        """One slice is done."""
+        behind = self._left > 0 and self._to.statistics()["pending"]
+        self._left -= bool(behind)
+        await anyio.sleep(_BEHIND_S if behind else 0)
