@@ -246,8 +246,7 @@ async def test_each_try_at_a_server_that_never_greets_closes_the_one_before() ->
             server.greets = False
             server.hang_up()
 
-            await eventually(lambda: server.connections >= 6)
-            assert server.open_connections <= 1
+            await eventually(lambda: server.connections >= 6 and server.open_connections <= 1)
 
             server.greets = True
             await eventually(lambda: bus.connected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.bus import KeyValue
 from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.runtime.fenced import KeyFenced
@@ -31,18 +32,23 @@ def a_checkpoint(operations: int, sequence: int, allocator_term: int = 0) -> Che
     return Checkpoint(desk.state)
 
 
+async def claimed(bucket: KeyValue, term: int) -> CheckpointStore:
+    """The checkpoint in a bucket, as of a term that has claimed it."""
+    store = CheckpointStore(bucket, term)
+    await store.claim()
+    return store
+
+
 @on_both_worlds
 async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: World) -> None:
     """An admission that was frozen once wrote its old head and deleted the pages of its successor: nothing ever started again."""
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
-        frozen = CheckpointStore(bucket, 1)
-        await frozen.claim()
+        frozen = await claimed(bucket, 1)
         assert (await frozen.read()).sequence == 0
         await frozen.save(a_checkpoint(40, 40))
 
-        successor = CheckpointStore(bucket, 2)
-        await successor.claim()
+        successor = await claimed(bucket, 2)
         assert len((await successor.read()).operations) == 40
         with pytest.raises(KeyFenced, match="term 2 writes head, ours is 1"):
             await frozen.save(a_checkpoint(30, 30))
@@ -50,8 +56,7 @@ async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: Worl
         with pytest.raises(KeyFenced):
             await frozen.save(a_checkpoint(30, 31))
 
-        third = CheckpointStore(bucket, 3)
-        await third.claim()
+        third = await claimed(bucket, 3)
         restored = await third.read()
         assert (len(restored.operations), restored.sequence) == (50, 50)
         assert await writer_of_checkpoint(bucket) == 3
@@ -63,8 +68,7 @@ async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: Worl
 async def test_pages_that_no_head_names_are_removed_and_those_of_the_head_stay(world: World) -> None:
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
-        store = CheckpointStore(bucket, 1)
-        await store.claim()
+        store = await claimed(bucket, 1)
         await store.save(a_checkpoint(80, 80))
         await bucket.put("page.1.99.0.0", b"of a checkpoint that was never finished")
         for sequence in (81, 82, 83):
@@ -72,8 +76,7 @@ async def test_pages_that_no_head_names_are_removed_and_those_of_the_head_stay(w
         pages = {key.rsplit(".", 2)[0] for key in await bucket.entries() if key != "head"}
         assert pages == {"page.1.83", "page.1.99"}
 
-        successor = CheckpointStore(bucket, 2)
-        await successor.claim()
+        successor = await claimed(bucket, 2)
         await successor.sweep()
         assert len((await successor.read()).operations) == 80
         assert {key.rsplit(".", 2)[0] for key in await bucket.entries() if key != "head"} == {"page.1.83"}
@@ -83,13 +86,11 @@ async def test_pages_that_no_head_names_are_removed_and_those_of_the_head_stay(w
 async def test_the_terms_of_allocators_outlive_their_checkpoint_and_those_behind_it(world: World) -> None:
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
-        store = CheckpointStore(bucket, 1)
-        await store.claim()
+        store = await claimed(bucket, 1)
         await store.save(a_checkpoint(1, 1, allocator_term=6))
 
         for term in (2, 3):
-            store = CheckpointStore(bucket, term)
-            await store.claim()
+            store = await claimed(bucket, term)
             assert (await store.read()).allocator_terms == {TREE: 6}
 
 
@@ -98,9 +99,7 @@ async def test_whoever_was_succeeded_sweeps_no_page_of_its_successor(world: Worl
     """Frozen between its claim and its sweep, an admission would have removed the checkpoint that the log now relies on."""
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
-        frozen, successor = CheckpointStore(bucket, 1), CheckpointStore(bucket, 2)
-        await frozen.claim()
-        await successor.claim()
+        frozen, successor = await claimed(bucket, 1), await claimed(bucket, 2)
         await successor.save(a_checkpoint(40, 40))
 
         await frozen.sweep()
@@ -150,8 +149,7 @@ async def test_of_a_head_that_cannot_be_read_it_is_said_where_it_stands_and_noth
 async def test_others_have_their_turn_after_each_page_but_the_last(world: World) -> None:
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
-        store = CheckpointStore(bucket, 1)
-        await store.claim()
+        store = await claimed(bucket, 1)
         written: list[int] = []
 
         async def note() -> None:
