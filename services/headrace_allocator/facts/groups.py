@@ -136,7 +136,7 @@ _UNTOLD: Final = Protection()
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_protection", "_rest")
+    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_kept", "_protection", "_rest")
 
     def __init__(self, rest: Rest) -> None:
         """`rest` is told where the second border is."""
@@ -147,6 +147,8 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
         self._borders: dict[Group, GroupBorder] = {}
+        #: Of jobs of one size the number that was left of the second border last.
+        self._kept = 0
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
@@ -183,12 +185,20 @@ class AllocationGroups:
         # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
         for usage, places in by_usage.items():
             if len(by_usage) == 1:
-                at = bisect_left(range(len(places)), True, key=lambda count: not border.protects(usage * count))
+                at = self._kept = self._count_kept(border, usage, len(places))
             else:
                 at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
             found += places[at : at + 1]
         first = self._rest.preemptible_from = min(found)
         return first
+
+    def _count_kept(self, border: GroupBorder, usage: Resources, most: int) -> int:
+        """Counts those left of a border among `most` that use the same amount."""
+        # As many as before, in most cases: the border moves by less than a job, or one came or went.
+        kept = min(self._kept, most)
+        if not (kept < most and border.protects(usage * kept)) and (not kept or border.protects(usage * (kept - 1))):
+            return kept
+        return bisect_left(range(most), True, key=lambda count: not border.protects(usage * count))
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""

@@ -82,6 +82,17 @@ class Pool:
         #: Formulas over tags of nodes, each of which a node must match to run jobs below it.
         self.filters = options.scheduling_tag_filters
 
+    def takes_shares_of(self, item: ShareItem) -> bool:
+        """Takes over what a snapshot says of it if no more than shares changed. Each snapshot says so of thousands."""
+        known = self.item
+        if known is None or item.parent != known.parent:
+            return False
+        # An item that moved has these from the one before.
+        if item.options is not known.options or item.limits is not known.limits:
+            return False
+        self.item, self.owed = item, None
+        return True
+
     def limit(self, policy: AllocationOptions, *, tolerant: bool) -> PartialResources:
         """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""
         if not tolerant or self.item is None or self.item.options is None:
@@ -160,9 +171,13 @@ class PoolTree:
             self.options = cut.options
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
-        moved, resorted, has_other_limits = [], [], False
+        moved, resorted, judged, has_other_limits = [], [], [], False
         for name, item in changed.items():
             pool = self.pool(name)
+            if item is not None and pool.takes_shares_of(item):
+                self.pools[name] = item
+                continue
+            judged.append(pool)
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
             if _of_operations(item) != _of_operations(pool.item):
@@ -177,8 +192,8 @@ class PoolTree:
         self.rules += has_other_rules
         self.limits_changes += has_other_limits or bool(moved)
         self._move(moved)
-        for name in changed:
-            self._judge(self.pool(name))
+        for pool in judged:
+            self._judge(pool)
         self.changed.update(changed)
         if moved:
             self.some_moved = True

@@ -60,12 +60,15 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     view, pools = overlay.view, overlay.view.pools
     is_legacy = pools.options.victim_rules is VictimRules.LEGACY
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
+    rules = pools.rules
     for allocation in view.allocations:
+        # First, since most tries find nothing that may go.
+        if least is _PREEMPTIBLE and allocation.rest.keeps(allocation.place, rules):
+            continue
         operation = view.operations.get(allocation.operation)
         if operation is None:
             continue
         if least is _PREEMPTIBLE and not operation.cut_groups(pools).may_be_preemptible(allocation):
-            # First, since most tries find nothing that may go.
             continue
         is_going = allocation.take_back is not None or allocation.state is _ENDED
         if is_going or allocation in overlay.freed or allocation.usage == ZERO:

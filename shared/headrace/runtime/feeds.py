@@ -285,7 +285,8 @@ class SnapshotFeed(Generic[Item, Frame]):
             data = await self._bus.request(self._whole_subject, encode(request), timeout_s=_ASK_TIMEOUT_S)
             part: Any = decode(data, self._part_type)
             await self._apply(part)
-            if part.part + 1 >= part.parts:
+            has_it = not self.reader.needs_whole and part.version <= self.reader.version
+            if has_it or part.part + 1 >= part.parts:
                 return
             request = WholeRequest(version=part.version, part=part.part + 1)
 

@@ -252,8 +252,8 @@ class SnapshotReader(Generic[Item, Frame]):
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
         # A set less the keys of a map would walk through them all.
         gone = (removed | before).difference(self.items)
-        there = changed & self.items.keys()
-        return Applied(version=self.version, changed=frozenset(there), removed=frozenset(gone), whole=whole)
+        there = frozenset(changed & self.items.keys() if removed else changed)
+        return Applied(version=self.version, changed=there, removed=frozenset(gone), whole=whole)
 
     def _forget_oldest(self) -> None:
         while len(self._gathering) > _MOST_AHEAD:

@@ -294,12 +294,13 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--operations", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="of steady state")
+    parser.add_argument("--share-cores", action="store_true", help="the allocator has no core for itself")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what follows is cleaned up
     with (
         tempfile.TemporaryDirectory(prefix="headrace-fleet-") as folder,
         nats_server() as server,
-        services(server, Path(folder), options.operations) as processes,
+        services(server, Path(folder), options.operations, share_cores=options.share_cores) as processes,
     ):
         bench = Bench(options, server, processes)
         try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import math
 from collections.abc import Callable
 from random import Random
@@ -20,6 +18,7 @@ from headrace.wire.heartbeat import Heartbeat, JobKey, Nudge, Orders
 from headrace.wire.nodes import Enrol, Enrolled
 from headrace.wire.refusals import decode_answer
 from tests.bench.fleet.connection import NodesConnection
+from tests.bench.fleet.events import Events
 from tests.bench.fleet.node import FleetNode
 from tests.support.nats_server import NatsServer
 
@@ -65,8 +64,7 @@ class Fleet:
         #: Tries to enrol, of nodes that are not enrolled.
         self._enrolling: dict[str, int] = {}
         self._wakes_ns: dict[str, int] = {}
-        self._events: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = itertools.count()
+        self._events = Events()
         self._failed: BaseException | None = None
 
     @property
@@ -132,11 +130,8 @@ class Fleet:
     async def run(self) -> None:
         """Does what is due, for ever."""
         while True:
-            while self._events and self._events[0][0] <= (now_ns := self._clock.moment().steady_ns):
-                for _ in range(_EVENTS_IN_A_ROW):
-                    if not self._events or self._events[0][0] > now_ns:
-                        break
-                    at_ns, _, do, args = heapq.heappop(self._events)
+            while due := self._events.take(self._clock.moment().steady_ns, _EVENTS_IN_A_ROW):
+                for at_ns, _, do, args in due:
                     do(at_ns, *args)
                 self._connection.flush()
                 await asyncio.sleep(0)
@@ -188,7 +183,7 @@ class Fleet:
     # --- events ---------------------------------------------------------------------------------------------------
 
     def _at(self, at_ns: int, do: Callable[..., None], *args: Any) -> None:
-        heapq.heappush(self._events, (at_ns, next(self._count), do, args))
+        self._events.add(at_ns, do, args)
 
     def _wake(self, at_ns: int, node: FleetNode) -> None:
         if self._wakes_ns.get(node.name) == at_ns:

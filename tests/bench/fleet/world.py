@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +51,8 @@ _JOBS_OF_AN_OPERATION: Final = 100
 _SIZES_CPU: Final = (50, 100, 150)
 _TOPS: Final = 10
 _IN_FLIGHT: Final = 64
+#: Priority of services beside the nodes and the server: a tenth of theirs.
+_BEHIND_NODES: Final = 10
 
 
 def job_size(number: int) -> Resources:
@@ -151,12 +155,20 @@ def _value(figure: Figure) -> float | Histogram:
 
 
 class Processes:
-    """All processes that are measured, and what they cost. Services are started here, and killed when the block ends."""
+    """All processes that are measured, and what they cost. Services are started here, and killed when the block ends.
 
-    def __init__(self, server: NatsServer, folder: Path) -> None:
+    Unless they are to share all cores the allocator has one for itself, as the page on a cluster has it for thousands of nodes, and
+    on the others the services give way to the nodes, which stand for other machines.
+    """
+
+    def __init__(self, server: NatsServer, folder: Path, *, share_cores: bool) -> None:
         self._folder = folder
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         self._by_name = {"nats-server": psutil.Process(server.pid), "fleet": psutil.Process()}
+        first, *others = sorted(os.sched_getaffinity(0))
+        self._cores = None if share_cores or not others else ([first], others)
+        for process in self._by_name.values():
+            self._place(process, of_allocator=False)
 
     def __enter__(self) -> Processes:
         for name in SERVICES:
@@ -196,14 +208,27 @@ class Processes:
                 start_new_session=True,
             )
         self._started[name] = process
-        self._by_name[name] = psutil.Process(process.pid)
+        known = self._by_name[name] = psutil.Process(process.pid)
+        self._place(known, of_allocator=name == "allocator")
+        if self._cores is not None and name != "allocator":
+            # Where each session is a group of its own for the scheduler the group's priority counts, and that of the process does not.
+            known.nice(_BEHIND_NODES)
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(_BEHIND_NODES), encoding="ascii")
+
+    def _place(self, process: psutil.Process, *, of_allocator: bool) -> None:
+        """Keeps a process, and all threads that it starts from now on, to its cores."""
+        if self._cores is not None:
+            cores = self._cores[0] if of_allocator else self._cores[1]
+            for thread in process.threads():
+                os.sched_setaffinity(thread.id, cores)
 
 
-def services(server: NatsServer, folder: Path, operations: int) -> Processes:
+def services(server: NatsServer, folder: Path, operations: int, *, share_cores: bool) -> Processes:
     """All services, for as long as the block that they are entered in."""
     (folder / "services.toml").write_text(
         f'[common]\nnats_url = "{server.url}"\nlog_level = "warning"\nadministrators = "anna"\n'
         f"[admission]\nmax_operation_count = {2 * operations}\nmax_operation_count_per_user = {2 * operations}\n",
         encoding="utf-8",
     )
-    return Processes(server, folder)
+    return Processes(server, folder, share_cores=share_cores)
