@@ -184,6 +184,19 @@ def test_a_published_entry_reads_the_same_as_what_the_log_holds() -> None:
     assert msgspec.msgpack.decode(encode(LogBatch(1, [event])), type=LogBatch).events == [event]
 
 
+def following(
+    bus: Bus, loop: VirtualLoop, reader: SnapshotReader[UsageItem, UsageFrame]
+) -> SnapshotFeed[UsageItem, UsageFrame]:
+    """Asks for the whole after half a second of silence."""
+
+    async def applied(_applied: Applied) -> None:
+        pass
+
+    border = Border(bus, HandClock(), Deposition())
+    subject, whole = subjects.usage(TREE), subjects.usage_whole(TREE)
+    return SnapshotFeed(bus, border, LoopClock(loop), subject, whole, UsagePart, reader, applied, silence_s=0.5)
+
+
 def follow_usage(seed: int, faults: Faults) -> int:
     """A reader follows 200 versions that come while it asks for the whole; returns how often it asked."""
     asked: list[int] = []
@@ -199,21 +212,7 @@ def follow_usage(seed: int, faults: Faults) -> int:
                 TREE, UsageFrame(), key=lambda item: item.operation
             )
 
-            async def applied(_applied: Applied) -> None:
-                pass
-
-            border = Border(reading, HandClock(), Deposition())
-            feed = SnapshotFeed(
-                reading,
-                border,
-                LoopClock(loop),
-                subjects.usage(TREE),
-                subjects.usage_whole(TREE),
-                UsagePart,
-                reader,
-                applied,
-                silence_s=0.5,
-            )
+            feed = following(reading, loop, reader)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(feed.run)
                 for number in range(200):
@@ -233,6 +232,38 @@ def follow_usage(seed: int, faults: Faults) -> int:
 
 def usage(operation: int, cpu: int) -> UsageItem:
     return UsageItem(OperationId(f"operation-{operation}"), Resources(cpu=cpu))
+
+
+def test_who_has_the_newest_whole_reads_no_more_than_a_page_of_it_while_the_publisher_is_silent() -> None:
+    """Beside a slow publisher each reader read all of it every few seconds, and made it slower."""
+    pages: list[int] = []
+
+    async def world(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop, Faults())
+        async with connect_to(server, "allocator") as bus, connect_to(server, "reader") as reading:
+            allocator = SmallAllocator(bus)
+            allocator.publisher.advance(UsageFrame(), [usage(number, number) for number in range(5_000)])
+
+            async def answer(message: Message) -> bytes:
+                pages.append(decode(message.data, WholeRequest).part)
+                return await allocator.answer_whole(message)
+
+            await bus.serve(subjects.usage_whole(TREE), answer)
+            reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
+                TREE, UsageFrame(), key=lambda item: item.operation
+            )
+            feed = following(reading, loop, reader)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(feed.run)
+                await anyio.sleep(5)
+                tasks.cancel_scope.cancel()
+            assert reader.items == allocator.publisher.items
+
+    run_virtually(1, world)
+
+    of_the_whole = pages.index(max(pages)) + 1
+    assert of_the_whole > 1
+    assert set(pages[of_the_whole:]) == {0}
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -51,8 +51,8 @@ _JOBS_OF_AN_OPERATION: Final = 100
 _SIZES_CPU: Final = (50, 100, 150)
 _TOPS: Final = 10
 _IN_FLIGHT: Final = 64
-#: Priority of services beside the nodes and the server: a tenth of theirs.
-_BEHIND_NODES: Final = 10
+#: Priority of fair_share beside the nodes and the server: a third of theirs.
+_BEHIND_NODES: Final = 5
 
 
 def job_size(number: int) -> Resources:
@@ -210,7 +210,7 @@ class Processes:
         self._started[name] = process
         known = self._by_name[name] = psutil.Process(process.pid)
         self._place(known, of_allocator=name == "allocator")
-        if self._cores is not None and name != "allocator":
+        if self._cores is not None and name == "fair_share":
             # Where each session is a group of its own for the scheduler the group's priority counts, and that of the process does not.
             known.nice(_BEHIND_NODES)
             with contextlib.suppress(OSError):
