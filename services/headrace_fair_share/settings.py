@@ -23,7 +23,8 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
 
     #: An update runs at least this often; 0: 200 ms below 1,000 operations, 1 s from there on.
     fair_share_update_period_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
-    #: Least time between two updates; twice the cost of the last one where that is more, of a costly one four times, up to 100 ms.
+    #: Least time between two updates; twice the cost of the last one where that is more (of a costly one four times, up to 100 ms), but
+    #: no more than a second.
     update_spacing_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 5
     #: How long an update waits for the volumes of integral guarantees.
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20

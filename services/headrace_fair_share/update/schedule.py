@@ -1,8 +1,8 @@
 """The rule when the next update is due. Pure.
 
 An update follows a change at once, but not before a pause since the end of the one before: its spacing, and twice what that one cost, or
-four times where it cost much. Without a change it follows after a period. Every few seconds one is made afresh, which takes much longer:
-where it can be between changes, and without such a pause behind it, so that hardly a start waits for it.
+four times where it cost much, up to a second. Without a change it follows after a period. Every few seconds one is made afresh, which
+takes much longer: where it can be between changes, and without such a pause behind it, so that hardly a start waits for it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _REST_PERIOD_US: Final = 1_000_000
 _BRIEF_US: Final = 4_000
 #: The pause behind one that costs more is four times its cost, if not longer than this: jobs run on the same processors.
 _LONGER_PAUSE_US: Final = 100_000
+#: No pause is longer: where others take the processor an update takes long, and the more changes wait for it the longer the next.
+_LONGEST_PAUSE_US: Final = 1_000_000
 #: So many elements, or so many more than before, cost hardly anything. Where they took long, others had the processor.
 _FEW_ELEMENTS: Final = 32
 #: So long without a change is a pause, in which an update is made afresh that would be due within a fifth of its period.
@@ -30,7 +32,9 @@ _EARLY: Final = 5
 
 def _pause_us(cost_us: int) -> int:
     """The pause behind an update, as far as its cost tells."""
-    return 2 * cost_us if cost_us < _BRIEF_US else max(2 * cost_us, min(4 * cost_us, _LONGER_PAUSE_US))
+    if cost_us < _BRIEF_US:
+        return 2 * cost_us
+    return min(max(2 * cost_us, min(4 * cost_us, _LONGER_PAUSE_US)), _LONGEST_PAUSE_US)
 
 
 class UpdateSchedule:
