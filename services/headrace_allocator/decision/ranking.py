@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, cast
 
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check, Figure, by_label, gauge
@@ -116,8 +116,9 @@ class Ranking:
     def on_shares(self, shares: Mapping[str, ShareItem], changed: Collection[str]) -> None:
         """These are the newest shares: places are to be found anew, by `refresh_marked`, first of operations without a share."""
         self._shares = shares
-        self._marked = dict.fromkeys(sorted(self._shareless.intersection(changed))) | self._marked
-        self.mark(map(OperationId, changed))
+        if first := sorted(self._shareless.intersection(changed)):
+            self._marked = dict.fromkeys(first) | self._marked
+        self.mark(cast("Collection[OperationId]", changed))
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:

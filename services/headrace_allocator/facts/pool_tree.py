@@ -159,9 +159,10 @@ class PoolTree:
             name = PoolName(key[1:])
             if key.startswith("/") and name in self.pools:
                 changed[name] = None
+        items = cut.items
         for key in cut.changed:
-            if key.startswith("/") and key in cut.items:
-                changed[PoolName(cut.items[key].name)] = cut.items[key]
+            if key[:1] == "/" and (told := items.get(key)) is not None:
+                changed[PoolName(told.name)] = told
         # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
         everywhere = has_other_rules = cut.options != self.options or cut.total != self.total
         # Else the same stay: whoever made something of them sees by one look that they are no others.
