@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Final, cast
+from typing import Final
 
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check, Figure, by_label, gauge
@@ -118,7 +118,8 @@ class Ranking:
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
             self._marked = dict.fromkeys(first) | self._marked
-        self.mark(cast("Collection[OperationId]", changed))
+        # A pool that is marked would take the turn of an operation in `refresh_marked`.
+        self.mark(OperationId(key) for key in changed if not key.startswith("/"))
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:

@@ -196,7 +196,8 @@ class AllocationGroups:
         """Counts those left of a border among `most` that use the same amount."""
         # As many as before, in most cases: the border moves by less than a job, or one came or went.
         kept = min(self._kept, most)
-        if not (kept < most and border.protects(usage * kept)) and (not kept or border.protects(usage * (kept - 1))):
+        is_next_kept = kept < most and border.protects(usage * kept)
+        if not is_next_kept and (not kept or border.protects(usage * (kept - 1))):
             return kept
         return bisect_left(range(most), True, key=lambda count: not border.protects(usage * count))
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["Event", "Events"]
+__all__ = ["Events"]
 
 #: When it is due, a number that keeps the order of those due at once, what is to be called, and with what besides the time.
 Event = tuple[int, int, Callable[..., None], tuple[Any, ...]]

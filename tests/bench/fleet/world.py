@@ -158,7 +158,7 @@ class Processes:
     """All processes that are measured, and what they cost. Services are started here, and killed when the block ends.
 
     Unless they are to share all cores the allocator has one for itself, as the page on a cluster has it for thousands of nodes, and
-    on the others the services give way to the nodes, which stand for other machines.
+    on the others fair_share gives way to the nodes, which stand for other machines.
     """
 
     def __init__(self, server: NatsServer, folder: Path, *, share_cores: bool) -> None:
@@ -213,7 +213,7 @@ class Processes:
         if self._cores is not None and name == "fair_share":
             # Where each session is a group of its own for the scheduler the group's priority counts, and that of the process does not.
             known.nice(_BEHIND_NODES)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(_BEHIND_NODES), encoding="ascii")
 
     def _place(self, process: psutil.Process, *, of_allocator: bool) -> None:
