@@ -1,4 +1,4 @@
-"""Spans of the first snapshot of each traced operation: from the event of its start until its share is published."""
+"""Spans of the first snapshot of each traced operation: from when it is known here until its share is published."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
+from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trace import SpanContext, read_trace
 
-#: Operations that wait for their first snapshot. A process that stands by publishes none.
+#: Operations that wait for their first snapshot, the newest of them. A process that stands by publishes none.
 _MOST_WAITING: Final = 1_000
+#: Longer than it takes until somebody leads in place of a process that ended.
+_NEW_MS: Final = 60_000
 
 
 class _Heard(msgspec.Struct, frozen=True):
@@ -32,12 +35,29 @@ class FirstSnapshots:
 
     def note(self, events: Collection[Event]) -> None:
         """Notes the operations that these events start."""
-        if not tracing.is_on():
+        if tracing.is_on():
+            for event in events:
+                if isinstance(event, OperationStarted):
+                    self._note(event.operation, event.spec.trace)
+
+    def note_known(self, operations: Collection[LiveOperation]) -> None:
+        """Notes the new ones of a whole: they may have started while nobody here listened.
+
+        Where another process published some of them, their spans are told again, with the ids that they had.
+        """
+        if tracing.is_on():
+            since_ms = tracing.now_ns() // 1_000_000 - _NEW_MS
+            for operation in operations:
+                if operation.started_at_ms >= since_ms:
+                    self._note(operation.operation, operation.spec.trace)
+
+    def _note(self, name: OperationId, trace: str) -> None:
+        start = read_trace(trace)
+        if start is None:
             return
-        for event in events:
-            start = read_trace(event.spec.trace) if isinstance(event, OperationStarted) else None
-            if start is not None and isinstance(event, OperationStarted) and len(self._waiting) < _MOST_WAITING:
-                self._waiting[event.operation] = _Heard(start, tracing.now_ns())
+        self._waiting[name] = _Heard(start, tracing.now_ns())
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
 
     @contextmanager
     def published(self, changed: Collection[ShareItem], version: str) -> Iterator[None]:

@@ -217,6 +217,7 @@ class FairShareService:
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
         """Takes all live operations, from admission."""
+        self._first_snapshots.note_known(operations)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
             self._shell.take(self.engine.on_more_operations(page, self._shell.moment()))

@@ -67,9 +67,15 @@ _STARTS: Final = frozenset({"start request", "StartOperation"})
 
 
 def waterfall(spans: Collection[Span], trace_id: str) -> Waterfall:
-    """The spans of a trace. A span whose parent is not there, not being over yet or of another program, stands at the left."""
-    own = sorted((span for span in spans if span.trace_id == trace_id), key=lambda span: (span.start_ns, -span.end_ns))
-    ids = {span.span_id for span in own}
+    """The spans of a trace. A span whose parent is not there, not being over yet or of another program, stands at the left.
+
+    Of a span that was told twice, as by a process and the one that succeeded it, it is the first.
+    """
+    ids: dict[str, Span] = {}
+    for span in spans:
+        if span.trace_id == trace_id:
+            ids.setdefault(span.span_id, span)
+    own = sorted(ids.values(), key=lambda span: (span.start_ns, -span.end_ns))
     below = defaultdict(list)
     for span in own:
         below[span.parent_id if span.parent_id in ids else ""].append(span)
