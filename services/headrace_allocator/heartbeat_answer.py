@@ -378,7 +378,7 @@ class HeartbeatAnswers:
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
-        return self._pace.next_ms(node.record.node, pace_ms, moment)
+        return self._pace.next_ms(node.record.node, pace_ms, moment, facts.timing)
 
     def _pace_ms(self) -> int:
         return self._pace.ms(len(self._facts.nodes), self._facts.timing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
+from random import Random
 
 import msgspec
 import pytest
@@ -65,6 +66,26 @@ def test_nodes_that_came_at_once_come_evenly_over_the_pace_and_keep_to_their_mom
     for name, due_s in sorted(next_s.items(), key=itemgetter(1))[::20]:
         desk.now_s = due_s + 0.030
         assert desk.beat(name)[0].next_heartbeat_ms == pytest.approx(1_000 - 30, abs=1.01)
+
+
+@pytest.mark.parametrize(("heartbeats_per_s", "ends_per_pace", "most"), [(2_000, 0.4, 1.28), (20, 0.4, 1.17)])
+def test_heartbeats_of_ends_come_in_place_of_others_where_the_pace_is_long(
+    heartbeats_per_s: int, ends_per_pace: float, most: float
+) -> None:
+    """Each node tells of an end at once, at any moment: so many heartbeats it has in a pace, and without ends one."""
+    desk = Desk({f"n{number}": cores(1) for number in range(50)}, heartbeats_per_s=heartbeats_per_s)
+    random, pace_s = Random(1), max(1.0, 50 / heartbeats_per_s)
+    due_s = {name: desk.now_s + pace_s * random.random() for name in desk.nodes}
+    end_s = {name: desk.now_s + random.expovariate(ends_per_pace / pace_s) for name in desk.nodes}
+    until_s, heartbeats = desk.now_s + 40 * pace_s, 0
+    while (name := min(due_s, key=lambda one: min(due_s[one], end_s[one]))) and desk.now_s < until_s:
+        desk.now_s = min(due_s[name], end_s[name])
+        if end_s[name] <= due_s[name]:
+            end_s[name] += random.expovariate(ends_per_pace / pace_s)
+        due_s[name] = desk.now_s + desk.beat(name)[0].next_heartbeat_ms / 1000
+        heartbeats += 1
+
+    assert 1.0 <= heartbeats / (40 * len(desk.nodes)) <= most
 
 
 def test_a_node_whose_heartbeats_come_too_late_to_be_answered_does_not_count_as_offline() -> None:
