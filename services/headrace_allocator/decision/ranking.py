@@ -58,7 +58,7 @@ class Ranking:
         #: The newest shares; an operation takes its own when its place is found. And operations that are owed nothing so far.
         self._shares: Mapping[str, ShareItem] = {}
         self._shareless: set[OperationId] = set()
-        self._marked_pools: list[PoolName] = []
+        self._marked_pools: dict[PoolName, None] = {}
         #: The reason for which each operation is out of the order, and how many are for each.
         self._held_back: dict[OperationId, type[Reason]] = {}
         self._count_of: Counter[type[Reason]] = Counter()
@@ -128,6 +128,7 @@ class Ranking:
             self.mark_all()
         for pool in other.in_pools:
             self.mark(self._facts.in_pool.get(pool, ()))
+        self._marked_pools.update(dict.fromkeys(other.of_pools))
 
     def mark(self, operations: Iterable[OperationId]) -> None:
         """These get their place anew, and it is judged anew whether they ever fit."""
@@ -143,18 +144,19 @@ class Ranking:
         return bool(self._all_marked or self._marked or self._marked_pools or self.batches.are_being_made)
 
     def refresh_marked(self, most: int) -> list[Operation]:
-        """Gives up to `most` marked pools and operations their place. Returns those of which jobs may start from now on."""
+        """Gives up to `most` marked pools and as many operations their place. Returns those of which jobs may start from now on."""
         came_in = []
         if self._all_marked and not self._marked and not self._marked_pools:
             # Only now that all who waited had their turn, so that the room may change for ever and each still gets one.
             self._all_marked = False
             self._marked = dict.fromkeys(self._facts.operations)
-            self._marked_pools = self.order.pools()
-        now, self._marked_pools = self._marked_pools[:most], self._marked_pools[most:]
-        self._facts.pools.changed.update(now)
+            self._marked_pools = dict.fromkeys(self.order.pools())
+        for pool in list(islice(self._marked_pools, most)):
+            del self._marked_pools[pool]
+            self._facts.pools.changed.add(pool)
         self.order.settle()
         some_starve = self.order.some_starve
-        for name in list(islice(self._marked, most - len(now))):
+        for name in list(islice(self._marked, most)):
             del self._marked[name]
             operation = self._facts.operations.get(name)
             if operation is not None:

@@ -40,11 +40,13 @@ class ShareCut(msgspec.Struct, frozen=True):
 
 
 class OtherPlaces(NamedTuple):
-    """Operations that may have another place by a snapshot, though it does not tell of them."""
+    """What may have another place by a snapshot, beside the operations that it tells of."""
 
+    #: True for all operations, and for all that stand in these pools themselves.
     everywhere: bool
-    #: And all that stand in these pools themselves.
     in_pools: list[PoolName]
+    #: Pools of which only shares changed. There are too many to be placed at once; all others are among `PoolTree.changed`.
+    of_pools: list[PoolName]
 
 
 class Pool:
@@ -173,12 +175,15 @@ class PoolTree:
         self.min_spare = cut.options.min_spare_allocation_resources_on_node.whole
         self.limits_known |= cut.total != ZERO
         moved, resorted, judged, has_other_limits = [], [], [], False
+        of_pools: list[PoolName] = []
         for name, item in changed.items():
             pool = self.pool(name)
             if item is not None and pool.takes_shares_of(item):
                 self.pools[name] = item
+                of_pools.append(name)
                 continue
             judged.append(pool)
+            self.changed.add(name)
             if _parent(item) != _parent(pool.item) and pool is not self.root:
                 moved.append(pool)
             if _of_operations(item) != _of_operations(pool.item):
@@ -195,11 +200,10 @@ class PoolTree:
         self._move(moved)
         for pool in judged:
             self._judge(pool)
-        self.changed.update(changed)
         if moved:
             self.some_moved = True
             self._drop_empty()
-        return OtherPlaces(everywhere, resorted)
+        return OtherPlaces(everywhere, resorted, of_pools)
 
     def path(self, pool: PoolName) -> Iterator[PoolName]:
         """The names of the pool and all pools above it, the lowest first, without the root."""
