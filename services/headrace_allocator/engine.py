@@ -20,7 +20,6 @@ from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
 from headrace.wire.log import Event
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import WrongState
-from headrace_allocator.decision.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.decision.nudging import nudge_below_limits, nudge_for
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, HeldTwice, NudgeNode, Release, StepDown, Superseded, report_of
@@ -37,6 +36,7 @@ from headrace_allocator.lost_nodes import LostNodes
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.preemption.yarn.passes import YarnPasses
+from headrace_allocator.telling.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.watchdog import Watchdog
 from headrace_allocator.words import ends_of_lost

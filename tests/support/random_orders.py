@@ -28,13 +28,18 @@ FILTERS: Final = ("", "", "fast", "!fast", "fast | large")
 
 
 class RandomTree(Desk):
-    """Two nodes, up to seven pools of which some are fifo, some limited, and up to fourteen operations of several sizes."""
+    """Two nodes, some pools of which some are fifo, some limited, and up to fourteen operations of several sizes.
+
+    There are up to seven pools below each other, or up to fourteen of which most stand beside each other.
+    """
 
     def __init__(self, random: Random) -> None:
         super().__init__(NODES)
         self.random = random
         self.depth = random.randint(1, 3)
-        self.names = [f"p{number}" for number in range(random.randint(1, 7))]
+        self.is_broad = random.random() < 0.3
+        pools = random.randint(5, 14) if self.is_broad else random.randint(1, 7)
+        self.names = [f"p{number}" for number in range(pools)]
         self.fifo = {name for name in self.names if random.random() < 0.3}
         self.coarse = random.random() < 0.5
         self.node("n").record.tags.extend(random.choice([[], ["fast"], ["large"]]))
@@ -88,7 +93,8 @@ class RandomTree(Desk):
         items = []
         own, order = random.random() < 0.6, random.choice(list(FifoPoolSchedulingOrder))
         for number, name in enumerate(self.names):
-            parent = random.choice([ROOT_POOL, *self.names[:number]][-self.depth :])
+            above = [ROOT_POOL, *self.names[:number]][-self.depth :]
+            parent = ROOT_POOL if self.is_broad and random.random() < 0.8 else random.choice(above)
             limits = random.choice(
                 [NOTHING, NOTHING, PartialResources(cpu=random.choice([150, 400])), PartialResources(user_slots=3)]
             )

@@ -8,10 +8,13 @@ Invariant (`checks`): each operation is in one list, at its place. Each pool cou
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import cast
+
+import msgspec
 
 from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import AllocationOptions
@@ -22,11 +25,9 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
+from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
-
-#: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
-Entry = tuple[float, float, int, int, str]
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
@@ -61,66 +62,19 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
     return (satisfied, excess, item.rank, 0, pool.name)
 
 
-class PoolOrder:
-    """The operations and pools of one pool that may get a job, in their order."""
-
-    __slots__ = ("above", "below", "buckets", "children", "classes", "counts", "entry", "name", "open", "shut")
-
-    def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
-        self.name = name
-        self.above = above
-        #: All pools below it, and those in their order below which something may start.
-        self.below: set[PoolOrder] = set()
-        self.children: list[Entry] = []
-        self.buckets: dict[Bucket, list[Entry]] = {}
-        #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
-        self.counts: Counter[int] = Counter()
-        self.classes = 0
-        #: The classes of which one more job stays within its limit; those that waited when that was found last and that it held back.
-        self.open, self.shut = ALL_CLASSES, 0
-        #: Its place among the children of the pool above, None while nothing below it may start.
-        self.entry: Entry | None = None
-
-    def path(self) -> Iterator[PoolOrder]:
-        """Itself and all above it, up to the root."""
-        pool: PoolOrder | None = self
-        while pool is not None:
-            yield pool
-            pool = pool.above
-
-    def count(self, number: int, more: int) -> None:
-        """Adds to the number of operations of a class below it."""
-        self.counts[number] += more
-        if self.counts[number]:
-            self.classes |= 1 << number
-        else:
-            del self.counts[number]
-            self.classes &= ~(1 << number)
-
-    def first(self) -> float:
-        """The least satisfaction in its lists, or 0 in a fifo pool, whose lists do not tell."""
-        lists: list[Sequence[Entry]] = [*self.buckets.values(), self.children]
-        return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
-
-
 _MadeOf = tuple[OperationSpec, Resources, PreemptionPriority, tuple[str, ...], AllocationOptions, ShareItem | None]
 
 
-class _Place:
+class _Place(msgspec.Struct, eq=False):
     """The place of an operation in the order."""
 
-    __slots__ = ("bucket", "entry", "job_class", "made_of", "number", "pool")
-
-    def __init__(
-        self, entry: Entry, pool: PoolOrder, made_of: _MadeOf, job_class: JobClass, number: int, bucket: Bucket
-    ) -> None:
-        self.entry = entry
-        self.pool = pool
-        #: All that the class of its jobs follows from, unless it has limits of its own.
-        self.made_of = made_of
-        self.job_class = job_class
-        self.number = number
-        self.bucket = bucket
+    entry: Entry
+    pool: PoolOrder
+    #: All that the class of its jobs follows from, unless it has limits of its own.
+    made_of: _MadeOf
+    job_class: JobClass
+    number: int
+    bucket: Bucket
 
 
 class LeastSatisfied:
@@ -131,6 +85,8 @@ class LeastSatisfied:
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
+        #: The same for the walk, which has their names from entries.
+        self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
         #: Pools that must be placed anew.
         self._stale: set[PoolOrder] = set()
@@ -155,7 +111,7 @@ class LeastSatisfied:
             if place.entry == entry:
                 return
             entries = place.pool.buckets[place.bucket]
-            _remove(entries, place.entry)
+            remove_entry(entries, place.entry)
         else:
             job_class = self._class_of(operation)
             number, bucket = self.classes.enter(job_class), self.classes.bucket(job_class)
@@ -178,7 +134,7 @@ class LeastSatisfied:
             return
         self.classes.leave(place.number)
         entries = place.pool.buckets[place.bucket]
-        _remove(entries, place.entry)
+        remove_entry(entries, place.entry)
         if not entries:
             del place.pool.buckets[place.bucket]
         for pool in list(place.pool.path()):
@@ -296,6 +252,7 @@ class LeastSatisfied:
             above = self._facts.pool(pool.name).above
             pool.above = self._pool((above or self._facts.root).name)
             pool.above.below.add(pool)
+            pool.enter_above(pool.counts)
             self._count_above(pool, 1)
             # What was entered for one that has left it again is empty, too.
             left += list(pool.path())[1:]
@@ -307,8 +264,9 @@ class LeastSatisfied:
         """Takes a pool out of the one above."""
         assert pool.above is not None
         pool.above.below.discard(pool)
+        pool.leave_above(pool.counts)
         if pool.entry is not None:
-            _remove(pool.above.children, pool.entry)
+            remove_entry(pool.above.children, pool.entry)
         pool.above = pool.entry = None
 
     def _count_above(self, pool: PoolOrder, sign: int) -> None:
@@ -332,7 +290,7 @@ class LeastSatisfied:
         if entry == before:
             return
         if before is not None:
-            _remove(above.children, before)
+            remove_entry(above.children, before)
         if entry is not None:
             insort(above.children, entry)
         # One that is judged by its own satisfaction stays where it is while anything below it may start.
@@ -366,6 +324,7 @@ class LeastSatisfied:
         counted: Counter[int] = Counter()
         for below in pool.below:
             counted += below.counts
+        counted_below = set(counted)
         for bucket, entries in pool.buckets.items():
             for entry in entries:
                 place = self._places.get(OperationId(entry[-1]))
@@ -375,6 +334,9 @@ class LeastSatisfied:
                     counted[place.number] += 1
         if counted != pool.counts or pool.classes != sum(1 << number for number in counted):
             broken.append("the classes below it differ from those of the operations below it")
+        by_class = {number: {each for each in pool.below if number in each.counts} for number in pool.below_by_class}
+        if by_class != pool.below_by_class or counted_below != by_class.keys():
+            broken.append("the pools below it are kept by other classes than wait there")
         if {below.entry for below in pool.below} - {None} != set(pool.children):
             broken.append("its pools differ from those that are below it")
         if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:
@@ -392,7 +354,3 @@ class LeastSatisfied:
         if place is None or place.entry in place.pool.buckets.get(place.bucket, ()):
             return []
         return [f"{name}: not listed where it is in the order"]
-
-
-def _remove(entries: list[Entry], entry: Entry) -> None:
-    del entries[bisect_left(entries, entry)]

@@ -9,7 +9,8 @@ from typing import Final
 from headrace.ids import OperationId
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
-from headrace_allocator.decision.least_satisfied import LeastSatisfied, PoolOrder
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.decision.pool_order import PoolOrder
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation

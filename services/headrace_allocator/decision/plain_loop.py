@@ -13,7 +13,8 @@ from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
-from headrace_allocator.decision.least_satisfied import Entry, entry_of, entry_of_pool
+from headrace_allocator.decision.least_satisfied import entry_of, entry_of_pool
+from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool

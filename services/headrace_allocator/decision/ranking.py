@@ -18,7 +18,8 @@ from headrace.runtime.engine import Check, Figure, by_label, gauge
 from headrace.wire.snapshots import ShareItem
 from headrace_allocator.decision import reasons
 from headrace_allocator.decision.holding_back import held_back
-from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of
+from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay

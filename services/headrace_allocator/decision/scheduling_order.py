@@ -13,7 +13,8 @@ from itertools import islice
 import msgspec
 
 from headrace.ids import OperationId, PoolName
-from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder, entry_of_pool, satisfaction
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
+from headrace_allocator.decision.pool_order import Entry, PoolOrder
 from headrace_allocator.facts.facts import Facts
 
 

@@ -18,14 +18,8 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import AllocationState
 from headrace_allocator.decision.holding_back import held_back, only_by_preemption, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
-from headrace_allocator.decision.least_satisfied import (
-    Entry,
-    LeastSatisfied,
-    PoolOrder,
-    entry_of,
-    entry_of_pool,
-    satisfaction,
-)
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
+from headrace_allocator.decision.pool_order import Entry, PoolOrder
 from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation, rests_of

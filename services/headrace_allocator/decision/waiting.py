@@ -29,7 +29,8 @@ from headrace_allocator.decision.holding_back import (
     own_limit_reached,
     pool_limits_reached,
 )
-from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, entry_of_pool, satisfaction
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
+from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition

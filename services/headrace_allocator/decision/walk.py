@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import OperationId
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.least_satisfied import Entry, LeastSatisfied, PoolOrder
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.decision.pool_order import Entry, PoolOrder
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
@@ -63,11 +64,13 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
     moved = overlay.pools_below(order.name)
     if not moved and not order.children:
         return best
-    order_of = overlay.view.order.pool
-    for entry in _with_moved(order.children, overlay.pools, moved):
+    children = order.children_with(fitting)
+    overlay.leafless += len(order.children) - len(children)
+    orders = overlay.view.order.orders
+    for entry in _with_moved(children, overlay.pools, moved) if moved else children:
         if best is not None and entry >= best[0]:
             break
-        below = order_of(PoolName(entry[-1]))
+        below = orders[entry[4]]
         if not fitting & below.classes:
             # So it is with most of many pools, and little is called for them.
             overlay.leafless += 1

@@ -40,7 +40,7 @@ class ShareCut(msgspec.Struct, frozen=True):
 
 
 class OtherPlaces(NamedTuple):
-    """What may have another place by a snapshot, beside the operations that it tells of."""
+    """Operations and pools that may have another place by a snapshot, beside the operations that it tells of."""
 
     #: True for all operations, and for all that stand in these pools themselves.
     everywhere: bool
