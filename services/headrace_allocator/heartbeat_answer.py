@@ -62,8 +62,9 @@ _RECOVERING_PACE_MS: Final = 50
 _CONFIRM_PACE_MS: Final = 100
 #: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
-#: Of most heartbeats. Nothing is added to it.
+#: Of most heartbeats. Nothing is added to either.
 _NO_NEWS: Final = Findings()
+_NOTHING_DECIDED: Final = HeartbeatDecision()
 
 
 class HeartbeatAnswers:
@@ -113,7 +114,7 @@ class HeartbeatAnswers:
         take_back = self._take_back(node, stirring, budget)
         decided = self.decided = decide(overlay, due, self.check.choose)
         self.check.compare(overlay.view, due, decided)
-        self._note_room_left()
+        self._note_room_left(decided.room_left)
         if decided.deactivations is not None:
             self._deactivations.add(decided.deactivations)
         # These are of the walk, and no part of the decision: the plain rule would decide alike.
@@ -235,8 +236,8 @@ class HeartbeatAnswers:
     def _leave(self, node: Node, due: Due, room_left: RoomLeft | None, moment: Moment) -> None:
         """Notes that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
         order = self._ranking.order
-        self.decided = HeartbeatDecision(room_left=room_left)
-        self._note_room_left()
+        self.decided = _NOTHING_DECIDED
+        self._note_room_left(room_left)
         if room_left is RoomLeft.NO_JOB_FITS:
             self._deactivations.add_all_too_large(order)
         node.preemptive_stages_s = moment.steady_s if due.stages else node.preemptive_stages_s
@@ -256,9 +257,9 @@ class HeartbeatAnswers:
         may_start = due.start and free.dominates(self._facts.pools.min_spare)
         return why_nothing_fits(self._ranking.order, free) if may_start else None
 
-    def _note_room_left(self) -> None:
-        if self.decided.room_left is not None:
-            self._room_left[self.decided.room_left] += 1
+    def _note_room_left(self, why: RoomLeft | None) -> None:
+        if why is not None:
+            self._room_left[why] += 1
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
         """Orders for what is to go already. They are told again until the node shows it closing."""

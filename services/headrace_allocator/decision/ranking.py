@@ -53,8 +53,8 @@ class Ranking:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
         self.batches = Batches(facts, self.order)
-        #: Operations whose place is to be found anew, and whether that is so for all of them.
-        self._marked: dict[OperationId, None] = {}
+        #: Operations whose place is to be found anew, each with whether that is more than new shares; and if it is so for all of them.
+        self._marked: dict[OperationId, bool] = {}
         self._all_marked = False
         #: The newest shares; an operation takes its own when its place is found. And operations that are owed nothing so far.
         self._shares: Mapping[str, ShareItem] = {}
@@ -118,9 +118,11 @@ class Ranking:
         """These are the newest shares: places are to be found anew, by `refresh_marked`, first of operations without a share."""
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
-            self._marked = dict.fromkeys(first) | self._marked
+            self._marked = dict.fromkeys(first, False) | self._marked
         # A pool that is marked would take the turn of an operation in `refresh_marked`.
-        self.mark(OperationId(key) for key in changed if not key.startswith("/"))
+        for key in changed:
+            if key[:1] != "/":
+                self._marked.setdefault(OperationId(key), False)
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:
@@ -133,7 +135,7 @@ class Ranking:
 
     def mark(self, operations: Iterable[OperationId]) -> None:
         """These get their place anew, and it is judged anew whether they ever fit."""
-        self._marked.update(dict.fromkeys(operations))
+        self._marked.update(dict.fromkeys(operations, True))
 
     def mark_all(self) -> None:
         """All operations get their place anew: the cluster of the shares, the policy or the nodes changed."""
@@ -150,7 +152,7 @@ class Ranking:
         if self._all_marked and not self._marked and not self._marked_pools:
             # Only now that all who waited had their turn, so that the room may change for ever and each still gets one.
             self._all_marked = False
-            self._marked = dict.fromkeys(self._facts.operations)
+            self._marked = dict.fromkeys(self._facts.operations, True)
             self._marked_pools = dict.fromkeys(self.order.pools())
         for pool in list(islice(self._marked_pools, most)):
             del self._marked_pools[pool]
@@ -158,11 +160,12 @@ class Ranking:
         self.order.settle()
         some_starve = self.order.some_starve
         for name in list(islice(self._marked, most)):
-            del self._marked[name]
+            is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
             if operation is not None:
                 was_out = name in self._shareless or name not in self.order
-                judge_size(self._facts, operation)
+                if is_more:
+                    judge_size(self._facts, operation)
                 self.refresh(operation)
                 if some_starve and operation.allocations:
                     # Else the next heartbeat that looks for victims among them would.

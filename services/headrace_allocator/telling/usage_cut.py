@@ -73,10 +73,11 @@ def _usage_frame(facts: Facts) -> UsageFrame:
 
 
 def _usage_of(operation: Operation) -> UsageItem:
+    precommit = operation.precommit
     return UsageItem(
         operation=operation.id,
-        usage=operation.usage,
-        precommit=operation.precommit,
+        usage=operation.held - precommit,
+        precommit=precommit,
         pending_jobs=operation.pending_jobs,
         pending=ZERO if not operation.fits_somewhere or never_fits(operation) else _pending(operation),
         min_needed=operation.min_needed,
