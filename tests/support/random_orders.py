@@ -28,9 +28,9 @@ FILTERS: Final = ("", "", "fast", "!fast", "fast | large")
 
 
 class RandomTree(Desk):
-    """Two nodes, some pools of which some are fifo, some limited, and up to fourteen operations of several sizes.
+    """Two nodes, up to seven pools of which some are fifo, some limited, and up to fourteen operations of several sizes.
 
-    There are up to seven pools below each other, or up to fourteen of which most stand beside each other.
+    In a broad tree there are seven more of both, and most pools stand beside each other.
     """
 
     def __init__(self, random: Random) -> None:
@@ -38,14 +38,16 @@ class RandomTree(Desk):
         self.random = random
         self.depth = random.randint(1, 3)
         self.is_broad = random.random() < 0.3
-        pools = random.randint(5, 14) if self.is_broad else random.randint(1, 7)
+        pools, operations = random.randint(1, 7), random.randint(1, 14)
+        if self.is_broad:
+            pools, operations = pools + 7, operations + 7
         self.names = [f"p{number}" for number in range(pools)]
         self.fifo = {name for name in self.names if random.random() < 0.3}
         self.coarse = random.random() < 0.5
         self.node("n").record.tags.extend(random.choice([[], ["fast"], ["large"]]))
         for node in self.nodes:
             self.beat(node)
-        self.operations = [self.an_operation(f"o{number}") for number in range(random.randint(1, 14))]
+        self.operations = [self.an_operation(f"o{number}") for number in range(operations)]
         # One in ten is named by no snapshot so far.
         self.engine.on_operations(self.operations, self.moment)
         self.change_shares()

@@ -17,6 +17,8 @@ Entry = tuple[float, float, int, int, str]
 #: Up to so many pools, or with more classes than this, it is quicker to look at one pool after the other.
 _FEW_POOLS: Final = 4
 _MANY_CLASSES: Final = 16
+#: And where one in so many or more have what is looked for, the first that does is found sooner than they are sorted.
+_LARGE_PART: Final = 4
 
 
 class PoolOrder:
@@ -88,7 +90,7 @@ class PoolOrder:
         there: set[PoolOrder] = set()
         while waiting:
             there.update(self.below_by_class.get(waiting.bit_length() - 1, ()))
-            if 2 * len(there) > len(children):
+            if _LARGE_PART * len(there) > len(children):
                 return children
             waiting ^= 1 << waiting.bit_length() - 1
         return sorted(pool.entry for pool in there if pool.entry is not None)
