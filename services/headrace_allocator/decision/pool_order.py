@@ -89,9 +89,11 @@ class PoolOrder:
             return children
         there: set[PoolOrder] = set()
         while waiting:
-            there.update(self.below_by_class.get(waiting.bit_length() - 1, ()))
-            if _LARGE_PART * len(there) > len(children):
+            some = self.below_by_class.get(waiting.bit_length() - 1, ())
+            # Before they are taken: of very many nothing is copied.
+            if _LARGE_PART * (len(there) + len(some)) > len(children):
                 return children
+            there.update(some)
             waiting ^= 1 << waiting.bit_length() - 1
         return sorted(pool.entry for pool in there if pool.entry is not None)
 
