@@ -26,10 +26,11 @@ from headrace_allocator.effects import Effect, HeldTwice, NudgeNode, Release, St
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
+from headrace_allocator.facts.lost_jobs import lose_doubtful
 from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.facts.reconcile import Findings, lose_doubtful, reconcile
+from headrace_allocator.facts.reconcile import Findings, reconcile
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes
@@ -393,8 +394,7 @@ class AllocatorEngine:
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
         effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))
-        for operation in doubtful:
-            effects += self._changed(operation)
+        effects += [effect for operation in doubtful for effect in self._changed(operation)]
         for operation in due:
             effects += self._draws(operation)
         return effects + self._releases(due)

@@ -15,8 +15,8 @@ from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, LowerLease, report_of
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.lost_jobs import lose_node
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.reconcile import lose_node
 from headrace_allocator.words import ends_of_lost
 
 #: Nodes that are dealt with at once: the jobs of one, some twenty, take half a millisecond.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
@@ -29,22 +28,11 @@ from headrace.wire.heartbeat import (
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import NOBODY, Allocation, shown_indexes, shown_slots
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.lost_jobs import (
-    LossReason,
-    LostJob,
-    LostNodeInDoubt,
-    NodeSilent,
-    PlaceTaken,
-    UnknownToNode,
-    lost_in,
-)
+from headrace_allocator.facts.lost_jobs import LostJob, PlaceTaken, UnknownToNode, lose
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, break_up
+from headrace_allocator.facts.operations import break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 from headrace_allocator.gangs.holds import hold_again
-
-#: Jobs in doubt that are given up as lost at once.
-_MOST_LOST: Final = 1_000
 
 
 class Findings:
@@ -79,40 +67,6 @@ def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None
     return _Reconciliation(facts, node, heartbeat).run()
 
 
-def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> list[LostJob]:
-    """The node's lease is over: its runner has ended all jobs, others may run them. Nobody waits for one that is gone for good."""
-    lost: list[LostJob] = []
-    for allocation in list(node.allocations.values()):
-        operation = facts.operations.get(allocation.operation)
-        if operation is not None and operation.waits_for_lost_nodes and not for_good:
-            continue
-        lost += _lose(facts, node, allocation, allocation.slots.values(), NodeSilent(lease_s))
-        facts.remove(allocation)
-    node.sent = None
-    return lost
-
-
-def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
-    """Settles the jobs in doubt of these operations once recovering is over: nobody holds them.
-
-    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out, or they stay
-    in doubt, if their operation waits for such nodes.
-    """
-    lost: list[LostJob] = []
-    for operation in operations:
-        if not facts.recovery.lost_nodes:
-            operation.slots.release_doubt()
-            continue
-        if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
-            continue
-        node = next(iter(facts.recovery.lost_nodes))
-        # Very many may be in doubt: the others stay so until the next time.
-        for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
-            lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
-            operation.slots.end(slot.index, slot.attempt)
-    return lost
-
-
 class _Reconciliation:
     """One heartbeat held against the facts."""
 
@@ -135,12 +89,28 @@ class _Reconciliation:
     def run(self) -> Findings:
         self._take_ends()
         self._settle_sent()
+        reports, allocations = self._heartbeat.allocations, self._node.allocations
+        # Most pictures show what is booked in the same order, and of most allocations the very same report.
+        others = [pair for pair in zip(reports, allocations.values(), strict=False) if pair[0] is not pair[1].shown]
+        if len(reports) == len(allocations) and all(report.id == one.id for report, one in others):
+            for report, one in others:
+                if not one.shows_nothing_new(report):
+                    self._take_report(report)
+            if self._node.shows_nothing_new(reports):
+                # The next heartbeat shows the same, most likely, and the allocations are at hand now.
+                self._node.picture.book(reports)
+        else:
+            self._take_picture()
+        return self._findings
+
+    def _take_picture(self) -> None:
+        """Takes the reports of a picture that shows other allocations than are booked, or in another order."""
         allocations = self._node.allocations
         shown = 0
         # Of one that is named twice the last word counts, or it would stand for another that is missing.
         for report in self._picture.values():
             known = allocations.get(report.id)
-            if known is not None and (report is known.shown or known.shows_nothing_new(report)):
+            if known is not None and known.shows_nothing_new(report):
                 shown += 1
             else:
                 self._take_report(report)
@@ -149,7 +119,6 @@ class _Reconciliation:
             for allocation in [one for one in allocations.values() if one.id not in self._picture]:
                 self._lose_slots(allocation, allocation.slots.values(), allocation.job)
                 self._remove(allocation)
-        return self._findings
 
     def _take_ends(self) -> None:
         node = self._node
@@ -307,7 +276,7 @@ class _Reconciliation:
         if allocation.preemption is None or report.state is not AllocationState.ENDED or report.jobs_ended:
             return
         first = [slot for slot in report.unstarted[:1] if allocation.slots.get(slot.index) == slot]
-        for one in _lose(self._facts, self._node, allocation, first, PlaceTaken()):
+        for one in lose(self._facts, self._node, allocation, first, PlaceTaken()):
             self._findings.lost.append(one)
             self._findings.preempted.append(one.key)
             self._touch(one.operation)
@@ -366,7 +335,7 @@ class _Reconciliation:
         lost = []
         for slot in list(slots):
             why = UnknownToNode(has_begun=slot == began)
-            lost += _lose(self._facts, self._node, allocation, [slot], why)
+            lost += lose(self._facts, self._node, allocation, [slot], why)
         if lost:
             self._findings.lost += lost
             self._touch(allocation.operation)
@@ -380,17 +349,3 @@ class _Reconciliation:
         if known is not None:
             self._facts.note_jobs(known)
         self._findings.operations.add(operation)
-
-
-def _lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSlot], why: LossReason) -> list[LostJob]:
-    """Takes slots out of an allocation, whose ends no node reports."""
-    operation = facts.operations.get(allocation.operation)
-    lost: list[LostJob] = []
-    for slot in list(slots):
-        allocation.drop(slot.index)
-        lost.append(lost_in(allocation, slot, why))
-        node.reporting.add(lost[-1].key)
-        if operation is not None:
-            break_up(operation)
-            operation.slots.end(slot.index, slot.attempt)
-    return lost

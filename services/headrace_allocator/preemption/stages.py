@@ -6,7 +6,7 @@ Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -23,7 +23,7 @@ from headrace_allocator.decision.placing import Choice, Extra, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, Rest
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
@@ -123,13 +123,17 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
     operations, pools, picture = facts.operations, facts.pools, node.picture
+    of_rest: Iterable[tuple[Rest, Allocation]]
     if picture.booked is None or picture.rests is None:
-        newest: Collection[Allocation] = node.allocations.values()
+        of_rest = ((one.rest, one) for one in node.allocations.values())
     else:
-        # Where the newest of an operation is kept so are all others. Of most that is known without a look at the operation.
-        rests, rules = picture.rests.items(), pools.rules
-        newest = [one for rest, one in rests if not rest.keeps(one.place, rules)]
-    for allocation in newest:
+        # Where the newest of an operation is kept so are all others.
+        of_rest = picture.rests.items()
+    rules = pools.rules
+    for rest, allocation in of_rest:
+        # Of most that is known without a look at the operation.
+        if rest.keeps(allocation.place, rules):
+            continue
         operation = operations.get(allocation.operation)
         if operation is not None and operation.cut_groups(pools).may_be_preemptible(allocation):
             return True
