@@ -9,6 +9,8 @@ import math
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
 
 #: Stands for «infinite»: only its being larger than everything matters.
@@ -72,30 +74,29 @@ def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
     return _SETS[bits]
 
 
-class Owed:
+class Owed(msgspec.Struct, frozen=True, gc=False):
     """The shares of an element in a cluster of `total`, prepared once for all of its satisfactions.
 
     Each start of a heartbeat asks for it several times. It gives the figures of `local_satisfaction` to the last bit.
     """
 
-    __slots__ = (
-        "_blocked",
-        "_dominant",
-        "_fair",
-        "_is_nothing",
-        "_more_helps",
-        "_not_owed",
-        "_unblocked",
-        "_wholes",
-        "total",
-    )
+    total: Resources
+    fair: Share
+    wholes: tuple[float, ...]
+    dominant: int
+    is_nothing: bool
+    more_helps: bool
+    #: Resources that it is owed some of: those of which more would help, and the others.
+    unblocked: tuple[int, ...]
+    blocked: tuple[int, ...]
+    #: Resources of which the cluster has some, and it is owed none.
+    not_owed: tuple[int, ...]
 
-    def __init__(self, fair: Share, demand: Share, dominant_resource: str, total: Resources) -> None:
-        self.total = total
-        self._fair = fair
-        wholes = self._wholes = divisors(total)
+    @staticmethod
+    def of(fair: Share, demand: Share, dominant_resource: str, total: Resources) -> Owed:
+        """Prepares an element that is owed so much, and wants so much."""
+        wholes = divisors(total)
         helping = unblocked(fair, demand)
-        self._more_helps = bool(helping)
         more = blocked = not_owed = 0
         for index in _ALL:
             if fair[index] > 0:
@@ -105,32 +106,37 @@ class Owed:
                     blocked |= 1 << index
             elif wholes[index] < math.inf:
                 not_owed |= 1 << index
-        #: Resources that it is owed some of: those of which more would help, and the others.
-        self._unblocked, self._blocked = _SETS[more], _SETS[blocked]
-        #: Resources of which the cluster has some, and it is owed none.
-        self._not_owed = _SETS[not_owed]
-        self._is_nothing = max(fair) <= EPS
-        self._dominant = _INDEX[dominant_resource]
+        return Owed(
+            total,
+            fair,
+            wholes,
+            _INDEX[dominant_resource],
+            max(fair) <= EPS,
+            bool(helping),
+            _SETS[more],
+            _SETS[blocked],
+            _SETS[not_owed],
+        )
 
     def place(self, held: Resources) -> tuple[float, float]:
         """The satisfaction of an element that holds so much, and its share of the dominant resource above the fair share.
 
         Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75, and 3 / 8 - 1 / 2 = -0.125.
         """
-        amounts, wholes, fair, index = held.as_tuple(), self._wholes, self._fair, self._dominant
+        amounts, wholes, fair, index = held.as_tuple(), self.wholes, self.fair, self.dominant
         excess = amounts[index] / wholes[index] - fair[index]
-        if self._is_nothing:
+        if self.is_nothing:
             return INFINITE_SATISFACTION, excess
-        for index in self._not_owed:
+        for index in self.not_owed:
             if amounts[index] > 0:
                 return INFINITE_SATISFACTION, excess
         most = 0.0
-        for index in self._unblocked:
+        for index in self.unblocked:
             ratio = amounts[index] / wholes[index] / fair[index]
             if ratio > most:
                 most = ratio
         above, least = most, INFINITE_SATISFACTION
-        for index in self._blocked:
+        for index in self.blocked:
             ratio = amounts[index] / wholes[index] / fair[index]
             if ratio > above:
                 above = ratio
@@ -138,4 +144,4 @@ class Owed:
                 least = ratio
         if above > 1:
             return min(above, INFINITE_SATISFACTION), excess
-        return most if self._more_helps else least, excess
+        return most if self.more_helps else least, excess

@@ -18,7 +18,7 @@ amounts = st.builds(Resources, *[st.sampled_from([0, 1, 3, 1000, 7 * 2**40])] * 
 def test_satisfaction_is_that_of_the_plain_rule_to_the_last_bit(
     held: Resources, total: Resources, fair: Share, demand: Share, dominant: str
 ) -> None:
-    owed, share = Owed(fair, demand, dominant, total), held.share_of(total)
+    owed, share = Owed.of(fair, demand, dominant, total), held.share_of(total)
     index = RESOURCE_NAMES.index(dominant)
 
     assert owed.place(held) == (local_satisfaction(share, fair, demand), share[index] - fair[index])

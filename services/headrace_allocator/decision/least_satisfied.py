@@ -44,7 +44,7 @@ def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
     if owed is None:
-        owed = Owed(operation.fair_share, operation.demand_share, operation.dominant_resource, operation.total)
+        owed = Owed.of(operation.fair_share, operation.demand_share, operation.dominant_resource, operation.total)
         operation.owed = owed
     satisfied, excess = owed.place(held)
     return (satisfied, excess, operation.rank, operation.arrival, operation.id)
@@ -57,7 +57,7 @@ def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
     owed = pool.owed
     if owed is None or owed.total is not total:
-        owed = pool.owed = Owed(item.fair_share.total, item.demand_share, item.dominant_resource, total)
+        owed = pool.owed = Owed.of(item.fair_share.total, item.demand_share, item.dominant_resource, total)
     satisfied, excess = owed.place(used)
     return (satisfied, excess, item.rank, 0, pool.name)
 

@@ -24,7 +24,7 @@ from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, take_usage
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
@@ -70,7 +70,7 @@ class Ranking:
         `entry` is its place by the share that it has taken, where that is known.
         """
         why = None
-        if self._shares.get(operation.id) is not operation.share or entry is None:
+        if entry is None or not self._has_newest_share(operation):
             self._take_share(operation)
             why = self._why_held_back(operation)
             entry = self._entry(operation) if why is None else None
@@ -101,7 +101,7 @@ class Ranking:
                 continue
             # Jobs of these may wait in another class now.
             reclassed = operation.limited or operation.task_groups
-            if name in self.order and self._shares.get(name) is operation.share and not reclassed:
+            if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
             else:
                 self.refresh(operation)
@@ -162,7 +162,8 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            if operation is not None:
+            # Of a third of those that a snapshot tells of no more than their usage changed.
+            if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:
                     judge_size(self._facts, operation)
@@ -198,6 +199,15 @@ class Ranking:
             ),
             *held_back,
         ]
+
+    def _has_newest_share(self, operation: Operation) -> bool:
+        """True if its place by the newest snapshot is that by the share that it has taken. It takes over its usage."""
+        item = self._shares.get(operation.id)
+        if item is operation.share:
+            return True
+        # Where guarantees give priority it depends on the usage of the snapshot, too.
+        of_usage = self._facts.pools.options.enable_guarantee_priority_scheduling
+        return item is not None and not of_usage and take_usage(operation, item)
 
     def _take_share(self, operation: Operation) -> None:
         item = self._shares.get(operation.id)

@@ -89,20 +89,28 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
 
-class GroupBorder:
+class GroupBorder(msgspec.Struct, frozen=True, gc=False):
     """A border between two groups, prepared once for all usages that are held against it."""
 
-    __slots__ = ("_decisive", "_needs_all", "_usage_threshold", "_wholes", "bound")
+    bound: Share
+    usage_threshold: tuple[int | None, ...] | None
+    wholes: tuple[float, ...]
+    needs_all: bool
+    #: Resources of which more would help. If it helps in none, all.
+    decisive: tuple[int, ...]
 
-    def __init__(self, protection: Protection, bound: Share) -> None:
-        self.bound = bound
+    @staticmethod
+    def of(protection: Protection, bound: Share) -> GroupBorder:
+        """Prepares the border at a bound."""
         threshold = protection.usage_threshold
-        self._usage_threshold = None if threshold == NOTHING else threshold.as_tuple()
-        self._wholes = divisors(protection.total)
         helping = unblocked(protection.fair_share, protection.demand_share)
-        self._needs_all = bool(helping)
-        #: Resources of which more would help. If it helps in none, all.
-        self._decisive = helping or _ALL_RESOURCES
+        return GroupBorder(
+            bound,
+            None if threshold == NOTHING else threshold.as_tuple(),
+            divisors(protection.total),
+            bool(helping),
+            helping or _ALL_RESOURCES,
+        )
 
     def protects(self, usage: Resources) -> bool:
         """True if a usage is below the bound or the usage threshold. Whatever is less is so, too.
@@ -110,15 +118,15 @@ class GroupBorder:
         It is below if the bound is above it in every resource of which more would help. If more helps in none, one is enough.
         What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
         """
-        amounts, wholes, bound, needs_all = usage.as_tuple(), self._wholes, self.bound, self._needs_all
+        amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all
-        for index in self._decisive:
+        for index in self.decisive:
             if (bound[index] - amounts[index] / wholes[index] > EPS) is not needs_all:
                 is_below = not needs_all
                 break
-        if is_below or self._usage_threshold is None:
+        if is_below or self.usage_threshold is None:
             return is_below
-        return all(most is None or most > used for most, used in zip(self._usage_threshold, amounts, strict=True))
+        return all(most is None or most > used for most, used in zip(self.usage_threshold, amounts, strict=True))
 
 
 def _near(one: Share, other: Share) -> bool:
@@ -225,7 +233,7 @@ class AllocationGroups:
         bare = msgspec.structs.replace(self._protection, usage_threshold=NOTHING)
         before = self._before(allocation.place, ())
         return any(
-            self._is_left(behind, allocation, before, (), GroupBorder(bare, bare.bound(behind)))
+            self._is_left(behind, allocation, before, (), GroupBorder.of(bare, bare.bound(behind)))
             for behind in (_AGGRESSIVELY_PREEMPTIBLE, _PREEMPTIBLE)
             if behind <= least
         )
@@ -302,7 +310,7 @@ class AllocationGroups:
         """The border before a group."""
         border = self._borders.get(behind)
         if border is None:
-            border = self._borders[behind] = GroupBorder(self._protection, self._protection.bound(behind))
+            border = self._borders[behind] = GroupBorder.of(self._protection, self._protection.bound(behind))
         return border
 
     def _is_left(

@@ -327,6 +327,24 @@ def note_progress(operation: Operation, before: RunningJob | None, after: Runnin
     operation.progress = (jobs, thousandths)
 
 
+def take_usage(operation: Operation, item: ShareItem) -> bool:
+    """Takes over what a snapshot says of an operation if no more than its usage changed, which is counted here."""
+    known = operation.share
+    # Of one that moved these are the very same, unless others changed.
+    if known is None or item.fair_share is not known.fair_share:
+        return False
+    alike = msgspec.structs.replace(
+        known,
+        usage_share=item.usage_share,
+        satisfaction_ratio=item.satisfaction_ratio,
+        local_satisfaction_ratio=item.local_satisfaction_ratio,
+    )
+    if alike != item:
+        return False
+    operation.share = item
+    return True
+
+
 def waits_for_a_turn(operation: Operation) -> bool:
     """True if it is a gang for which no room is held."""
     return operation.gang is not None and operation.gang.phase is GangPhase.WAITING

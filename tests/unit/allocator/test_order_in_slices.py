@@ -7,7 +7,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
-from headrace.wire.snapshots import ElementKind, ShareItem
+from headrace.wire.snapshots import ElementKind, MovedShare, PreemptionPriority, ShareItem
 from headrace_allocator.facts.pool_tree import ShareCut
 from tests.support.allocating import Desk, a_share, an_operation, cores
 
@@ -84,3 +84,52 @@ def test_a_pool_that_comes_changes_or_goes_moves_nobody_but_those_in_it() -> Non
     assert after([of_fifo(7, tree)], []) == (True, False)
     assert after([of_fifo(7, FifoPoolSchedulingOrder.FIFO)], []) == (True, False)
     assert after([], ["/pool-7"]) == (True, True)
+
+
+def test_an_operation_of_which_a_snapshot_tells_no_more_than_its_usage_keeps_its_place() -> None:
+    """So it is of a third of those in a snapshot: jobs of them came and went."""
+    desk = Desk({"n": cores(2)})
+    desk.start(an_operation("first"), an_operation("second"))
+    desk.share(first=0.5, second=0.5)
+    before = desk.operation("first").share
+    assert before is not None
+    used = MovedShare("first", satisfaction=(0.5, 0.5), usage=(0.5, 0.5, 0.0, 0.0, 0.0)).applied(before)
+    prepared = desk.operation("first").owed
+
+    desk.tell([used, a_share("second", 0.4)])
+
+    assert desk.operation("first").share == used
+    assert desk.operation("first").owed is prepared is not None
+    assert desk.operation("second").fair_share[1] == 0.4
+
+
+def test_whatever_else_a_snapshot_tells_of_an_operation_is_taken_with_its_usage() -> None:
+    desk = Desk({"n": cores(2)})
+    desk.start(an_operation("first"))
+    desk.share(first=0.5)
+    before = desk.operation("first").share
+    assert before is not None
+    usage = (0.5, 0.5, 0.0, 0.0, 0.0)
+
+    wants_more = MovedShare("first", usage=usage, demand=(1.0, 0.75, 0.0, 0.0, 0.0)).applied(before)
+    desk.tell([wants_more])
+    assert desk.operation("first").demand_share[1] == 0.75
+
+    starves = msgspec.structs.replace(wants_more, preemption_priority=PreemptionPriority.NORMAL)
+    desk.tell([starves])
+    assert desk.operation("first").preemption_priority is PreemptionPriority.NORMAL
+
+
+def test_where_guarantees_give_priority_the_usage_that_a_snapshot_tells_counts() -> None:
+    desk = Desk({"n": cores(2)})
+    desk.options = msgspec.structs.replace(desk.options, enable_guarantee_priority_scheduling=True)
+    desk.start(an_operation("first"))
+    promised = msgspec.structs.replace(
+        a_share("first", 0.5), promised_fair_share=(0.0, 0.5, 0.0, 0.0, 0.0), usage_share=(1.0, 0.5, 0.0, 0.0, 0.0)
+    )
+    desk.tell([promised])
+    assert not desk.engine.ranking.order.is_high(desk.operation("first").id)
+
+    desk.tell([MovedShare("first", usage=(0.0, 0.25, 0.0, 0.0, 0.0)).applied(promised)])
+
+    assert desk.engine.ranking.order.is_high(desk.operation("first").id)

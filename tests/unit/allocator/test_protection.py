@@ -21,6 +21,6 @@ def test_the_last_bit_of_a_fair_share_protects_no_allocation_more_and_none_less(
     """Four of eight cores are owed. The fifth allocation begins where four end."""
     protection = Protection((0.0, fair, 0.0, 0.0, 0.0), (0.0, demand, 0.0, 0.0, 0.0), CORE * 8)
 
-    border = GroupBorder(protection, (0.0, fair, 0.0, 0.0, 0.0))
+    border = GroupBorder.of(protection, (0.0, fair, 0.0, 0.0, 0.0))
     assert protection.covers(border, CORE * before, CORE) is is_covered
     assert protection.bound(Group.AGGRESSIVELY_PREEMPTIBLE) == (0.0, 0.5 * fair, 0.0, 0.0, 0.0)
