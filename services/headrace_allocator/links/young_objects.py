@@ -1,14 +1,14 @@
-"""Young objects: the collector of cycles looks at what a busy service made before it is much."""
+"""Young objects: the collector of cycles looks at what a busy service made while it is at hand, and never again."""
 
 from __future__ import annotations
 
 import gc
 from typing import Final
 
-#: The generation up to which it looks: what was looked at once before comes along.
-_GENERATION: Final = 1
-#: Heartbeats between two looks. Where jobs start on half of them it finds 6,000 objects at most.
-_EVERY: Final = 128
+_YOUNGEST: Final = 0
+#: Heartbeats between two looks. What a few of them made is in the caches of the core still: a look at it takes a fifth of the time
+#: that it takes after a hundred.
+_EVERY: Final = 4
 
 
 class YoungObjects:
@@ -16,6 +16,8 @@ class YoungObjects:
 
     By itself it looks when so many more were made than were freed. Whoever puts new objects in the place of others frees as many
     as it makes, so that one look found tens of thousands of them, and no message was answered meanwhile.
+    What is in use after that is put aside for good. It is freed as all is that nobody refers to, and heartbeats make no cycles that
+    last longer: a look at all of it would find nothing, and answer nobody for a second.
     """
 
     def __init__(self, every: int = _EVERY) -> None:
@@ -26,4 +28,5 @@ class YoungObjects:
         self._left -= 1
         if self._left == 0:
             self._left = self._every
-            gc.collect(_GENERATION)
+            gc.collect(_YOUNGEST)
+            gc.freeze()

@@ -26,4 +26,19 @@ def test_a_circle_is_freed_once_so_many_messages_were_handled() -> None:
             young.note()
             assert circle() is None
     finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_what_was_in_use_at_a_look_is_never_looked_at_again() -> None:
+    gc.disable()
+    try:
+        young = YoungObjects(1)
+        lasting = _Circle()
+        young.note()
+        assert not any(one is lasting for one in gc.get_objects())
+        young.note()
+        assert not any(one is lasting for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
         gc.enable()
