@@ -45,6 +45,8 @@ _HIGHEST = {"maximum", "exclusiveMaximum"}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
+#: Kinds of messages that are known to have no float without bounds: the bytes of these need not be looked at.
+_bounded: set[Any] = set()
 
 
 def encode(message: msgspec.Struct) -> bytes:
@@ -92,8 +94,11 @@ def decode(data: bytes, kind: type[T]) -> T:
         message = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadMessage(str(error)) from None
-    if _maybe_not_finite(data) and _has_unbounded_float(kind):  # type: ignore[arg-type]
-        _refuse_not_finite(message)
+    if kind not in _bounded and _maybe_not_finite(data):
+        if _has_unbounded_float(kind):  # type: ignore[arg-type]
+            _refuse_not_finite(message)
+        else:
+            _bounded.add(kind)
     return message  # type: ignore[no-any-return]
 
 
