@@ -17,6 +17,7 @@ from headrace.wire.heartbeat import (
     Extend,
     Forget,
     Heartbeat,
+    HeartbeatReason,
     Orders,
     Start,
     TakeBack,
@@ -121,8 +122,7 @@ class HeartbeatAnswers:
         self._deactivations.no_best_leaf_descendant += overlay.leafless
         # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
         take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
-        extensions = [one for one in decided.extensions if isinstance(one, Extension)]
-        extends = [self._extend(one) for one in extensions if budget.fits_jobs(one.jobs)]
+        extends = [self._extend(e) for e in decided.extensions if isinstance(e, Extension) and budget.fits_jobs(e.jobs)]
         starts = self._starts_of_gangs(node, budget, moment)
         started, whole = self._starts(node, decided.placements, budget, moment)
         starts += started
@@ -192,7 +192,7 @@ class HeartbeatAnswers:
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self._facts.term,
-            next_heartbeat_ms=self._next_heartbeat_ms(node, moment, pace_ms, starts),
+            next_heartbeat_ms=self._next_ms(node, heartbeat.reason, moment, pace_ms, starts),
             start=[*starts],
             extend=[*extends],
             take_back=[*take_back],
@@ -369,7 +369,7 @@ class HeartbeatAnswers:
         self.made.add_start(order, allocation, moment)
         return order
 
-    def _next_heartbeat_ms(self, node: Node, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
+    def _next_ms(self, node: Node, why: HeartbeatReason, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
         """Sooner where more could start, or a word is awaited: of a node that has not spoken yet, or that starts are under way."""
         facts = self._facts
         if facts.recovery.awaits(node.record.node):
@@ -379,7 +379,7 @@ class HeartbeatAnswers:
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
-        return self._pace.next_ms(node.record.node, pace_ms, moment, facts.timing)
+        return self._pace.next_ms(node.record.node, why, pace_ms, moment, facts.timing)
 
     def _pace_ms(self) -> int:
         return self._pace.ms(len(self._facts.nodes), self._facts.timing)

@@ -14,6 +14,7 @@ from typing import Final
 
 from headrace.ids import NodeName
 from headrace.runtime.engine import NS_PER_MS, Figure, Moment, Outcome, gauge
+from headrace.wire.heartbeat import HeartbeatReason
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
@@ -27,11 +28,10 @@ _SHRINKAGE: Final = 0.95
 _MOST_STRETCH: Final = 15.0
 #: So many heartbeats may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: A node that told of an end between two of its moments leaves the next one out if it is nearer than this part of the pace. Where the
-#: pace is long, as there are many nodes, such a heartbeat must nearly take the place of another: else those of ends would come on top
-#: of all that there is time for. What is left of the pace is for answers that come late.
+#: The next moment of a node that came at its own is not nearer than this part of the pace, so that an answer may come late.
 _SOONEST_PART: Final = 0.5
-_SOONEST_PART_UNDER_LOAD: Final = 0.8
+#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+_PERIOD: Final = HeartbeatReason.PERIOD
 
 
 class Pace:
@@ -58,15 +58,18 @@ class Pace:
         """True if heartbeats waited for their turn of late, so that more of them would only wait longer."""
         return self._waited_ms > _SHORT_WAIT_MS
 
-    def next_ms(self, node: NodeName, pace_ms: int, moment: Moment, timing: Timing) -> int:
-        """Milliseconds until the next moment of this node that is not too near.
+    def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, moment: Moment, timing: Timing) -> int:
+        """Milliseconds until the next moment that is not too near of a node that came for this reason.
 
-        It is at least half a pace away, or four fifths of one that is long.
+        Where the pace is long, as there are many nodes, a heartbeat between two moments of its node takes the place of the next one.
+        Else those of ends would come on top of all that there is time for.
 
-        Example: of 1,000 nodes with a pace of 1,000 ms that are answered at once, one comes each millisecond from 500 ms on.
+        Example: of 1,000 nodes with a pace of 1,000 ms that are answered at once, one comes each millisecond from 500 ms on. With a
+        pace of 5,000 ms a node whose moment would be in 1,000 ms comes in 6,000 ms if it told of an end now.
         """
         own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
-        soonest_ms = int(pace_ms * (_SOONEST_PART if pace_ms <= timing.shortest_pace_ms else _SOONEST_PART_UNDER_LOAD))
+        takes_place = why is not _PERIOD and pace_ms > timing.shortest_pace_ms
+        soonest_ms = pace_ms if takes_place else int(pace_ms * _SOONEST_PART)
         return soonest_ms + (own_ms - moment.steady_ns // NS_PER_MS - soonest_ms) % pace_ms
 
     def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:

@@ -1,4 +1,4 @@
-"""Young objects: the collector of cycles looks at what a busy service made while it is at hand, and never again."""
+"""Young objects: the collector of cycles looks at what was made while it is at hand, and never again."""
 
 from __future__ import annotations
 
