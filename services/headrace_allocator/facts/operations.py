@@ -221,7 +221,7 @@ class Operation:
     @property
     def precommit(self) -> Resources:
         """The part of what it holds that no heartbeat has shown yet."""
-        return Resources.sum(one.usage for one in self.unconfirmed)
+        return Resources.sum(one.usage for one in self.unconfirmed) if self.unconfirmed else ZERO
 
     @property
     def usage(self) -> Resources:
