@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 SERVICES: Final = ("admission", "fair_share", "integral", "allocator")
-#: Of each node; the jobs take 20 places of it.
-NODE: Final = Resources(user_slots=100, cpu=2_000, memory=2**36)
+#: Of each node; the jobs take 20 places of it. Of small ones there are more than of large ones, since all operations are owed alike.
+NODE: Final = Resources(user_slots=100, cpu=1_650, memory=2**36)
 _JOBS_OF_AN_OPERATION: Final = 100
 _SIZES_CPU: Final = (50, 100, 150)
 _TOPS: Final = 10
