@@ -162,7 +162,7 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # Of a third of those that a snapshot tells of no more than their usage changed.
+            # Of many that a snapshot tells of no more than their usage changed.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:

@@ -6,8 +6,7 @@ import gc
 from typing import Final
 
 _YOUNGEST: Final = 0
-#: Heartbeats between two looks. What a few of them made is in the caches of the core still: a look at it takes a fifth of the time
-#: that it takes after a hundred.
+#: Heartbeats between two looks. What a few of them made is in the caches of the core still, so that a look at it is cheap.
 _EVERY: Final = 4
 
 
@@ -17,7 +16,7 @@ class YoungObjects:
     By itself it looks when so many more were made than were freed. Whoever puts new objects in the place of others frees as many
     as it makes, so that one look found tens of thousands of them, and no message was answered meanwhile.
     What is in use after that is put aside for good. It is freed as all is that nobody refers to, and heartbeats make no cycles that
-    last longer: a look at all of it would find nothing, and answer nobody for a second.
+    last longer: a look at all of it would find nothing, and nobody would be answered meanwhile.
     """
 
     def __init__(self, every: int = _EVERY) -> None:

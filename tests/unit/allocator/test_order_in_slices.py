@@ -87,7 +87,7 @@ def test_a_pool_that_comes_changes_or_goes_moves_nobody_but_those_in_it() -> Non
 
 
 def test_an_operation_of_which_a_snapshot_tells_no_more_than_its_usage_keeps_its_place() -> None:
-    """So it is of a third of those in a snapshot: jobs of them came and went."""
+    """So it is of many in a snapshot: jobs of them came and went."""
     desk = Desk({"n": cores(2)})
     desk.start(an_operation("first"), an_operation("second"))
     desk.share(first=0.5, second=0.5)
