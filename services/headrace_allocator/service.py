@@ -145,7 +145,7 @@ class AllocatorService:
     def follow(self) -> None:
         """Learns operations, nodes, pools and shares from now on."""
         runtime, tasks = self._runtime, self._runtime.tasks
-        shares = SnapshotFeed(
+        self._snapshots = SnapshotFeed(
             runtime.bus,
             runtime.border,
             runtime.clock,
@@ -162,7 +162,7 @@ class AllocatorService:
         tasks.start_soon(self._follow, subjects.NODES_BUCKET, 1, self._on_nodes, self._nodes_known)
         pools, history = subjects.POOLS_BUCKET, subjects.POOLS_HISTORY
         tasks.start_soon(self._follow, pools, history, self._on_options, self._options_known)
-        tasks.start_soon(shares.run)
+        tasks.start_soon(self._snapshots.run)
 
     async def lead(self, role: Role) -> None:
         """Attaches to the ledger, reads what it recorded until then, and only then answers heartbeats."""
@@ -212,6 +212,7 @@ class AllocatorService:
             # The subject names the node.
             newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
+        self._snapshots.way = GivingWay(self._heartbeats)
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -284,8 +285,7 @@ class AllocatorService:
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        nodes = self._nodes.take(entries, changed or entries.keys())
-        self._take(self.engine.on_nodes(nodes, self._shell.moment()))
+        self._take(self.engine.on_nodes(self._nodes.take(entries, changed or entries.keys()), self._shell.moment()))
 
     # --- effects --------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import accumulate, repeat
 from operator import attrgetter
 
@@ -89,6 +90,7 @@ async def test_work_in_slices_waits_while_messages_wait_and_goes_on_where_these_
         waits_s.append(delay_s)
 
     monkeypatch.setattr(anyio, "sleep", note)
+    monkeypatch.setattr(anyio.lowlevel, "checkpoint", partial(note, 0))
     heartbeats = Waiting(pending=1)
     way = turns.GivingWay(heartbeats)
     for heartbeats.pending in (1, 0, 1):
@@ -99,3 +101,8 @@ async def test_work_in_slices_waits_while_messages_wait_and_goes_on_where_these_
         await way.give()
     assert waits_s.count(turns._BEHIND_S) == turns._MOST_WAYS
     assert waits_s[-1] == 0
+
+    waits_s.clear()
+    way.renew()
+    await way.give(4)
+    assert waits_s == [turns._BEHIND_S] * 4

@@ -170,7 +170,7 @@ class Ranking:
                 self.refresh(operation)
                 if some_starve and operation.allocations:
                     # Else the next heartbeat that looks for victims among them would.
-                    operation.cut_groups(self._facts.pools).find_preemptible()
+                    operation.cut_groups(self._facts.pools).first_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
         if not self._marked and not self._marked_pools:

@@ -41,10 +41,11 @@ class Rest:
         #: The first place right of the second border while nothing is freed, `NO_PLACE` for none; None until somebody asks.
         self.preemptible_from: Place | None = None
 
-    def keeps(self, newest: Place, rules: int) -> bool:
-        """True if all of its allocations up to a place are known to be kept by the rules of today."""
+    def keeps(self, newest: Allocation, rules: int) -> bool:
+        """True if all of its allocations up to this one are known to be kept by the rules of today."""
         first = self.preemptible_from
-        return first is not None and self.cut_at == rules and newest < first
+        # Where all are kept the allocation itself need not be looked at: it is in no cache.
+        return first is not None and self.cut_at == rules and (first is NO_PLACE or newest.place < first)
 
 
 _NO_REST: Final = Rest(0.0)

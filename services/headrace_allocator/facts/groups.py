@@ -144,7 +144,7 @@ _UNTOLD: Final = Protection()
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_kept", "_protection", "_rest")
+    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_kept", "_kept_of", "_protection", "_rest")
 
     def __init__(self, rest: Rest) -> None:
         """`rest` is told where the second border is."""
@@ -155,8 +155,9 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
         self._borders: dict[Group, GroupBorder] = {}
-        #: Of jobs of one size the number that was left of the second border last.
+        #: Of jobs of one size the number that was left of the second border last. If one more was not: the border, and the size.
         self._kept = 0
+        self._kept_of: tuple[GroupBorder, Resources] | None = None
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
@@ -181,19 +182,20 @@ class AllocationGroups:
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
         """False if it is left of the second border, whatever is freed. The border is kept: heartbeats ask for each allocation of a node."""
-        first = self._rest.preemptible_from
-        if first is None:
-            first = self.find_preemptible()
-        return allocation.place >= first or allocation.usage == ZERO
+        return allocation.place >= self.first_preemptible() or allocation.usage == ZERO
 
-    def find_preemptible(self) -> Place:
-        """Finds the first place right of the second border. It is kept until usage or shares change."""
+    def first_preemptible(self) -> Place:
+        """The first place right of the second border. It is kept until usage or shares change."""
+        known = self._rest.preemptible_from
+        return self._find_preemptible() if known is None else known
+
+    def _find_preemptible(self) -> Place:
         border, by_usage = self._border(_PREEMPTIBLE), self._by_usage
         found = [NO_PLACE if self._is_nested else FIRST_PLACE]
         # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
         for usage, places in by_usage.items():
             if len(by_usage) == 1:
-                at = self._kept = self._count_kept(border, usage, len(places))
+                at = self._count_kept(border, usage, len(places))
             else:
                 at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
             found += places[at : at + 1]
@@ -202,12 +204,17 @@ class AllocationGroups:
 
     def _count_kept(self, border: GroupBorder, usage: Resources, most: int) -> int:
         """Counts those left of a border among `most` that use the same amount."""
-        # As many as before, in most cases: the border moves by less than a job, or one came or went.
+        known = self._kept_of
+        if known is not None and known[0] is border and known[1] == usage:
+            # One came or went.
+            return min(self._kept, most)
+        # As many as before, in most cases: the border moves by less than a job.
         kept = min(self._kept, most)
         is_next_kept = kept < most and border.protects(usage * kept)
-        if not is_next_kept and (not kept or border.protects(usage * (kept - 1))):
-            return kept
-        return bisect_left(range(most), True, key=lambda count: not border.protects(usage * count))
+        if is_next_kept or (kept and not border.protects(usage * (kept - 1))):
+            kept = bisect_left(range(most), True, key=lambda count: not border.protects(usage * count))
+        self._kept, self._kept_of = kept, (border, usage) if kept < most else None
+        return kept
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""

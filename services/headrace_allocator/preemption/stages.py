@@ -132,7 +132,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     rules = pools.rules
     for rest, allocation in of_rest:
         # Of most that is known without a look at the operation.
-        if rest.keeps(allocation.place, rules):
+        if rest.keeps(allocation, rules):
             continue
         operation = operations.get(allocation.operation)
         if operation is not None and operation.cut_groups(pools).may_be_preemptible(allocation):

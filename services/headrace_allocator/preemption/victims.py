@@ -63,7 +63,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     rules = pools.rules
     for allocation in view.allocations:
         # First, since most tries find nothing that may go.
-        if least is _PREEMPTIBLE and allocation.rest.keeps(allocation.place, rules):
+        if least is _PREEMPTIBLE and allocation.rest.keeps(allocation, rules):
             continue
         operation = view.operations.get(allocation.operation)
         if operation is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from headrace.bus.protocol import Subscription
 
@@ -40,8 +41,16 @@ class GivingWay:
         self._to = to
         self._left = _MOST_WAYS
 
-    async def give(self) -> None:
-        """One slice is done."""
-        behind = self._left > 0 and self._to.statistics()["pending"]
-        self._left -= bool(behind)
-        await anyio.sleep(_BEHIND_S if behind else 0)
+    def renew(self) -> None:
+        """Another piece of work begins."""
+        self._left = _MOST_WAYS
+
+    async def give(self, times: int = 1) -> None:
+        """One slice is done. Where it is a long one others may have several turns."""
+        given = 0
+        while given < times and self._left and self._to.statistics()["pending"]:
+            given += 1
+            self._left -= 1
+            await anyio.sleep(_BEHIND_S)
+        if not given:
+            await anyio.lowlevel.checkpoint()

@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from headrace.bus import Bus, BusError, Log
+from headrace.bus import Bus, BusError, GivingWay, Log
 from headrace.ids import TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
+#: A part takes as long as two slices of most other work. They come in a row, and messages would wait for all of a snapshot.
+_WAYS_OF_A_PART = 4
 _NO_SPAN = nullcontext()
 #: Spreads retries of many readers; decides nothing.
 _jitter = random.Random()
@@ -227,6 +229,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._silence_s = silence_s
         self._terms = terms
         self._publisher = publisher
+        #: Has other work go before the parts of a snapshot that are published.
+        self.way: GivingWay | None = None
         #: Parts of terms that another publisher has succeeded, or that nobody took.
         self.refused = 0
         self._heard_s = 0.0
@@ -249,7 +253,7 @@ class SnapshotFeed(Generic[Item, Frame]):
                     part = self._border.decode(message, self._part_type)
                     if part is not None:
                         await self._apply(part)
-                await anyio.lowlevel.checkpoint()
+                await (anyio.lowlevel.checkpoint() if self.way is None else self.way.give(_WAYS_OF_A_PART))
 
     async def _apply(self, part: Any) -> None:
         if self._terms is not None and not await self._terms.believes(self._bus, self._publisher, part.version.term):
@@ -258,6 +262,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         applied = self.reader.on_part(part)
         if applied is not None:
             self._heard_s = self._clock.steady_s()
+            if self.way is not None:
+                self.way.renew()
             await self._on_applied(applied)
         elif self.reader.needs_whole:
             self._missing.set()
