@@ -84,6 +84,43 @@ class History:
         )
 
 
+class OneSizeHistory(History):
+    """Jobs of one size, and of another once all have ended. Shares that protect many of them or none."""
+
+    size = Resources(1, 100)
+
+    def step(self) -> None:
+        change = self.random.choices([self.add, self.remove, self.remove_all, self.publish], [8, 5, 1, 1])[0]
+        if self.allocations or change in (self.add, self.publish):
+            change()
+
+    def add(self) -> None:
+        self.made += 1
+        name = AllocationId(f"a{self.made}")
+        allocation = Allocation(name, OperationId("op-1"), NodeName("n"), self.size)
+        self.allocations.append(allocation)
+        self.groups.add(allocation, self.place())
+
+    def remove_all(self) -> None:
+        while self.allocations:
+            self.remove()
+        self.size = Resources(1, self.random.choice([50, 100, 250]))
+
+    def publish(self) -> None:
+        fair = self.share()
+        self.groups.publish(Protection(fair_share=fair, demand_share=(1.0, 1.0, 0.0, 1.0, 0.0), total=TOTAL))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_of_jobs_of_one_size_just_those_right_of_the_border_may_be_taken(seed: int) -> None:
+    history = OneSizeHistory(seed)
+    for _ in range(3 * STEPS):
+        history.step()
+        afresh = history.groups.groups_without(())
+        told = {one: history.groups.may_be_preemptible(one) for one in history.allocations}
+        assert told == {one: group is Group.PREEMPTIBLE for one, group in afresh.items()}
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_each_is_in_the_group_in_which_a_cut_from_scratch_puts_it(seed: int) -> None:
     history = History(seed)

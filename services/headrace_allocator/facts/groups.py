@@ -144,7 +144,10 @@ _UNTOLD: Final = Protection()
 class AllocationGroups:
     """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
 
-    __slots__ = ("_allocations", "_borders", "_by_usage", "_is_nested", "_kept", "_kept_of", "_protection", "_rest")
+    __slots__ = (
+        "_allocations", "_borders", "_by_usage", "_is_nested", "_is_next_kept", "_kept", "_kept_by", "_kept_size",
+        "_protection", "_rest",
+    )  # fmt: skip
 
     def __init__(self, rest: Rest) -> None:
         """`rest` is told where the second border is."""
@@ -155,9 +158,11 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
         self._borders: dict[Group, GroupBorder] = {}
-        #: Of jobs of one size the number that was left of the second border last. If one more was not: the border, and the size.
+        #: Of jobs of one size: so many are left of this border, and one more is not, as far as that is known.
         self._kept = 0
-        self._kept_of: tuple[GroupBorder, Resources] | None = None
+        self._kept_by: GroupBorder | None = None
+        self._kept_size = ZERO
+        self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
         """Cuts by what a snapshot of shares says from now on."""
@@ -190,31 +195,37 @@ class AllocationGroups:
         return self._find_preemptible() if known is None else known
 
     def _find_preemptible(self) -> Place:
-        border, by_usage = self._border(_PREEMPTIBLE), self._by_usage
-        found = [NO_PLACE if self._is_nested else FIRST_PLACE]
+        by_usage, first = self._by_usage, NO_PLACE if self._is_nested else FIRST_PLACE
         # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
-        for usage, places in by_usage.items():
+        for usage, places in by_usage.items() if self._is_nested else ():
+            border = self._border(_PREEMPTIBLE)
             if len(by_usage) == 1:
                 at = self._count_kept(border, usage, len(places))
             else:
                 at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
-            found += places[at : at + 1]
-        first = self._rest.preemptible_from = min(found)
+            if at < len(places):
+                first = min(first, places[at])
+        self._rest.preemptible_from = first
         return first
 
     def _count_kept(self, border: GroupBorder, usage: Resources, most: int) -> int:
         """Counts those left of a border among `most` that use the same amount."""
-        known = self._kept_of
-        if known is not None and known[0] is border and known[1] == usage:
-            # One came or went.
-            return min(self._kept, most)
-        # As many as before, in most cases: the border moves by less than a job.
-        kept = min(self._kept, most)
-        is_next_kept = kept < most and border.protects(usage * kept)
-        if is_next_kept or (kept and not border.protects(usage * (kept - 1))):
-            kept = bisect_left(range(most), True, key=lambda count: not border.protects(usage * count))
-        self._kept, self._kept_of = kept, (border, usage) if kept < most else None
-        return kept
+
+        def is_right(count: int) -> bool:
+            return not border.protects(usage * count)
+
+        if self._kept_by is not border or self._kept_size != usage:
+            self._kept_by, self._kept_size, self._is_next_kept = border, usage, True
+            # As many as before, in most cases: the border moves by less than a job.
+            self._kept = min(self._kept, most)
+            if self._kept and is_right(self._kept - 1):
+                self._kept = bisect_left(range(most), True, 0, self._kept - 1, key=is_right)
+                self._is_next_kept = False
+        if self._is_next_kept and self._kept < most:
+            if not is_right(self._kept):
+                self._kept = bisect_left(range(most), True, self._kept + 1, key=is_right)
+            self._is_next_kept = self._kept == most
+        return min(self._kept, most)
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
         """The group in which it stands, as if some of these allocations used nothing."""
