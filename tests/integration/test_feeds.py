@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, Log, Message
+from headrace.bus import Bus, GivingWay, Log, Message
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.border import Border
@@ -185,16 +187,21 @@ def test_a_published_entry_reads_the_same_as_what_the_log_holds() -> None:
 
 
 def following(
-    bus: Bus, loop: VirtualLoop, reader: SnapshotReader[UsageItem, UsageFrame]
+    bus: Bus,
+    loop: VirtualLoop,
+    reader: SnapshotReader[UsageItem, UsageFrame],
+    *,
+    silence_s: float = 0.5,
+    on_applied: Callable[[], None] = lambda: None,
 ) -> SnapshotFeed[UsageItem, UsageFrame]:
-    """Asks for the whole after half a second of silence."""
+    """Asks for the whole after so long a silence."""
 
     async def applied(_applied: Applied) -> None:
-        pass
+        on_applied()
 
     border = Border(bus, HandClock(), Deposition())
     subject, whole = subjects.usage(TREE), subjects.usage_whole(TREE)
-    return SnapshotFeed(bus, border, LoopClock(loop), subject, whole, UsagePart, reader, applied, silence_s=0.5)
+    return SnapshotFeed(bus, border, LoopClock(loop), subject, whole, UsagePart, reader, applied, silence_s=silence_s)
 
 
 def follow_usage(seed: int, faults: Faults) -> int:
@@ -228,6 +235,65 @@ def follow_usage(seed: int, faults: Faults) -> int:
 
     run_virtually(seed, world)
     return asked[0]
+
+
+class Waiting:
+    """A subscription of which so many messages wait, whatever is done."""
+
+    pending = 0
+
+    async def close(self) -> None:
+        return None
+
+    def statistics(self) -> dict[str, int]:
+        return {"pending": self.pending}
+
+
+def test_messages_that_wait_go_before_the_parts_of_a_snapshot_but_not_for_ever() -> None:
+    took_s: list[float] = []
+
+    async def world(loop: VirtualLoop) -> None:
+        server, waiting = SimulatedServer(loop, Faults()), Waiting()
+        async with connect_to(server, "allocator") as bus, connect_to(server, "reader") as reading:
+            allocator = SmallAllocator(bus)
+            await bus.serve(subjects.usage_whole(TREE), allocator.answer_whole)
+            reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
+                TREE, UsageFrame(), key=lambda item: item.operation
+            )
+            applied_s: list[float] = []
+            feed = following(reading, loop, reader, silence_s=60, on_applied=lambda: applied_s.append(loop.time()))
+            feed.way = GivingWay(waiting)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(feed.run)
+                for waiting.pending, items, count in (0, 5_000, 4), (1, 5_000, 4), (1, 50_000, 34):
+                    await anyio.sleep(1)
+                    parts = allocator.publisher.advance(
+                        UsageFrame(), [usage(number, len(took_s) + 1) for number in range(items)]
+                    )
+                    assert len(parts) == count
+                    began_s = loop.time()
+                    for part in parts:
+                        await bus.publish(subjects.usage(TREE), part)
+                    await anyio.sleep(1)
+                    took_s.append(applied_s[-1] - began_s)
+                # Ten a second, that would be given more time than passes.
+                for number in range(30):
+                    await anyio.sleep(0.1)
+                    for part in allocator.publisher.advance(
+                        UsageFrame(), [usage(each, 10 + number) for each in range(5_000)]
+                    ):
+                        await bus.publish(subjects.usage(TREE), part)
+                await anyio.sleep(0.5)
+                assert reader.version == allocator.publisher.version
+                tasks.cancel_scope.cancel()
+            assert reader.items == allocator.publisher.items
+
+    run_virtually(1, world)
+    at_once_s, given_s, most_s = took_s
+    assert at_once_s < 0.01
+    # Between four parts, and of more than thirty for no longer than half a second.
+    assert given_s == pytest.approx(3 * 0.04, abs=0.01)
+    assert most_s == pytest.approx(0.5, abs=0.05)
 
 
 def usage(operation: int, cpu: int) -> UsageItem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import anyio
@@ -40,10 +41,13 @@ class GivingWay:
     def __init__(self, to: Subscription) -> None:
         self._to = to
         self._left = _MOST_WAYS
+        self._renewed_s = -math.inf
 
     def renew(self) -> None:
-        """Another piece of work begins."""
-        self._left = _MOST_WAYS
+        """Another piece of work begins. Where they follow one another soon no more than half of the time is given away."""
+        now_s = anyio.current_time()
+        if now_s >= self._renewed_s + 2 * _MOST_WAYS * _BEHIND_S:
+            self._renewed_s, self._left = now_s, _MOST_WAYS
 
     async def give(self, times: int = 1) -> None:
         """One slice is done. Where it is a long one others may have several turns."""
