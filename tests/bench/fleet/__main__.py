@@ -37,7 +37,7 @@ from tests.support.tree_services import TREE, a_bus
 
 #: Between two ends of jobs on one node, for which a third of its heartbeats, one in five seconds, tells of one. It is less than 15 s:
 #: jobs that were preempted begin anew, so that in the next minutes fewer end by themselves.
-_END_EVERY_S = 14.0
+_END_EVERY_S = 13.0
 _JOBS_OF_A_NODE = 20
 #: Each has a 99th percentile of its own.
 _SLICE_S = 10.0
