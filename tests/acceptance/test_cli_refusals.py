@@ -197,8 +197,14 @@ def test_the_state_folder_of_somebody_else_is_said_to_be_theirs(tmp_path: Path) 
     folder.make()
     (folder.path / "endpoint.json").write_text("{}")
     folder.path.chmod(0o000)
-    words = ["setpriv", "--reuid", "65534", "--clear-groups"] if os.getuid() == 0 else []
-    code = f"from headrace.client.place import find_place; find_place(state={str(folder.path)!r})"
-    done = subprocess.run([*words, HEADRACE[0], "-c", code], capture_output=True, text=True, check=False, cwd="/")
+    # Root may open every folder, so the process becomes another account. It imports first: the other account need not reach
+    # the clone, which may lie below a private folder.
+    code = (
+        "import os\n"
+        "from headrace.client.place import find_place\n"
+        "if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        f"find_place(state={str(folder.path)!r})\n"
+    )
+    done = subprocess.run([HEADRACE[0], "-c", code], capture_output=True, text=True, check=False, cwd="/")
 
     assert f"the state folder {folder.path} is for" in done.stderr
