@@ -48,9 +48,13 @@ def shown() -> str:
 
 
 def steady(picture: str) -> str:
-    """The picture without what differs each time, or with the name of whoever takes it: ages, versions, users, gaps."""
-    ages = re.sub(r"shares \S+, \S+ old|\S+ +\d+m?s$|user +time.*$", "", picture, flags=re.MULTILINE)
-    return re.sub(" +", " ", ages)
+    """The picture without what differs each time or with the account that takes it: ages, versions, users, gaps."""
+    names = "|".join(operation for _, _, operation in _TREE)
+    pools = "|".join(pool for pool, _, _ in _TREE)
+    ages = re.sub(r"shares \S+, \S+ old| +user .*$", "", picture, flags=re.MULTILINE)
+    # A long account name takes the room of the time.
+    users = re.sub(rf"^((?:{names}) .* (?:{pools})) .*$", r"\1", ages, flags=re.MULTILINE)
+    return re.sub(" +", " ", users)
 
 
 def captured() -> str:

@@ -7,6 +7,7 @@ Written here because the well-kept library for it takes 0.2 s of every process's
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import traceback
@@ -43,8 +44,19 @@ _encoder = msgspec.json.Encoder(enc_hook=_words)
 
 def configure(service: str, level: str, stream: TextIO | None = None) -> None:
     """Sets up logging for a process. `level` is one of `LEVELS`, and KeyError is raised for another."""
+    if stream is None and sys.stderr is sys.__stderr__ and sys.stderr is not None:
+        sys.stderr = _unbuffered(sys.stderr)
     _output.service, _output.threshold, _output.stream = service, LEVELS[level], stream
     logging.basicConfig(level=logging.WARNING, stream=stream or sys.stderr)
+
+
+def _unbuffered(stream: TextIO) -> TextIO:
+    """A stream over the same descriptor that keeps nothing back.
+
+    A buffer would keep a line that a full disk refused, and Python exits with status 120 if it cannot write that line at the end.
+    """
+    raw = io.FileIO(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 class Logger:
