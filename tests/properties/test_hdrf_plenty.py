@@ -78,9 +78,9 @@ def test_always_between_updates_that_need_functions_too(tree: TreeInput, draw: R
     for _ in range(3):
         less, more = times(tree, lambda amounts: reduced(amounts, 50)), times(tree, lambda amounts: amounts * 50)
         for each in (more, less, more, tree, less, tree):
-            wanted = result_of(building.update(each))
-            difference = largest_difference(wanted, result_of(plain.update(each)))
-            assert difference.size <= GOING_ON or is_tie(each), f"{difference.where} differs by {difference.size}"
+            wanted, got = result_of(building.update(each)), result_of(plain.update(each))
+            difference = largest_difference(wanted, got)
+            assert difference.size <= GOING_ON or is_tie(each, got), f"{difference.where} differs by {difference.size}"
         tree = changed(draw, tree)
 
 

@@ -215,7 +215,9 @@ def _by_suggestion(element: Element, ff: Plot) -> Plot:
     for r in range(COMPONENTS):
         part = component(ff, r)
         low, high = part.ys[0][0], part.ys[-1][0]
+        # A resource that is used up but for rounding may stay level.
         limit = min(max(element.limits_share[r], low), high)
+        limit = high if high <= limit * (1 + 1e-13) else limit
         granted = min(max(guarantee[r], low), limit)
         inverse = shift(trim_left(narrow(transpose(part), granted, limit)), -granted)
         bound = trim(extend_right(inverse, 1.0))

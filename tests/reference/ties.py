@@ -11,9 +11,11 @@ import random
 from typing import Final
 
 from headrace_fair_share.hdrf.model import TreeInput
+from tests.reference.comparing import elements_of
 from tests.reference.elements import Operation, Pool, Tree
-from tests.reference.update import compute
+from tests.reference.update import update
 from tests.reference.values import Invariant, Values, smaller
+from tests.support.update_result import UpdateResult
 
 __all__ = ["DISTURBED", "NOTICED", "is_tie"]
 
@@ -21,37 +23,47 @@ __all__ = ["DISTURBED", "NOTICED", "is_tie"]
 DISTURBED: Final = 1e-10
 #: A share that moves by more than this hangs on the last bit.
 NOTICED: Final = 1e-7
-_TRIES: Final = 16
+_TRIES: Final = 64
 
 
-def is_tie(given: TreeInput) -> bool:
-    """True when the fair share of some element moves as soon as figures move by next to nothing."""
-    undisturbed = _fair_shares(compute(given)[0])
-    return any(_moves(given, undisturbed, seed) for seed in range(_TRIES))
+def is_tie(given: TreeInput, result: UpdateResult) -> bool:
+    """True if the engine's result is what the twin computes when figures move by next to nothing.
+
+    That the twin's own shares move is not enough: an engine may give a third answer, which is a fault and no tie.
+    """
+    wanted = _shares(result)
+    return any(_gives(given, wanted, seed) for seed in range(_TRIES))
 
 
-def _fair_shares(tree: Tree) -> list[Values]:
+def _shares(result: UpdateResult) -> list[float]:
     return [
-        figures for each in (*tree.pools, *tree.operations) for figures in (each.fair, each.promised, each.proposed)
+        share
+        for _, each in sorted(elements_of(result).items())
+        for figures in (each.fair_share, each.promised_guarantee_fair_share, each.integral_guarantee_share)
+        for share in figures
     ]
 
 
-def _moves(given: TreeInput, undisturbed: list[Values], seed: int) -> bool:
+def _gives(given: TreeInput, wanted: list[float], seed: int) -> bool:
     rng = random.Random(seed)
     try:
-        tree, _ = compute(given, disturb=lambda tree: _disturb(tree, rng))
+        disturbed = update(given, disturb=lambda tree: _disturb(tree, rng))
     except Invariant:
         return False
-    return any(
-        abs(a - b) > NOTICED
-        for one, other in zip(undisturbed, _fair_shares(tree), strict=True)
-        for a, b in zip(one, other, strict=True)
-    )
+    return all(abs(a - b) <= NOTICED for a, b in zip(_shares(disturbed), wanted, strict=True))
 
 
 def _disturb(tree: Tree, rng: random.Random) -> None:
+    factors: dict[tuple[int, float], float] = {}
+
+    def factor(resource: int, share: float) -> float:
+        # Amounts are whole numbers: a demand of exactly the guarantee, or of the whole cluster, is no rounding.
+        if share == 1.0:
+            return 1.0
+        return factors.setdefault((resource, share), 1 + rng.uniform(-DISTURBED, DISTURBED))
+
     def nearly(numbers: Values) -> Values:
-        return tuple(number * (1 + rng.uniform(-DISTURBED, DISTURBED)) for number in numbers)
+        return tuple(number * factor(resource, number) for resource, number in enumerate(numbers))
 
     for element in (tree.root, *tree.pools, *tree.operations):
         element.weight *= 1 + rng.uniform(-DISTURBED, DISTURBED)

@@ -31,9 +31,15 @@ from tests.support.update_result import ElementShares, UpdateResult
 __all__ = ["compute", "function_size", "update"]
 
 
-def update(given: TreeInput, *, dt_us: int | None = None, fast_fifo: bool = False) -> UpdateResult:
+def update(
+    given: TreeInput,
+    *,
+    dt_us: int | None = None,
+    fast_fifo: bool = False,
+    disturb: Callable[[Tree], None] | None = None,
+) -> UpdateResult:
     """The shares of all elements, integral states and complaints, `dt_us` after the update before if there was one."""
-    tree, errors = compute(given, dt_us=dt_us, fast_fifo=fast_fifo)
+    tree, errors = compute(given, dt_us=dt_us, fast_fifo=fast_fifo, disturb=disturb)
     return _result(tree, errors)
 
 

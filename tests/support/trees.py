@@ -99,6 +99,8 @@ class _Flavour(msgspec.Struct, frozen=True, kw_only=True):
     #: Whatever overflows is offered to siblings, and soon something does.
     overflows: bool = False
     savings_s: tuple[float, ...] = (0.0, 1.0, 60.0, 100_000.0)
+    #: A resource is wholly guaranteed and used, and wanted elsewhere in the end.
+    taken: bool = False
 
 
 _FLAVOURS: Final = (
@@ -111,6 +113,8 @@ _FLAVOURS: Final = (
     _Flavour(integral=5, flat=True, fifo=0, savings_s=(0.0, 10.0, 100_000.0), overflows=True),
     # Waiting gangs in pools with guarantees.
     _Flavour(integral=1, fifo=5, gang=4, flat=True, even=True, least_operations=4, steps=True),
+    _Flavour(integral=1, fifo=3, flat=True, least_operations=5, taken=True),
+    _Flavour(integral=0, fifo=4, gang=2, least_operations=5, hungry=True, taken=True),
 )
 
 
@@ -261,7 +265,7 @@ def random_tree(draw: Random, max_pools: int = 7, max_operations: int = 9, *, ov
     if flavour.overflows:
         options = msgspec.structs.replace(options, saturation_period_s=60.0)
     count = draw.randint(min(flavour.least_operations, max_operations), max_operations)
-    return TreeInput(
+    tree = TreeInput(
         total=total,
         options=options,
         pools=pools,
@@ -274,6 +278,63 @@ def random_tree(draw: Random, max_pools: int = 7, max_operations: int = 9, *, ov
             if pool.integral is not IntegralType.NONE and _often(draw)
         },
     )
+    return _with_a_resource_taken(draw, tree) if flavour.taken else tree
+
+
+def _with_a_resource_taken(draw: Random, tree: TreeInput) -> TreeInput:
+    """The tree with one resource wholly guaranteed to one or two pools below the root, which demand all of it.
+
+    Operations of other pools want that resource in the end, if at all: behind others in a fifo pool, as a gang, or beyond what their
+    running jobs use, which is none of it.
+    """
+    place = draw.choice([place for place, amount in enumerate(tree.total.as_tuple()) if amount])
+    whole = tree.total.as_tuple()[place]
+    tops = [number for number, pool in enumerate(tree.pools) if pool.parent < 0]
+    owners = draw.sample(tops, min(len(tops), draw.choice([1, 1, 2])))
+    first = draw.randint(1, whole) if len(owners) == 2 else whole
+    shares = dict(zip(owners, (first, whole - first), strict=False))
+
+    def top(number: int) -> int:
+        while tree.pools[number].parent >= 0:
+            number = tree.pools[number].parent
+        return number
+
+    pools = []
+    for number, pool in enumerate(tree.pools):
+        strong = list(pool.strong_guarantee)
+        strong[place] = shares.get(number)
+        limits = NO_LIMIT if number in shares else pool.limits
+        u, c, g, m, n = strong
+        pools.append(msgspec.structs.replace(pool, strong_guarantee=(u, c, g, m, n), limits=limits))
+    operations = []
+    for operation in tree.operations:
+        demand, usage = list(operation.demand.as_tuple()), list(operation.usage.as_tuple())
+        usage[place] = 0
+        if top(operation.pool) in shares:
+            if _often(draw):
+                continue  # beside others the owner's operation may not get all of the guarantee
+        else:
+            demand[place] = draw.choice([0, 0, max(1, whole // 8), whole])
+        operations.append(
+            msgspec.structs.replace(
+                operation, demand=Resources(*demand), usage=Resources(*usage), gang=_even_odds(draw)
+            )
+        )
+    for owner, amount in shares.items():
+        leaf = owner
+        while below := [number for number, pool in enumerate(pools) if pool.parent == leaf]:
+            leaf = draw.choice(below)
+            pools[leaf] = msgspec.structs.replace(pools[leaf], limits=NO_LIMIT)
+        wanted = [0] * len(tree.total.as_tuple())
+        wanted[place] = amount * draw.choice([1, 2])
+        used = list(wanted)
+        used[place] = min(wanted[place], draw.choice([0, amount]))
+        operations.append(
+            OperationInput(
+                name=f"owner{owner}", pool=leaf, demand=Resources(*wanted), usage=Resources(*used), start_time_ms=-1
+            )
+        )
+    return msgspec.structs.replace(tree, pools=pools, operations=operations)
 
 
 def changed(draw: Random, tree: TreeInput) -> TreeInput:

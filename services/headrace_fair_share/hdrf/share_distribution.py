@@ -11,6 +11,7 @@ Section: docs/reference/fair-share-algorithm.md#14-distribution
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,7 @@ import numpy as np
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import (
     RESOURCES,
+    ROUNDING,
     Bools,
     BrokenInvariant,
     Family,
@@ -27,6 +29,7 @@ from headrace_fair_share.hdrf.arrays import (
     between,
     beyond,
     fits_into,
+    ranges,
 )
 from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
 from headrace_fair_share.hdrf.functions.by_suggestion import within_limits
@@ -37,6 +40,8 @@ from headrace_fair_share.hdrf.weights import Offers
 
 #: Sums over breakpoints end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
 _ROUNDING: Final = 1e-14
+#: How far behind a breakpoint its jump is surely passed, relatively: some last bits.
+_BEHIND: Final = 1e-15
 #: Fit factors of the root that are tried at a time: for few children numpy takes as long for many as for one.
 _MOST_TRIES: Final = 15
 _FEWEST_TRIES: Final = 3
@@ -205,15 +210,32 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     # Both ends at once, as often as there are tries.
     ends = together(np.array([0.0, *[high] * (tries - 1)]))[:, :2]
     bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
-    reached, ceiling = bounds[0] + 1.0, bounds[1]
+    reached, ceiling = bounds[0] + 1.0, bounds[1] * (1.0 + ROUNDING)
     below = np.minimum(np.nextafter(reached, 0.0), ceiling)
-    if (~(beyond(below, ends[:, :1]) > 0.0) & (beyond(ends[:, 1:], ends[:, :1]) > 0.0)).any():
-        return 0.0  # guarantees leave nothing of a resource but a remainder of rounding
     rooms = (below - ends).min(axis=0).tolist()
     fit = largest_of_many(high, rooms, lambda fit: (below - together(fit)).min(axis=0), tries)
     following = min(math.nextafter(fit, math.inf), high)
     touches = fits_into(together(np.full(tries, following))[:, :1], np.minimum(reached, ceiling))
-    return following if touches[0] else fit
+    found = following if touches[0] else fit
+    return found if found == high else _without_rounding(distribution, found, together, tries)
+
+
+def _without_rounding(
+    distribution: Distribution, fit: float, together: Callable[[Floats], Floats], tries: int
+) -> float:
+    """Return the last breakpoint up to the fit factor if only rounding is owed behind it, else the fit factor.
+
+    A resource that is used up, or guaranteed, exactly may be exceeded by rounding. So the search ends a little behind the breakpoint
+    from which on more of that resource is wanted, and behind the jump that functions may have there.
+    """
+    store, top, offers = distribution.store, distribution.layout.top, distribution.offers
+    counts = store.count[top.children]
+    suggestions = store.suggestion[ranges(store.first[top.children], counts)]
+    at = (suggestions + offers.rank[top.children].repeat(counts)) / offers.ratio[top.children].repeat(counts)
+    last = float(at[at <= fit].max(initial=0.0))
+    behind = min(last * (1.0 + _BEHIND), fit)
+    both = together(np.array([behind, *[fit] * (tries - 1)]))
+    return fit if (both[:, 1] - both[:, 0] > EPS).any() else last
 
 
 def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:

@@ -273,3 +273,54 @@ def test_a_remainder_of_rounding_is_nobodys_share(improved: bool) -> None:
     assert got.operations["of 3"].fair_share == got.pools["other"].fair_share == nothing
     assert got.pools["other"].estimated_guarantee_share == nothing
     assert [pool.weight_proportional_part for pool in (got.root, *got.pools.values())] == [nothing] * 5
+
+
+_GUARANTEES = pytest.mark.parametrize("guarantees", [(10_000,), (7_000, 1_000, 2_000)])
+
+
+@pytest.mark.parametrize("improved", [False, True])
+@_GUARANTEES
+def test_a_wholly_guaranteed_resource_stops_only_what_wants_it(improved: bool, guarantees: tuple[int, ...]) -> None:
+    """All cores are guaranteed and used; what needs memory only, or comes before the first that needs a core, gets it."""
+    owners = [a_pool(f"owner{place}", cpu=cpu) for place, cpu in enumerate(guarantees)]
+    queue, web = len(owners), len(owners) + 1
+    fifo = PoolInput(name="queue", parent=-1, mode=PoolMode.FIFO)
+    tree = a_tree_of(
+        [*owners, fifo, a_pool("web")],
+        *(
+            an_operation(owner.name, place, Resources(cpu=cpu))
+            for place, (owner, cpu) in enumerate(zip(owners, guarantees, strict=True))
+        ),
+        an_operation("first", queue, Resources(memory=400)),
+        an_operation("second", queue, Resources(cpu=100, memory=64)),
+        an_operation("pages", web, Resources(memory=900)),
+        improved=improved,
+    )
+
+    got = update(tree)
+
+    assert got.operations["first"].fair_share == near(0, 0, 0, 0.4, 0)
+    assert got.operations["second"].fair_share == (0.0,) * 5
+    # Both pools have the weight 1, and the fit factor ends where the second operation of the queue wants a core.
+    assert got.operations["pages"].fair_share == near(0, 0, 0, 0.4, 0)
+
+
+@pytest.mark.parametrize("improved", [False, True])
+@_GUARANTEES
+def test_running_jobs_that_use_none_of_a_wholly_guaranteed_resource_are_owed_their_usage(
+    improved: bool, guarantees: tuple[int, ...]
+) -> None:
+    owners = [a_pool(f"owner{place}", cpu=cpu) for place, cpu in enumerate(guarantees)]
+    demand, usage = Resources(cpu=3_000, memory=600), Resources(memory=300)
+    late = OperationInput(name="late", pool=len(owners), demand=demand, usage=usage)
+    tree = a_tree_of(
+        [*owners, a_pool("other")],
+        *(
+            an_operation(owner.name, place, Resources(cpu=cpu))
+            for place, (owner, cpu) in enumerate(zip(owners, guarantees, strict=True))
+        ),
+        late,
+        improved=improved,
+    )
+
+    assert update(tree).operations["late"].fair_share == near(0, 0, 0, 0.3, 0)

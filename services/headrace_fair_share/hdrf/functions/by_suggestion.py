@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, beyond, ranges, starts_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, ROUNDING, Bools, Floats, Ints, between, beyond, ranges, starts_of
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions
 
 
@@ -52,10 +52,13 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
-    """Brings guarantees and limits into the range of each curve. A limit that is never reached becomes infinite."""
+    """Bring guarantees and limits into the range of each curve. A limit that a curve does not pass becomes infinite.
+
+    A curve passes a limit when it exceeds it by more than rounding: a resource that is used up exactly may stay level.
+    """
     ceiling = np.minimum(np.maximum(limits, low), high)
     floor = np.minimum(np.maximum(guarantees, low), ceiling)
-    return floor, np.where(ceiling < high, ceiling, np.inf)
+    return floor, np.where(beyond(high, ceiling) > 0.0, ceiling, np.inf)
 
 
 def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
@@ -66,7 +69,7 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
     counts = curves.start[1:] - curves.start[:-1]
     places = ranges(curves.start[limited], counts[limited])
     owner = limited.repeat(counts[limited])
-    over = np.flatnonzero((curves.y[:, places] > ceiling.take(owner, axis=1)).any(axis=0))
+    over = np.flatnonzero((curves.y[:, places] > (ceiling * (1.0 + ROUNDING)).take(owner, axis=1)).any(axis=0))
     first = over[np.concatenate(([True], owner[over][1:] != owner[over][:-1]))]
     stop, of = places[first], owner[first]
     last = curves.start[1:] - 1
@@ -80,8 +83,9 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
 def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
     """Moves points back along their stretch to where the first component reaches its ceiling."""
     y0, y1 = curves.y[:, stop - 1], curves.y[:, stop]
-    over = y1 > ceiling
+    over = y1 > ceiling * (1.0 + ROUNDING)
     t = np.where(over, (np.where(over, ceiling, 0.0) - y0) / np.where(over, y1 - y0, 1.0), 2.0).min(axis=0)
+    t = np.maximum(t, 0.0)  # rounding may have put the point before a little above the ceiling
     curves.y[:, stop] = between(y0, y1, t)
     curves.x[stop] = curves.x[stop - 1] + (curves.x[stop] - curves.x[stop - 1]) * t
 
