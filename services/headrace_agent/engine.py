@@ -24,7 +24,7 @@ import msgspec
 from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobKey, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobKey, Nudge, Orders, short_text
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
@@ -50,7 +50,6 @@ _LATEST_NS: Final = 2**62
 _MANY_AHEAD: Final = 8
 #: Enrolled, and the allocator does not know it yet: not asked again before this.
 _ENROL_AGAIN_MS: Final = 1_000
-_TROUBLE_CHARACTERS: Final = 2_000
 _STOP_REASON: Final = "the agent of this host stopped"
 
 _encoder = msgspec.msgpack.Encoder()
@@ -192,7 +191,7 @@ class AgentEngine:
         if kind in (Trouble.RUNNER_AWAY, Trouble.NO_RUNNER):
             self._trouble.pop(Trouble.RUNNER_AWAY if kind is Trouble.NO_RUNNER else Trouble.NO_RUNNER, None)
         if words:
-            self._trouble[kind] = words[:_TROUBLE_CHARACTERS]
+            self._trouble[kind] = short_text(words)
         else:
             self._trouble.pop(kind, None)
         if before == self._trouble.get(kind, ""):
@@ -342,7 +341,7 @@ class AgentEngine:
             words.append(
                 f"{len(self.held.ends)} ends of jobs are not recorded yet, at most {MOST_UNRECORDED_ENDS} may wait"
             )
-        return "; ".join(words)[:_TROUBLE_CHARACTERS]
+        return short_text("; ".join(words))
 
     def _done(self, effects: list[AgentEffect], moment: Moment) -> Outcome[None, AgentEffect]:
         """Adds whatever is due: the end of the agent, or a heartbeat."""

@@ -27,7 +27,7 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, encode
-from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders
+from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders, short_text
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
@@ -68,7 +68,7 @@ _SIGNALS = {
 
 
 async def serve(runtime: Runtime[AgentSettings]) -> None:
-    """Runs the agent until it has stopped as it was asked to. Raises `StateInUse`."""
+    """Runs the agent until it has stopped as it was asked to. Raises `StateInUse`, `ForeignState`."""
     state = runtime.settings.state()
     try:
         lock: int | None = claim(state, "agent")
@@ -367,7 +367,7 @@ class Agent:
             tags=self._tags,
             machine=self._machine,
             isolated=isolation.is_full,
-            isolation_detail=isolation.detail[:LONGEST_ISOLATION_DETAIL],
+            isolation_detail=short_text(isolation.detail, LONGEST_ISOLATION_DETAIL),
         )
         timeout_ms = self._settings.enrol_timeout_ms
         answer = await self._request(subjects.enrol(self.node), request, Enrolled, timeout_ms, unanswered="info")

@@ -10,6 +10,7 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName, node_name, node_name_from_host
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.settings import CommonSettings
+from headrace.wire.heartbeat import short_text
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 from headrace_agent.host.accounts import AGENT, Accounts, parse_accounts
@@ -106,7 +107,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         if self.machine == "*":
             return ""
         if self.machine:
-            return self.machine[:LONGEST_MACHINE]
+            return short_text(self.machine, LONGEST_MACHINE)
         mark = mark_of(self.state())
         return facts.machine_name() + (f", state folder {mark}" if mark else "")
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Picture, Started, ToAgent
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Picture, RunAhead, Started, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 from tests.unit.runner.builders import OPERATION, a_job, a_run
@@ -82,11 +82,30 @@ def test_nobody_is_obeyed_before_hello(runner: ARunner) -> None:
     assert agent.sh(0, "exit 0").result is JobResult.COMPLETED
 
 
-def test_a_name_that_leads_out_of_the_folder_is_garbage(runner: ARunner) -> None:
+def test_a_name_that_leads_out_of_the_folder_fails_its_own_job(runner: ARunner) -> None:
     agent = runner.start()
-    agent.say(a_run(0, "true", job=a_job(operation="../../../evil")))
+    evil = a_job(operation="../../../evil")
+    agent.say(a_run(0, "true", job=evil))
 
-    assert agent.closed()
+    end = agent.end_of_job(evil)
+    assert (end.result, end.not_started) == (JobResult.FAILED, True)
+    assert "the runner cannot read its order: operation id: '../../../evil' cannot be used" in end.reason
+    assert agent.sh(1, "exit 0").result is JobResult.COMPLETED
+
+
+def test_an_order_that_cannot_be_read_fails_its_own_job_and_the_conversation_goes_on(runner: ARunner) -> None:
+    """It closed the connection, and the agent came back with the same order, 759 times in a minute, while nothing else started."""
+    agent = runner.start()
+    agent.say(a_run(0, "true", not_started_for="x" * 5_000))
+    agent.run(1, "sleep", "1000")
+    agent.say(Interrupt(a_job(1), -1, "over"))
+    agent.say(RunAhead(a_run(2, "true", cpu=-1)))
+
+    end = agent.end_of(0)
+    assert (end.result, end.not_started) == (JobResult.FAILED, True)
+    assert "the runner cannot read its order: Expected `str` of length <= 4096" in end.reason
+    assert "the runner cannot read its order: Expected `int` >= 0" in agent.end_of(1).reason
+    assert agent.sh(3, "exit 0").result is JobResult.COMPLETED
 
 
 def test_a_job_is_started_once_however_often_it_is_ordered(runner: ARunner, signpost: Signpost) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS
-from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobKey, JobSlot, RunningJob, short_text
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.protocol import Interrupt, Started
@@ -125,5 +125,5 @@ class Allocation(msgspec.Struct):
             jobs_ended=self.jobs_ended,
             jobs_ended_ms=self.jobs_ended_ms,
             preemption=self.preemption,
-            given_back_for=self.given_back_for[:_WHY_CHARACTERS],
+            given_back_for=short_text(self.given_back_for, _WHY_CHARACTERS),
         )

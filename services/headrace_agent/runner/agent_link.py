@@ -1,7 +1,8 @@
 """The agent's side door: a unix socket at which one agent speaks at a time.
 
 A connection becomes the agent's with its `Hello` and replaces the one before. Until then it is a guest that is told nothing.
-Whoever sends something else, or is another user, is shown out and counted. The jobs do not notice.
+Whoever sends something else, or is another user, is shown out and counted. The jobs do not notice. An order of the agent that cannot be
+read ends its own job: see `unreadable`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from headrace_agent.runner.protocol import (
     ToAgent,
     ToRunner,
 )
+from headrace_agent.runner.unreadable import order_instead_of
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
@@ -185,13 +187,10 @@ class AgentLink:
     def _next(self, fd: int) -> ToRunner | None:
         try:
             frame = self._connections[fd].reader.next()
-            message = unpack(frame, self._decoder) if frame is not None else None
-            if isinstance(message, Run | RunAhead):
-                run = message if isinstance(message, Run) else message.run
-                operation_id(run.job.operation)
+            message = self._message_in(frame, fd) if frame is not None else None
             if fd != self._agent and message is not None and not isinstance(message, Hello):
                 raise BadFrame(f"{type(message).__name__} before Hello")
-        except (BadFrame, BadInput) as error:
+        except BadFrame as error:
             self.garbage += 1
             self._close(fd, f"garbage: {error}")
             return None
@@ -200,6 +199,23 @@ class AgentLink:
                 self._close(self._agent, "another agent came")
             self._agent = fd
             self._log.info("agent connected", incarnation=message.incarnation)
+        return message
+
+    def _message_in(self, frame: bytes, fd: int) -> ToRunner:
+        """Reads a frame. An order of the agent that cannot be used ends its own run, and not the conversation. Raises `BadFrame`."""
+        try:
+            message: ToRunner = unpack(frame, self._decoder)
+            if isinstance(message, Run | RunAhead):
+                run = message if isinstance(message, Run) else message.run
+                # It becomes a part of paths.
+                operation_id(run.job.operation)
+        except (BadFrame, BadInput) as error:
+            instead = order_instead_of(frame, str(error)) if fd == self._agent else None
+            if instead is None:
+                raise BadFrame(str(error)) from None
+            self.garbage += 1
+            self._log.info("order not read", why=str(error), garbage=self.garbage)
+            return instead
         return message
 
     def _flush(self, fd: int) -> None:

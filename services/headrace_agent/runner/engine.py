@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
-from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
+from headrace.wire.heartbeat import JobEnd, JobKey, JobResult, short_text
 from headrace_agent.runner.effects import (
     About,
     Drop,
@@ -103,9 +103,9 @@ class RunnerEngine:
             running=running,
             ended=list(self._ended.values()),
             isolation=about.isolation,
-            isolation_detail=about.isolation_detail,
+            isolation_detail=short_text(about.isolation_detail),
             pid=about.pid,
-            trouble=about.trouble,
+            trouble=short_text(about.trouble),
             runs_ahead=True,
         )
         return Outcome(None, [Tell(picture)])

@@ -7,15 +7,13 @@ from typing import Final, NamedTuple
 
 from headrace.ids import AllocationId
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult
+from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult, short_text
 from headrace.wire.preemption import read_record
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
 #: A shell returns it for a command that cannot be run.
 NOT_RUNNABLE: Final = 126
-
-_REASON_CHARACTERS = 2_000
 
 
 class Stop(NamedTuple):
@@ -77,7 +75,7 @@ def job_end(
         result=result,
         exit_code=exit.exit_code,
         signal=exit.signal,
-        reason=reason[:_REASON_CHARACTERS],
+        reason=short_text(reason),
         stderr_tail=exit.stderr_tail if result is JobResult.FAILED else "",
         started_at_ms=started_at_ms,
         ended_at_ms=started_at_ms + max(0, ran_ms),

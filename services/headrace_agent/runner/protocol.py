@@ -5,7 +5,8 @@ outlives the agent: on `Hello` it answers with the whole `Picture`, so that an a
 is reported until it is acknowledged and is kept in a file until then, so that an end outlives the runner too.
 
 `Hello` is the first frame of a connection: only then does it replace another, and only then is it told anything. A frame that is too
-large, unreadable or out of turn closes the connection and changes nothing.
+large, unreadable or out of turn closes the connection and changes nothing. But if it can be told which run an unreadable frame is
+about, that run ends with the reason, and the conversation goes on (`unreadable`).
 """
 
 from __future__ import annotations

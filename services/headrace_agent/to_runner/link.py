@@ -26,12 +26,15 @@ from headrace_agent.runner.files.kept_jobs import has_jobs
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
+from headrace_agent.runner.unreadable import order_frame, report_instead_of
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
 
 _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
+#: A conversation that ends sooner is begun anew ever more slowly: another would end as soon.
+_SETTLED_S = 1.0
 #: An answer to Hello comes within this, or the runner is stuck.
 _PICTURE_TIMEOUT_S = 30.0
 #: A runner that has something to read for so long, at each of so many looks, is stuck.
@@ -79,7 +82,10 @@ class RunnerLink:
         pause_s = _FIRST_PAUSE_S
         while not self._ending:
             try:
-                if await self._converse(await self._reach()):
+                connection = await self._reach()
+                began_s = anyio.current_time()
+                had_picture = await self._converse(connection)
+                if had_picture and anyio.current_time() - began_s >= _SETTLED_S:
                     pause_s = _FIRST_PAUSE_S
                 self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
             except NoRunner as refusal:
@@ -90,8 +96,13 @@ class RunnerLink:
 
     def tell(self, message: ToRunner) -> None:
         """Sends a message with the next `flush`, in order. It is dropped while there is no picture of the runner."""
-        if self._told_by is not None:
-            self._outbox.append(pack(message))
+        if self._told_by is None:
+            return
+        frame = order_frame(message)
+        if frame is None:
+            logger().error("runner not told", message=type(message).__name__, why="it cannot be written")
+        else:
+            self._outbox.append(frame)
 
     def flush(self) -> None:
         """Writes all that was told, now: a start waits for it. What the runner does not take at once follows."""
@@ -177,7 +188,7 @@ class RunnerLink:
             try:
                 reader.feed(_receive(connection))
                 while (frame := reader.next()) is not None:
-                    message = unpack(frame, self._decoder)
+                    message = self._report_in(frame)
                     if isinstance(message, Picture):
                         self._told_by, timeout.deadline = connection, math.inf
                     self._on_message(message)
@@ -201,6 +212,18 @@ class RunnerLink:
                 # At the end of the stream the runner has ended, which `run` tells as trouble.
         if timeout.cancelled_caught:
             logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
+
+    def _report_in(self, frame: bytes) -> ToAgent:
+        """Reads a frame. Raises `BadFrame` if nothing can be made of it."""
+        try:
+            report: ToAgent = unpack(frame, self._decoder)
+        except BadFrame as error:
+            instead = report_instead_of(frame, str(error))
+            if instead is None:
+                raise
+            logger().error("report of the runner not read", why=str(error))
+            return instead
+        return report
 
     async def _write(self, connection: socket.socket) -> None:
         """Says hello, and goes on with what the runner did not take at once."""

@@ -41,8 +41,19 @@ def picture_bytes(allocations: int, unstarted: int) -> int:
 #: Longer than any that Linux lets a host have.
 LONGEST_ACCOUNT = 64
 AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
-ShortText = Annotated[str, msgspec.Meta(max_length=4096)]
+#: Of a `ShortText`, in characters.
+LONGEST_SHORT_TEXT = 4096
+ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
 Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+def short_text(text: str, most_characters: int = 2_000) -> str:
+    """Make a text from outside fit for a message: cut to `most_characters`, and without characters that UTF-8 does not have.
+
+    Every error of the system, file name or output of a job that goes into a message of an agent or a runner passes through here.
+    The default leaves room in a `ShortText` for the words around it.
+    """
+    return text[:most_characters].encode("utf-8", errors="replace").decode()
 
 
 class JobSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):

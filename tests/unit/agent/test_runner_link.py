@@ -44,7 +44,10 @@ def a_listener(state: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-async def test_what_is_told_while_the_runner_goes_away_is_dropped(tmp_path: Path) -> None:
+async def test_what_is_told_while_the_runner_goes_away_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_LONGEST_PAUSE_S", 0.1)
     pictures = 0
     enough = anyio.Event()
 
