@@ -15,12 +15,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, shortened
 from headrace.resources import format_amount
-from headrace.wire.files import LARGEST_ARCHIVE_BYTES, LARGEST_CONTENT_BYTES, MOST_FILES, PIECE_BYTES, Archive
+from headrace.wire.files import (
+    LARGEST_ARCHIVE_BYTES,
+    LARGEST_CONTENT_BYTES,
+    LONGEST_NAME_BYTES,
+    LONGEST_PART_BYTES,
+    LONGEST_TARGET_BYTES,
+    MOST_FILES,
+    MOST_NAME_PARTS,
+    PIECE_BYTES,
+    Archive,
+)
 
 _LEVEL: Final = 6
 _LARGEST_TOLD: Final = 3
+#: Characters of a name in a message about it.
+_LONGEST_SHOWN: Final = 200
 
 
 class Packed(NamedTuple):
@@ -51,6 +63,36 @@ def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
         raise BadInput(place, _told(content_bytes, sizes), most) from None
     data = target.getvalue()
     return Packed(Archive(hashlib.sha256(data).hexdigest(), len(data), len(found)), data)
+
+
+def defect_of_name(name: str) -> str:
+    """Return why no file of an archive may have the name, or nothing if one may. The text holds no more than the name's beginning."""
+    parts = name.split("/")
+    shown = repr(name[:_LONGEST_SHOWN])
+    if any(part in ("", ".", "..") for part in parts):
+        return f"the name {shown} leads out of its folder"
+    if "\0" in name:
+        return f"the name {shown} has a NUL in it"
+    if len(parts) > MOST_NAME_PARTS:
+        return f"the name {shown} has {len(parts)} parts, more than {MOST_NAME_PARTS}"
+    size_bytes, part_bytes = len(os.fsencode(name)), max(len(os.fsencode(part)) for part in parts)
+    if size_bytes > LONGEST_NAME_BYTES or part_bytes > LONGEST_PART_BYTES:
+        most = f"{LONGEST_NAME_BYTES} bytes, and {LONGEST_PART_BYTES} for each of its parts"
+        return f"the name {shown} is too long: {size_bytes} bytes, more than {most}"
+    return ""
+
+
+def defect_of_link(name: str, target: str) -> str:
+    """Return why no symbolic link of this name may have this target, or nothing if it may."""
+    shown = repr(name[:_LONGEST_SHOWN])
+    if not target or "\0" in target:
+        return f"the link {shown} has a target that is empty or has a NUL in it"
+    if len(os.fsencode(target)) > LONGEST_TARGET_BYTES:
+        size_bytes = len(os.fsencode(target))
+        return f"the link {shown} has a target of {size_bytes} bytes, more than {LONGEST_TARGET_BYTES}"
+    if not link_stays_inside(name, target):
+        return f"the link {shown} leads to {target[:_LONGEST_SHOWN]!r}, out of the archive"
+    return ""
 
 
 def link_stays_inside(name: str, target: str) -> bool:
@@ -115,6 +157,8 @@ def _write(found: Mapping[str, Path], target: _Bounded, place: str) -> None:
 
 def _add(archive: tarfile.TarFile, name: str, path: Path, place: str) -> None:
     status = path.lstat()
+    if defect := defect_of_name(name):
+        raise BadInput(place, shortened(str(path)), f"names that a node can have: {defect}")
     member = tarfile.TarInfo(name)
     member.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
     if stat.S_ISDIR(status.st_mode):
@@ -122,8 +166,8 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, place: str) -> None:
         archive.addfile(member)
     elif stat.S_ISLNK(status.st_mode):
         member.type, member.mode, member.linkname = tarfile.SYMTYPE, 0o777, os.readlink(path)
-        if not link_stays_inside(name, member.linkname):
-            raise BadInput(place, f"{path} -> {member.linkname}", "links that stay inside the folder")
+        if defect := defect_of_link(name, member.linkname):
+            raise BadInput(place, f"{path} -> {member.linkname}", f"links that stay inside the folder: {defect}")
         archive.addfile(member)
     elif stat.S_ISREG(status.st_mode):
         with path.open("rb") as file:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from headrace.archives import Packed, pack
 from headrace.bus import KeyValue
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
@@ -17,7 +19,6 @@ from headrace.runtime.role import role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.files import PIECE_BYTES, Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.nodes import Enrol, Enrolled
 from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, WrongState
 from headrace_admission.service import serve
@@ -27,8 +28,16 @@ from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running, stand_in_for
 
 SETTINGS = AdmissionSettings(administrators="*", most_archive_bytes_of_a_user=3 * PIECE_BYTES)
-DATA = os.urandom(PIECE_BYTES + 5)
-ARCHIVE = Archive(hashlib.sha256(DATA).hexdigest(), len(DATA), 1)
+
+
+def packed(content: bytes) -> Packed:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "file").write_bytes(content)
+        return pack([Path(folder)])
+
+
+PACKED = packed(os.urandom(PIECE_BYTES + 5))
+ARCHIVE, DATA = PACKED.archive, PACKED.data
 PIECES = [Upload(ARCHIVE, 0, DATA[:PIECE_BYTES]), Upload(ARCHIVE, 1, DATA[PIECE_BYTES:])]
 OPERATION = OperationId("operation-1")
 
@@ -61,7 +70,8 @@ def a_start(name: OperationId = OPERATION, archive: Archive = ARCHIVE) -> StartO
 
 
 async def fetched(server: NatsServer, piece: int, answer: Any = Piece, node: str = "n1") -> Any:
-    return await as_node(server, subjects.fetch_piece(""), FetchPiece(OPERATION, piece), answer, node)
+    request = FetchPiece(OPERATION, piece, ARCHIVE.sha256)
+    return await as_node(server, subjects.fetch_piece(""), request, answer, node)
 
 
 async def stored(server: NatsServer) -> set[str]:
@@ -77,7 +87,9 @@ def ends(keys: set[str]) -> list[str]:
     return sorted(key.rpartition(".")[2] for key in keys)
 
 
-async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_of_its_trees_get_them(server: NatsServer) -> None:
+async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_that_were_given_a_job_get_them(
+    server: NatsServer,
+) -> None:
     async with running(server, SETTINGS, serve):
         assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == [0, 1]
         assert (await as_user(server, "op.upload", PIECES[1], Uploaded)).missing == [0]
@@ -88,13 +100,14 @@ async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_of_its_tre
         assert by_hash.place == "spec.files"
         await as_user(server, "op.start", a_start(), StartAnswer)
 
-        for node, tree in (("n1", "default"), ("n2", "gpu")):
-            enrol = Enrol(NodeName(node), TreeName(tree), [])
-            await as_node(server, subjects.enrol(""), enrol, Enrolled, node)
         assert (await fetched(server, 0)).data + (await fetched(server, 1)).data == DATA
-        refusal = await fetched(server, 0, WrongState, "n2")
-        assert refusal.text() == f"node n2 is in tree gpu; expected a node of default, where {OPERATION} runs"
-        assert isinstance(await fetched(server, 0, WrongState, "stranger"), WrongState)
+        for guess in ("", "0" * 64):
+            request = FetchPiece(OPERATION, 0, guess)
+            refusal = await as_node(server, subjects.fetch_piece(""), request, BadRequest, "n2")
+            assert refusal.text() == (
+                f"sha256: {guess[:12] or 'nothing'} cannot be used; expected the hash that an order to run a job of {OPERATION} "
+                "names (agents of former versions send none: upgrade the agent of this node)"
+            )
         assert (await fetched(server, 2, NotFound)).name == "3 of 2"
 
         assert await over(server) == ["no-such-operation"]
@@ -140,7 +153,6 @@ async def test_after_a_kill_whole_files_are_there_and_unfinished_ones_go(server:
 
     async with running(server, SETTINGS, serve):
         await as_user(server, "op.start", a_start(), StartAnswer)
-        await as_node(server, subjects.enrol(""), Enrol(NodeName("n1"), TreeName("default"), []), Enrolled)
         assert (await fetched(server, 1)).data == DATA[PIECE_BYTES:]
         while ends(keys := await stored(server)) != ["0", "1", "record"]:
             assert ends({key for key in keys if key.startswith(f"anna.{ARCHIVE.sha256}.")}) == ["0", "1", "record"]
@@ -151,7 +163,8 @@ async def test_files_go_when_their_operation_is_over_or_when_nobody_starts_with_
     async with running(server, settings, serve):
         await sent(server)
         await as_user(server, "op.start", a_start(), StartAnswer)
-        await as_user(server, "op.upload", Upload(Archive("0" * 64, 5), 0, b"alone"), Uploaded, user="ben")
+        alone = packed(b"alone")
+        await as_user(server, "op.upload", Upload(alone.archive, 0, alone.data), Uploaded, user="ben")
         while any(key.startswith("ben") for key in await stored(server)):
             assert any(key.startswith("anna") for key in await stored(server)), "it is needed yet"
 

@@ -33,7 +33,7 @@ class ArchiveRecord(msgspec.Struct, frozen=True):
     archive: Archive
     #: Unix time at which it was last sent or asked for.
     wanted_at_ms: int
-    #: True if all pieces are there. Of others nobody knows after a restart which are.
+    #: True if all pieces are there and what is in them can be unpacked. Of others nobody knows after a restart which pieces are there.
     is_whole: bool = False
     #: The term that wrote it last.
     writer: int = 0
@@ -51,6 +51,8 @@ class _Entry(msgspec.Struct):
     archive: Archive
     missing: set[int]
     wanted_at_ms: int
+    #: A check found that it can be unpacked.
+    is_checked: bool = False
 
 
 class ArchiveBook:
@@ -67,7 +69,9 @@ class ArchiveBook:
 
     def restore(self, whole: Mapping[ArchiveKey, ArchiveRecord]) -> None:
         """Takes the archives that are there."""
-        self._entries = {key: _Entry(record.archive, set(), record.wanted_at_ms) for key, record in whole.items()}
+        self._entries = {
+            key: _Entry(record.archive, set(), record.wanted_at_ms, is_checked=True) for key, record in whole.items()
+        }
 
     def refusal(self, key: ArchiveKey, upload: Upload) -> Refusal | None:
         """The refusal of a piece that fits no archive, or of an archive that there is no room for."""
@@ -101,27 +105,37 @@ class ArchiveBook:
         self._entries[key] = _Entry(archive, set(range(archive.piece_count)), moment.wall_ms)
         return ArchiveRecord(archive, moment.wall_ms)
 
-    def note_piece(self, key: ArchiveKey, piece: int) -> ArchiveRecord | None:
-        """Notes that a piece is kept. Answers with the record of an archive that is whole now."""
+    def note_piece(self, key: ArchiveKey, piece: int) -> None:
+        """Notes that a piece is kept."""
+        if key in self._entries:
+            self._entries[key].missing.discard(piece)
+
+    def note_checked(self, key: ArchiveKey) -> ArchiveRecord | None:
+        """Notes that an archive can be unpacked. Answers with the record of it, unless a piece is missing again."""
         entry = self._entries.get(key)
-        if entry is None or piece not in entry.missing:
+        if entry is None or entry.missing:
             return None
-        entry.missing.discard(piece)
-        return None if entry.missing else ArchiveRecord(entry.archive, entry.wanted_at_ms, is_whole=True)
+        entry.is_checked = True
+        return ArchiveRecord(entry.archive, entry.wanted_at_ms, is_whole=True)
+
+    def drop(self, key: ArchiveKey) -> None:
+        """Strikes out an archive, to be removed."""
+        self._entries.pop(key, None)
 
     def note_lost(self, key: ArchiveKey, piece: int) -> None:
         """Notes that a piece is gone, so that it is sent anew and nothing starts without it."""
         if key in self._entries:
             self._entries[key].missing.add(piece)
+            self._entries[key].is_checked = False
 
     def missing(self, key: ArchiveKey) -> list[int]:
         """The pieces of a known archive that are not there."""
         return sorted(self._entries[key].missing)
 
     def is_there(self, key: ArchiveKey, archive: Archive) -> bool:
-        """True if all pieces of an archive are there."""
+        """True if all pieces of an archive are there, and it can be unpacked."""
         entry = self._entries.get(key)
-        return entry is not None and not entry.missing and entry.archive.size_bytes == archive.size_bytes
+        return entry is not None and entry.is_checked and entry.archive.size_bytes == archive.size_bytes
 
     def take_due(self, uses: Iterable[Use], moment: Moment) -> list[ArchiveKey]:
         """Strikes out archives that no operation needs any more, to be removed.

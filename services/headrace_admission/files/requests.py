@@ -13,7 +13,6 @@ import anyio
 import msgspec
 
 from headrace.bus import BusError, MissingStore
-from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.engine import Figure
@@ -22,21 +21,20 @@ from headrace.runtime.role import Role
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
 from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
-from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
 from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, Use
+from headrace_admission.files.archive_checks import ArchiveChecks
 from headrace_admission.files.kept_archives import KeptArchives
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.life import is_final
-from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0
 #: Uploads and fetches at a time, each of a piece. Starts and ends of jobs go between them.
 _AT_ONCE: Final = 8
-#: A node's tree is looked up so seldom.
-_TREE_HOLDS_S: Final = 10.0
+#: How long an upload waits for the check of its archive. Most are checked by then.
+_CHECK_S: Final = 0.2
 
 
 class FileRequests:
@@ -54,7 +52,7 @@ class FileRequests:
         )
         #: What is written and removed of archives follows the book, one after the other.
         self._writing = anyio.Lock()
-        self._trees: dict[str, tuple[TreeName | None, float]] = {}
+        self._checks = ArchiveChecks(self._piece, self._on_checked, self._book.note_lost)
 
     async def open(self) -> None:
         """Opens the buckets for this term. What a former life left unfinished is removed later. Raises `BusError`."""
@@ -72,6 +70,7 @@ class FileRequests:
         await border.serve(fetch, FetchPiece, CallerKind.NODE, self._on_fetch, concurrency=_AT_ONCE)
         await border.serve(subjects.ask_over("*"), AskOver, CallerKind.NODE, self._on_ask_over)
         self._runtime.tasks.start_soon(self._sweep)
+        self._runtime.tasks.start_soon(self._checks.run)
 
     def figures(self) -> list[Figure]:
         """The figures of the book."""
@@ -94,7 +93,7 @@ class FileRequests:
         key = ArchiveKey(caller.name, request.archive.sha256)
         try:
             async with self._writing:
-                refusal = self._book.refusal(key, request)
+                refusal = self._refusal_of_upload(key, request)
                 if refusal is not None:
                     return refusal
                 # Keys of an older version have the names of all that follow below theirs.
@@ -104,28 +103,64 @@ class FileRequests:
                     await self._kept.keep_record(key, new)
                 if request.data and request.piece in self._book.missing(key):
                     await self._kept.keep_piece(key, request.piece, request.data)
-                    whole = self._book.note_piece(key, request.piece)
-                    if whole is not None:
-                        await self._kept.keep_record(key, whole)
-                        logger().info(
-                            "archive is there", user=key.user, archive=key.sha256, bytes=whole.archive.size_bytes
-                        )
-                return Uploaded(self._book.missing(key))
+                    self._book.note_piece(key, request.piece)
         except BusError as error:
             self._end_if_fenced(error)
             # Whether it was written is not known.
             self._book.note_lost(key, request.piece)
             return NotReady(f"files cannot be kept: {error}")
+        return await self._answer_to_upload(key, request)
 
-    async def _on_fetch(self, request: FetchPiece, caller: Caller) -> msgspec.Struct:
+    async def _answer_to_upload(self, key: ArchiveKey, request: Upload) -> msgspec.Struct:
+        """The missing pieces. Where none is missing, the archive is checked first."""
+        missing = self._book.missing(key)
+        if missing or self._book.is_there(key, request.archive):
+            return Uploaded(missing)
+        await self._checks.wait(key, request.archive, _CHECK_S)
+        refusal = self._refusal_of_upload(key, request)
+        if refusal is not None:
+            return refusal
+        if self._book.is_there(key, request.archive):
+            return Uploaded([])
+        # Clients ask again by themselves. Meanwhile the request of another may be served.
+        return NotReady("what was sent is being checked")
+
+    def _refusal_of_upload(self, key: ArchiveKey, request: Upload) -> Refusal | None:
+        reason = self._checks.reason(key)
+        if reason:
+            return WrongState("the upload", key.sha256[:12], f"unusable: {reason}", "an archive that nodes can unpack")
+        return self._book.refusal(key, request)
+
+    async def _on_checked(self, key: ArchiveKey, reason: str) -> None:
+        """An archive was checked. It is kept for starts, or removed."""
+        try:
+            async with self._writing:
+                if reason:
+                    self._book.drop(key)
+                    self._kept.leave(key)
+                elif (record := self._book.note_checked(key)) is not None:
+                    await self._kept.keep_record(key, record)
+                    logger().info(
+                        "archive is there", user=key.user, archive=key.sha256, bytes=record.archive.size_bytes
+                    )
+        except BusError as error:
+            self._end_if_fenced(error)
+            self._book.note_lost(key, 0)
+            logger().warning("archive not kept", user=key.user, archive=key.sha256, error=str(error))
+
+    async def _on_fetch(self, request: FetchPiece, _caller: Caller) -> msgspec.Struct:
         operation = self._state().operations.get(request.operation)
         if operation is None or operation.spec.files is None:
             return NotFound("operation with files", request.operation)
+        if request.sha256 != operation.spec.files.sha256:
+            # Nothing tells a node the hash but an order to start a job of the operation.
+            told = f"the hash that an order to run a job of {request.operation} names"
+            expected = f"{told} (agents of former versions send none: upgrade the agent of this node)"
+            return BadRequest("sha256", request.sha256[:12] or "nothing", expected)
+        if is_final(operation.state):
+            return WrongState("operation", operation.id, operation.state.value, "one that is not over")
+        key = ArchiveKey(operation.user, operation.spec.files.sha256)
         try:
-            refusal = await self._refusal_of_node(NodeName(caller.name), operation)
-            if refusal is not None:
-                return refusal
-            key = ArchiveKey(operation.user, operation.spec.files.sha256)
             entry = await self._piece(key, request.piece)
         except BusError as error:
             return NotReady(f"files cannot be read: {error}")
@@ -145,25 +180,6 @@ class FileRequests:
             except MissingStore:
                 return None
             raise
-
-    async def _refusal_of_node(self, node: NodeName, operation: Operation) -> Refusal | None:
-        if is_final(operation.state):
-            return WrongState("operation", operation.id, operation.state.value, "one that is not over")
-        tree = await self._tree_of(node)
-        if tree in operation.placements:
-            return None
-        trees = ", ".join(operation.placements)
-        return WrongState("node", node, f"in tree {tree or 'none'}", f"a node of {trees}, where {operation.id} runs")
-
-    async def _tree_of(self, node: NodeName) -> TreeName | None:
-        now_s = self._runtime.clock.steady_s()
-        known = self._trees.get(node)
-        if known is not None and now_s < known[1]:
-            return known[0]
-        entry = await (await self._runtime.bus.key_value(subjects.NODES_BUCKET)).get(node)
-        tree = msgspec.json.decode(entry.value, type=NodeRecord).tree if entry is not None else None
-        self._trees[node] = tree, now_s + _TREE_HOLDS_S
-        return tree
 
     async def _on_ask_over(self, request: AskOver, _caller: Caller) -> Over:
         operations = self._state().operations

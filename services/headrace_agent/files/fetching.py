@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from headrace.archive_members import UnusableArchive
 from headrace.bus import Bus, BusError
 from headrace.ids import NodeName, OperationId
 from headrace.obs.logging import logger
@@ -20,8 +21,7 @@ from headrace.wire.codec import BadMessage, encode
 from headrace.wire.files import AskOver, FetchPiece, Over, Piece
 from headrace.wire.refusals import Busy, NotFound, NotReady, Refusal, decode_answer
 from headrace_agent.files.folders import OperationFolders
-from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault
-from headrace_agent.files.unpacking import UnusableArchive
+from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault, files_failure
 from headrace_agent.host.accounts import Accounts
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -58,9 +58,13 @@ class FilesFetcher:
                     unpack = partial(self._folders.unpack, order.operation, path, account)
                     await anyio.to_thread.run_sync(unpack, abandon_on_cancel=True)
             except UnusableArchive as error:
-                return FilesFailure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
+                return files_failure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
             except OSError as error:
-                return FilesFailure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")
+                return files_failure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")
+            except Exception as error:
+                # A defect of ours. It ends jobs of this operation, and not the agent with the jobs of all.
+                logger().error("files not fetched", operation=order.operation, exception=error)
+                return files_failure(FilesFault.LOST, f"its files cannot be fetched: {type(error).__name__}: {error}")
         logger().info("files fetched", operation=order.operation, bytes=order.archive.size_bytes)
         return None
 
@@ -68,7 +72,7 @@ class FilesFetcher:
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
         """Asks about operations whose files lie here unused, ever more seldom, until cancelled."""
-        await anyio.to_thread.run_sync(self._folders.remove_left_over)
+        await self._try(self._folders.remove_left_over)
         pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()
         while True:
             await anyio.sleep(pause_s)
@@ -82,14 +86,23 @@ class FilesFetcher:
 
     async def remove(self, operation: OperationId) -> None:
         """Removes the files of an operation."""
-        await anyio.to_thread.run_sync(self._folders.remove, operation)
-        logger().info("files removed", operation=operation)
+        if await self._try(self._folders.remove, operation):
+            logger().info("files removed", operation=operation)
+
+    async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
+        """Removes files. What is not removed waits for the next life, whatever the reason, and the agent goes on."""
+        try:
+            await anyio.to_thread.run_sync(remove, *about)
+        except Exception as error:
+            logger().error("files not removed", operations=about, exception=error)
+            return False
+        return True
 
     async def _download(self, order: FetchFiles, path: str) -> FilesFailure | None:
         archive, found = order.archive, hashlib.sha256()
         async with await anyio.open_file(path, "wb") as file:
             for number in range(archive.piece_count):
-                piece = await self._piece(FetchPiece(order.operation, number))
+                piece = await self._piece(FetchPiece(order.operation, number, archive.sha256))
                 if isinstance(piece, FilesFailure):
                     return piece
                 found.update(piece)
@@ -98,7 +111,7 @@ class FilesFetcher:
         if size != archive.size_bytes or found.hexdigest() != archive.sha256:
             is_found = f"{size} bytes with the hash {found.hexdigest()[:12]}"
             sent = f"{archive.size_bytes} bytes with {archive.sha256[:12]}"
-            return FilesFailure(FilesFault.LOST, f"its files are damaged: {is_found} came, {sent} were sent")
+            return files_failure(FilesFault.LOST, f"its files are damaged: {is_found} came, {sent} were sent")
         return None
 
     async def _piece(self, request: FetchPiece) -> bytes | FilesFailure:
@@ -109,10 +122,10 @@ class FilesFetcher:
                 return answer.data
             words = answer if isinstance(answer, str) else answer.text()
             if isinstance(answer, NotFound):
-                return FilesFailure(FilesFault.LOST, f"its files cannot be fetched: {words}")
+                return files_failure(FilesFault.LOST, f"its files cannot be fetched: {words}")
             may_pass = isinstance(answer, str | Busy | NotReady)
             if not may_pass or self._clock.steady_s() > until_s:
-                return FilesFailure(FilesFault.PASSING, f"its files cannot be fetched: {words}")
+                return files_failure(FilesFault.PASSING, f"its files cannot be fetched: {words}")
             await anyio.sleep(_PAUSE_S)
 
     async def _ask(self, subject: str, request: msgspec.Struct, kind: type[T]) -> T | Refusal | str:

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import OperationId
 from headrace.wire.files import MOST_OPERATIONS_ASKED, Archive
-from headrace.wire.heartbeat import JobSpec
+from headrace.wire.heartbeat import JobSpec, short_text
 
 
 class FilesFault(enum.StrEnum):
@@ -31,7 +31,13 @@ class FilesFailure(msgspec.Struct, frozen=True):
     """The reason for which the files of an operation did not come."""
 
     fault: FilesFault
+    #: Fit for a message.
     why: str
+
+
+def files_failure(fault: FilesFault, why: str) -> FilesFailure:
+    """Make a failure of words that may be as long as they like: names in an archive, answers of admission, errors of the system."""
+    return FilesFailure(fault, short_text(why))
 
 
 class FetchFiles(msgspec.Struct, frozen=True):

@@ -1,94 +1,72 @@
 """Unpacks an archive that a person sent. It may be made to do harm.
 
-Folders and files come first, into a folder that is new, and links last. So nothing is ever written through a link.
+Whatever it contains, the worst outcome is that the archive is said to be unusable: its operation fails, and nothing else. Folders and
+files come first, into a folder that is new, and links last. So nothing is ever written through a link.
 """
 
 from __future__ import annotations
 
 import errno
-import gzip
 import os
-import shutil
-import tarfile
-import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
-from headrace.archives import link_stays_inside
-from headrace.errors import HeadraceError
-from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
+from headrace.archive_members import Member, MemberKind, UnusableArchive, members
+from headrace.obs.logging import logger
 
-#: Of the archive's own words about its files, all together.
-_LARGEST_WORDS_BYTES: Final = 64 * 1024 * 1024
-#: The library reads such words in one piece.
-_LARGEST_READ_BYTES: Final = 1024 * 1024
-_COPIED_AT_ONCE: Final = 256 * 1024
-
-
-class UnusableArchive(HeadraceError):
-    """An archive cannot be unpacked, or had better not be. The text says why."""
+#: What the system refuses because of the host, not because of the archive.
+_HOST_ERRORS: Final = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
+        *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ESTALE, errno.ETIMEDOUT, errno.ENODEV, errno.EINTR),
+    }
+)
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def unpack(archive: str, folder: str) -> None:
-    """Unpacks into a folder that is new and empty. Raises `UnusableArchive`, and OSError for what the host cannot do."""
-    links: dict[str, str] = {}
-    left_bytes, left_files = LARGEST_CONTENT_BYTES, MOST_FILES
+class Owner(NamedTuple):
+    """The account to which the files are to belong."""
+
+    uid: int
+    gid: int
+
+
+def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
+    """Unpack the archive at a path into an open folder that is new, empty, and that no other account can enter.
+
+    The files belong to `owner`, or to this process. Raises `UnusableArchive`, and OSError for what the host cannot do.
+    """
     try:
-        with _BoundedGzip(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as members:
-            for member in members:
-                left_bytes -= member.size
-                left_files -= 1
-                if left_bytes < 0 or left_files < 0:
-                    most = f"{LARGEST_CONTENT_BYTES} bytes and {MOST_FILES} files"
-                    raise UnusableArchive(f"it unpacks to more than {most}")
-                _unpack_one(members, member, folder, links)
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
-        raise UnusableArchive(f"it is damaged: {error}") from None
-    for name, target in links.items():
-        try:
-            os.symlink(target, f"{folder}/{name}")
-        except FileExistsError:
-            raise UnusableArchive(f"{name[:200]!r} is there twice") from None
-
-
-class _BoundedGzip(gzip.GzipFile):
-    """Reads what was packed. Refuses an archive that unpacks to more than the bound, or asks for too much in one piece."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= _LARGEST_READ_BYTES:
-            raise UnusableArchive(f"it has words about one file of {size} bytes")
-        data = super().read(size)
-        if self.tell() > LARGEST_CONTENT_BYTES + _LARGEST_WORDS_BYTES:
-            raise UnusableArchive(f"it unpacks to more than {LARGEST_CONTENT_BYTES} bytes")
-        return data
-
-
-def _unpack_one(members: tarfile.TarFile, member: tarfile.TarInfo, folder: str, links: dict[str, str]) -> None:
-    name = member.name
-    if not name or any(part in ("", ".", "..") for part in name.split("/")):
-        raise UnusableArchive(f"the name {name[:200]!r} leads out of its folder")
-    path = f"{folder}/{name}"
-    try:
-        if member.isdir():
-            os.makedirs(path, 0o755, exist_ok=True)
-            return
-        os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
-        if member.issym() and link_stays_inside(name, member.linkname):
-            links[name] = member.linkname
-        elif member.isreg() and not member.issparse():
-            _write(members, member, path)
-        else:
-            raise UnusableArchive(f"{name[:200]!r} is no file, no folder and no link that stays inside")
-    except (FileExistsError, NotADirectoryError):
-        raise UnusableArchive(f"{name[:200]!r} is there twice") from None
+        with open(archive, "rb") as packed:
+            links = []
+            for member in members(packed):
+                if member.kind is MemberKind.LINK:
+                    links.append(member)
+                else:
+                    _make(member, folder, owner)
+            for member in links:
+                _make(member, folder, owner)
+    except UnusableArchive:
+        raise
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno in _HOST_ERRORS:
             raise
-        raise UnusableArchive(f"the name {name[:200]!r} is too long for this host") from None
+        raise UnusableArchive(f"this host cannot keep it: {error.strerror}: {str(error.filename)[:200]!r}") from None
+    except Exception as error:
+        # A defect of ours, which must not cost more than the operation.
+        logger().error("archive not unpacked", exception=error)
+        raise UnusableArchive(f"unpacking it failed: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
-    content = members.extractfile(member)
-    assert content is not None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with content, open(os.open(path, flags, 0o755 if member.mode & 0o100 else 0o644), "wb") as file:
-        shutil.copyfileobj(content, file, _COPIED_AT_ONCE)
+def _make(member: Member, folder: int, owner: Owner | None) -> None:
+    match member.kind:
+        case MemberKind.FOLDER:
+            os.mkdir(member.name, 0o755, dir_fd=folder)
+        case MemberKind.LINK:
+            os.symlink(member.target, member.name, dir_fd=folder)
+        case MemberKind.FILE:
+            mode = 0o755 if member.is_executable else 0o644
+            with open(os.open(member.name, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
+                for data in member.content:
+                    file.write(data)
+    if owner is not None:
+        os.chown(member.name, owner.uid, owner.gid, dir_fd=folder, follow_symlinks=False)

@@ -82,7 +82,12 @@ def defect_of_folder(folder: str) -> str:
     """
     probe = f"{folder}/.probe-{os.getpid()}"
     try:
-        with open(probe, "wb") as file:
+        with suppress(FileNotFoundError):
+            os.unlink(probe)
+        # Never through a link: the folder may be one in which other accounts write.
+        with open(
+            os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
             file.write(_PROBE)
     except FileNotFoundError:
         return ""

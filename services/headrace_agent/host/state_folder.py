@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.errors import HeadraceError
+from headrace_agent.host.own_folder import ForeignFolder, take_own_folder
 
 Holder = Literal["agent", "runner"]
 
@@ -23,12 +24,20 @@ class StateInUse(HeadraceError):
         super().__init__(f"another {holder}{f' (pid {owner})' if owner else ''} uses {state}; nothing was changed")
 
 
+class ForeignState(HeadraceError):
+    """The state folder belongs to another account, or another account put a symbolic link in its place."""
+
+
 def claim(state: str, holder: Holder) -> int:
     """Makes the folder, for its owner only, and locks it until the returned descriptor is closed or the process ends.
 
-    Raises `StateInUse`, and OSError where the folder cannot be used.
+    Raises `StateInUse`, `ForeignState`, and OSError where the folder cannot be used.
     """
     os.makedirs(state, mode=0o700, exist_ok=True)
+    try:
+        take_own_folder(state, 0o700)
+    except ForeignFolder as error:
+        raise ForeignState(f"the state folder {state} cannot be used: {error.strerror}; nothing was changed") from None
     lock = os.open(f"{state}/{holder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +45,6 @@ def claim(state: str, holder: Holder) -> int:
         owner = os.read(lock, 32).decode(errors="replace").strip()
         os.close(lock)
         raise StateInUse(state, holder, owner) from None
-    os.chmod(state, 0o700)
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock

@@ -14,7 +14,7 @@ import sys
 
 from headrace.errors import BadInput
 from headrace.obs.logging import configure, logger
-from headrace_agent.host.state_folder import StateInUse, claim
+from headrace_agent.host.state_folder import ForeignState, StateInUse, claim
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
@@ -38,6 +38,9 @@ def main(arguments: list[str]) -> int:
     except StateInUse as error:
         print(error, file=sys.stderr)
         return 3
+    except ForeignState as error:
+        print(error, file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"the runner cannot start: {error.filename or settings.state}: {error.strerror}", file=sys.stderr)
         return 1

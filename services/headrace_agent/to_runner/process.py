@@ -11,6 +11,7 @@ import anyio
 
 from headrace.child_process import wait_for_end
 from headrace.errors import HeadraceError
+from headrace_agent.host.own_folder import take_own_folder
 from headrace_agent.settings import AgentSettings
 
 #: Exit status of a runner that found another one in its state folder.
@@ -88,9 +89,10 @@ def _spawn(settings: AgentSettings, ready_fd: int) -> subprocess.Popen[bytes]:
 def _open_log(state: str) -> BinaryIO:
     try:
         os.makedirs(state, mode=0o700, exist_ok=True)
+        take_own_folder(state, 0o700)
         path = f"{state}/runner.log"
         if os.path.exists(path) and os.path.getsize(path) > _LARGEST_LOG_BYTES:
             os.replace(path, f"{path}.1")
-        return open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
+        return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
     except OSError:
         return open(os.devnull, "ab")  # the runner's exit status will tell that something is wrong with the folder

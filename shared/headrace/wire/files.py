@@ -19,6 +19,14 @@ LARGEST_ARCHIVE_BYTES = 64 * 1024 * 1024
 #: Of all files of an archive together, and their number.
 LARGEST_CONTENT_BYTES = 1024 * 1024 * 1024
 MOST_FILES = 20_000
+#: Of the path of a file within its archive: room is left for the folder of the operation on the node.
+LONGEST_NAME_BYTES = 2_048
+#: Of one part of such a path, as the file systems of Linux have it.
+LONGEST_PART_BYTES = 255
+#: Parts of such a path: the file itself and the folders above it.
+MOST_NAME_PARTS = 100
+#: Of the target of a symbolic link, as Linux has it.
+LONGEST_TARGET_BYTES = 4_095
 #: Of one question.
 MOST_OPERATIONS_ASKED = 500
 
@@ -66,6 +74,9 @@ class FetchPiece(msgspec.Struct, frozen=True):
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     piece: _PieceNumber
+    #: The hash of the archive. A node learns it with its first order to start a job of the operation, and nowhere else: it is the proof
+    #: that the node was given such a job. Agents of former versions send none, and get nothing.
+    sha256: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class Piece(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

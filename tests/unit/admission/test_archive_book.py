@@ -28,26 +28,34 @@ def kept(key: ArchiveKey, archive: Archive, ms: int = 0, into: ArchiveBook | Non
     into.want(key, archive, at(ms))
     for piece in range(archive.piece_count):
         into.note_piece(key, piece)
+    into.note_checked(key)
     return into
 
 
-def test_an_archive_is_there_once_all_its_pieces_are() -> None:
+def test_an_archive_is_there_once_all_its_pieces_are_and_it_was_checked() -> None:
     found = book()
     assert found.want(LARGE_OF_MINE, LARGE, at(5)) == ArchiveRecord(LARGE, 5)
     assert found.want(LARGE_OF_MINE, LARGE, at(6)) is None
 
-    assert found.note_piece(LARGE_OF_MINE, 2) is None
+    found.note_piece(LARGE_OF_MINE, 2)
     assert found.missing(LARGE_OF_MINE) == [0, 1]
-    assert found.note_piece(LARGE_OF_MINE, 0) is None
+    found.note_piece(LARGE_OF_MINE, 0)
+    assert found.note_checked(LARGE_OF_MINE) is None, "a piece is missing"
+    found.note_piece(LARGE_OF_MINE, 1)
     assert not found.is_there(LARGE_OF_MINE, LARGE)
-    assert found.note_piece(LARGE_OF_MINE, 1) == ArchiveRecord(LARGE, 6, is_whole=True)
+    assert found.note_checked(LARGE_OF_MINE) == ArchiveRecord(LARGE, 6, is_whole=True)
     assert found.is_there(LARGE_OF_MINE, LARGE)
     assert not found.is_there(ArchiveKey("ben", LARGE.sha256), LARGE), "its hash is of no use to others"
     assert not found.is_there(LARGE_OF_MINE, Archive(LARGE.sha256, 7))
 
     found.note_lost(LARGE_OF_MINE, 1)
     assert found.missing(LARGE_OF_MINE) == [1]
-    assert not found.is_there(LARGE_OF_MINE, LARGE)
+    found.note_piece(LARGE_OF_MINE, 1)
+    assert not found.is_there(LARGE_OF_MINE, LARGE), "what was sent anew is checked anew"
+
+    found.drop(LARGE_OF_MINE)
+    assert len(found) == 0
+    assert found.note_checked(LARGE_OF_MINE) is None
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace import archives
+from headrace import archive_members, archives
+from headrace.archive_members import UnusableArchive
 from headrace.archives import Packed, link_stays_inside, pack
 from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace_agent.files import unpacking
 from headrace_agent.files.folders import OperationFolders
-from headrace_agent.files.unpacking import UnusableArchive, unpack
 
 OPERATION = OperationId("0123456789abcdef")
 
@@ -37,6 +37,15 @@ def project(tmp_path: Path) -> Path:
 
 def whole(packed: Packed) -> bytes:
     return b"".join(map(packed.piece, range(packed.archive.piece_count)))
+
+
+def unpack(archive: str, folder: str) -> None:
+    """Unpacks into the folder at a path."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        unpacking.unpack(archive, opened)
+    finally:
+        os.close(opened)
 
 
 def unpacked(packed: Packed, folder: Path) -> Path:
@@ -150,17 +159,27 @@ SYMLINK, LINK = tarfile.SYMTYPE, tarfile.LNKTYPE
         ([member("/tmp/evil", b"x")], "leads out of its folder"),
         ([member("a/../../evil", b"x")], "leads out of its folder"),
         ([member("a/./evil", b"x")], "leads out of its folder"),
-        ([member("evil", type=SYMLINK, linkname="/etc")], "no link that stays inside"),
-        ([member("evil", type=SYMLINK, linkname="../x")], "no link that stays inside"),
-        ([member("a/evil", type=SYMLINK, linkname="b/../../..")], "no link that stays inside"),
-        ([member("evil", type=LINK, linkname="/etc/passwd")], "no link that stays inside"),
+        ([member("evil", type=SYMLINK, linkname="/etc")], "the link 'evil' leads to '/etc', out of the archive"),
+        ([member("evil", type=SYMLINK, linkname="../x")], "out of the archive"),
+        ([member("a/evil", type=SYMLINK, linkname="b/../../..")], "out of the archive"),
+        ([member("evil", type=LINK, linkname="/etc/passwd")], "no file, no folder and no link"),
         ([member("evil", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "is no file, no folder"),
         ([member("evil", type=tarfile.FIFOTYPE)], "is no file, no folder"),
         ([member("a", b"x"), member("a/b", b"x")], "is there twice"),
         ([member("a", b"x"), member("a", b"y")], "is there twice"),
         ([member("a", b"x"), member("a", type=SYMLINK, linkname="b")], "is there twice"),
-        ([member("x" * 300, b"x")], "too long for this host"),
-        ([member("evil", pax_headers={"comment": "x" * 2**21})], "words about one file of"),
+        ([member("x" * 300, b"x")], "the name 'x+' is too long: 300 bytes"),
+        ([member("/".join(["d"] * 1200), b"x")], "has 1200 parts, more than 100"),
+        ([member("/".join(["d" * 99] * 50), b"x")], "is too long: 4999 bytes, more than 2048 bytes"),
+        ([member("evil", pax_headers={"path": "a\0b"})], "has a NUL in it"),
+        ([member("evil", type=SYMLINK, linkname="x", pax_headers={"linkpath": "a\0b"})], "empty or has a NUL in it"),
+        ([member("evil", type=SYMLINK, linkname="")], "empty or has a NUL in it"),
+        ([member("evil", type=SYMLINK, linkname="a" * 5000)], "has a target of 5000 bytes, more than 4095"),
+        ([member("evil", pax_headers={"comment": "x" * 2**21})], "bytes of records about one file"),
+        ([member("evil", pax_headers={f"x{number}": "" for number in range(101)})], "more than 100 records"),
+        ([member("evil", b"x", pax_headers={"GNU.sparse.major": "1"})], "only plain files are unpacked"),
+        ([member("evil", b"x", type=tarfile.GNUTYPE_SPARSE)], "is no file, no folder and no link"),
+        ([member("evil", b"x", type=tarfile.GNUTYPE_LONGNAME)], "is no file, no folder and no link"),
     ],
 )
 def test_an_archive_that_would_do_harm_is_refused(
@@ -185,15 +204,18 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "LARGEST_CONTENT_BYTES", 1_000)
-    monkeypatch.setattr(unpacking, "MOST_FILES", 3)
+    monkeypatch.setattr(archive_members, "LARGEST_CONTENT_BYTES", 1_000)
+    monkeypatch.setattr(archive_members, "MOST_FILES", 3)
     large = archive_of(tmp_path / "large", member("a", bytes(600)), member("b", bytes(600)))
     many = archive_of(tmp_path / "many", *(member(str(number)) for number in range(4)))
+    deep = archive_of(tmp_path / "deep", member("a/b/c/d/e"))
 
-    for number, archive in enumerate((large, many)):
+    for number, (archive, said) in enumerate(
+        [(large, "unpacks to more than 1000 bytes"), (many, "has more than 3 files"), (deep, "has more than 3 files")]
+    ):
         into = tmp_path / str(number)
         into.mkdir()
-        with pytest.raises(UnusableArchive, match="unpacks to more than 1000 bytes and 3 files"):
+        with pytest.raises(UnusableArchive, match=said):
             unpack(archive, str(into))
         assert not (into / "b").exists()
 
@@ -239,10 +261,8 @@ def test_folders_appear_whole_and_what_former_lives_left_is_removed(project: Pat
     folders.remove_left_over()
 
     assert folders.found() == [OPERATION]
-    assert [path.name for path in (tmp_path / "files").rglob("*") if path.parent.name != OPERATION][:2] == [
-        here.name,
-        OPERATION,
-    ]
+    assert sorted(os.listdir(tmp_path / "files")) == sorted([".trash", here.name])
+    assert (os.listdir(here), os.listdir(tmp_path / "files" / ".trash")) == ([OPERATION], [])
     folders.remove(OPERATION)
     assert list(here.iterdir()) == []
     folders.remove(OPERATION)

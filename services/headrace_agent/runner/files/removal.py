@@ -1,11 +1,14 @@
 """Removes folders a little at a time, so that a folder of a million files holds nobody up.
 
-Each is first renamed into a trash folder, which costs nothing and frees its name at once.
+Each is first renamed into a trash folder, which costs nothing and frees its name at once. A folder inside another is moved into the
+trash, too, before its content is looked at. So a folder may be as deep as a job can make it, and every path here is short. Only the
+last part of a path can belong to another account, since that account cannot enter the trash, and the last part is never followed.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 
 from headrace_agent.runner.host.files import LinuxFiles
 
@@ -18,9 +21,11 @@ class Removal:
         self._files = files
         self._trash = trash
         files.make_folder(trash)
-        #: Folders to empty; one stays below those that are inside it until they are gone.
-        self._folders = [f"{trash}/{entry.name}" for entry in files.entries(trash) if entry.is_folder]
-        self._serial = 0
+        left = [entry.name for entry in files.entries(trash)]
+        #: Folders to empty. None is inside another.
+        self._folders = deque(f"{trash}/{name}" for name in left)
+        numbers = (name.partition(".")[0] for name in left)
+        self._serial = max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     @property
     def busy(self) -> bool:
@@ -33,42 +38,48 @@ class Removal:
             return
         except OSError:
             pass  # it is not empty, or there is another reason that moving it will show
-        self._serial += 1
-        target = f"{self._trash}/{self._serial}.{path.rpartition('/')[2]}"
-        self._files.rename(path, target)
-        self._folders.append(target)
+        self._move(path)
 
     def step(self, entries: int = 200) -> None:
         """Removes about `entries` files."""
         while self._folders and entries > 0:
-            folder = self._folders[-1]
+            folder = self._folders[0]
             try:
-                found = self._files.entries(folder)
+                self._files.unlock(folder)
+                found = self._files.entries(folder, entries)
             except OSError:
-                self._folders.pop()  # the next runner tries again
+                self._folders.popleft()
+                self._unlink(folder)  # it may be a file; for anything else the next runner tries again
                 continue
-            inner = [f"{folder}/{entry.name}" for entry in found if entry.is_folder]
-            plain = [f"{folder}/{entry.name}" for entry in found if not entry.is_folder]
-            kept = False
-            for path in plain[:entries]:
-                entries -= 1
-                kept = not self._unlink(path) or kept
-            if kept:
-                self._folders.pop()
-            elif inner:
-                self._folders += inner
-            elif len(plain) <= entries or not plain:
-                self._remove(folder)
-                entries -= 1
+            is_cleared = all([self._clear(f"{folder}/{entry.name}", is_folder=entry.is_folder) for entry in found])
+            if not is_cleared or len(found) < entries:
+                self._folders.popleft()
+                with contextlib.suppress(OSError):  # the next runner tries again
+                    self._files.remove_folder(folder)
+            entries -= len(found) + 1
+
+    def _clear(self, path: str, *, is_folder: bool) -> bool:
+        """Takes one entry out of its folder. Returns False if it stays there."""
+        if not is_folder:
+            return self._unlink(path)
+        try:
+            self._move(path)
+        except OSError:
+            return False
+        return True
+
+    def _move(self, path: str) -> None:
+        with contextlib.suppress(OSError):  # it may be a file, and moving it shows any other reason
+            # A folder that its owner may not write in can only be renamed where it is.
+            self._files.unlock(path)
+        self._serial += 1
+        target = f"{self._trash}/{self._serial}"
+        self._files.rename(path, target)
+        self._folders.append(target)
 
     def _unlink(self, path: str) -> bool:
         try:
             self._files.unlink(path)
         except OSError:
-            return False  # the folder stays, and the next runner tries again
+            return False
         return True
-
-    def _remove(self, folder: str) -> None:
-        self._folders.pop()
-        with contextlib.suppress(OSError):  # the next runner tries again
-            self._files.remove_folder(folder)

@@ -6,7 +6,10 @@ import contextlib
 import errno
 import os
 import stat
+from itertools import islice
 from typing import Final, NamedTuple
+
+from headrace_agent.host.own_folder import refuse_foreign
 
 _OWNER_ONLY: Final = 0o700
 
@@ -24,12 +27,27 @@ class LinuxFiles:
     """Files and folders by system calls. Nothing here follows a symbolic link in the last part of a path."""
 
     def make_folder(self, path: str) -> None:
-        """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is."""
+        """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is.
+
+        Raises `ForeignFolder` for an existing one of another account, but for root's.
+        """
         try:
             os.mkdir(path, _OWNER_ONLY)
         except FileExistsError:
-            if not os.path.isdir(path) or os.path.islink(path):
+            status = os.lstat(path)
+            if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+            refuse_foreign(status, path)
+
+    def unlock(self, path: str) -> None:
+        """Gives the owner of a folder all rights to it. Raises OSError for anything but a folder."""
+        # A descriptor that needs no rights, so that no link can come in between.
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
+                os.chmod(f"/proc/self/fd/{fd}", _OWNER_ONLY)
+        finally:
+            os.close(fd)
 
     def is_fresh_folder(self, path: str) -> bool:
         """True if it is a folder as `make_folder` makes one: empty, for its owner only. Raises OSError where there is nothing."""
@@ -90,17 +108,26 @@ class LinuxFiles:
     def remove_folder(self, path: str) -> None:
         os.rmdir(path)
 
-    def entries(self, path: str) -> list[FolderEntry]:
+    def entries(self, path: str, most: int | None = None) -> list[FolderEntry]:
+        """The entries of a folder, or so many of them."""
         found = []
-        with os.scandir(path) as listing:
-            for entry in listing:
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                found.append(
-                    FolderEntry(entry.name, entry.is_dir(follow_symlinks=False), status.st_size, status.st_mtime)
-                )
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except NotADirectoryError:
+            if os.path.islink(path):  # there may be a folder, and nobody looks at it
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+            raise
+        try:
+            with os.scandir(fd) as listing:
+                for entry in islice(listing, most):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    is_folder = stat.S_ISDIR(status.st_mode)
+                    found.append(FolderEntry(entry.name, is_folder, status.st_size, status.st_mtime))
+        finally:
+            os.close(fd)
         return found
 
     def read_file(self, path: str, limit: int) -> bytes:

@@ -1,0 +1,67 @@
+"""Folders in which a process of this host works, in places where other accounts may write.
+
+In a folder such as `/tmp` another account can make the folder first, or put a symbolic link in its place. Root would then change the
+rights of a foreign folder, or write where the account wants it to. So a folder counts only if it is one, and is ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import Final
+
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class ForeignFolder(PermissionError):
+    """What lies at a path is no folder of this account. Nothing was changed. `strerror` says what is wrong, without the path."""
+
+
+def make_own_folder(path: str, mode: int) -> None:
+    """Make a folder with these rights, or give them to the one that is there. Its parent must exist.
+
+    The folder must be a real one, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    try:
+        folder = os.open(path, _OPEN | os.O_NOFOLLOW)
+    except NotADirectoryError:
+        raise _foreign("it is a file or a symbolic link, and must be a folder", path) from None
+    try:
+        _take(folder, path, mode)
+    finally:
+        os.close(folder)
+
+
+def take_own_folder(path: str, mode: int) -> None:
+    """Give a folder that is there these rights, as `make_own_folder` does. A symbolic link counts if it is ours, or root's."""
+    link = os.lstat(path)
+    is_link = stat.S_ISLNK(link.st_mode)
+    if is_link:
+        refuse_foreign(link, path)
+    folder = os.open(path, _OPEN if is_link else _OPEN | os.O_NOFOLLOW)
+    try:
+        _take(folder, path, mode)
+    finally:
+        os.close(folder)
+
+
+def refuse_foreign(status: os.stat_result, path: str) -> None:
+    """Raise `ForeignFolder` for what belongs neither to this account nor to root."""
+    if status.st_uid not in (os.geteuid(), 0):
+        raise _foreign(f"it belongs to uid {status.st_uid}, and must belong to uid {os.geteuid()}, which uses it", path)
+
+
+def _take(folder: int, path: str, mode: int) -> None:
+    status = os.fstat(folder)
+    refuse_foreign(status, path)
+    # Only its owner can change the rights of a folder.
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
+        os.fchmod(folder, mode)
+
+
+def _foreign(why: str, path: str) -> ForeignFolder:
+    return ForeignFolder(errno.EPERM, why, path)

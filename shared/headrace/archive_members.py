@@ -1,0 +1,226 @@
+"""Reads an archive that a person sent, file by file. The archive may be made to do harm.
+
+An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module reads that and nothing
+else. It goes forward only, holds one header at a time, and knows before it reads anything how large it may be. `tarfile` reads more:
+sparse files (a megabyte becomes lists of gigabytes), negative sizes (it reads the archive again from its beginning for each), and
+headers about headers (it calls itself for each). So only its parser of a single header is used here.
+"""
+
+from __future__ import annotations
+
+import enum
+import tarfile
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+from headrace.archives import defect_of_link, defect_of_name
+from headrace.errors import HeadraceError
+from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
+
+_BLOCK_BYTES: Final = 512
+_READ_BYTES: Final = 64 * 1024
+_COPIED_AT_ONCE: Final = 256 * 1024
+#: All headers and pax records of an archive together.
+_LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
+#: The pax records of one file: its name, its target, and some that mean nothing here.
+_LARGEST_RECORDS_BYTES: Final = 16 * 1024
+_MOST_RECORDS: Final = 100
+#: With such a record, what follows is no plain file.
+_REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
+#: `TarInfo.isreg` takes sparse files for plain ones.
+_PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
+#: Says to `zlib` that a gzip header comes first.
+_GZIP: Final = 31
+
+
+class UnusableArchive(HeadraceError):
+    """An archive cannot be unpacked, or must not be. The text says why."""
+
+
+class MemberKind(enum.Enum):
+    """Kinds of members of an archive."""
+
+    FOLDER = "folder"
+    FILE = "file"
+    LINK = "link"
+
+
+class Readable(Protocol):
+    """The bytes of an archive, in order."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return some bytes, as a rule at most `size`, and none at the end."""
+        ...
+
+
+class Member(NamedTuple):
+    """A folder, a file or a symbolic link of an archive. Its name is a relative path that stays inside."""
+
+    name: str
+    kind: MemberKind
+    #: The target of a link.
+    target: str = ""
+    is_executable: bool = False
+    #: The content of a file, to be read before the next member is asked for.
+    content: Iterator[bytes] = iter(())
+
+
+def members(packed: Readable) -> Iterator[Member]:
+    """Yield what is in an archive. A folder comes before what is in it, whether the archive names the folder or not.
+
+    No name comes twice. Raises `UnusableArchive`, and what `packed.read` raises.
+    """
+    reader = _Reader(packed)
+    try:
+        yield from reader.members()
+    except (tarfile.TarError, zlib.error, ValueError) as error:
+        raise UnusableArchive(f"it is damaged: {str(error)[:200]}") from None
+
+
+class _Reader:
+    def __init__(self, packed: Readable) -> None:
+        self._packed = packed
+        self._inflate = zlib.decompressobj(wbits=_GZIP)
+        self._left_header_bytes = _LARGEST_HEADERS_BYTES
+        self._left_content_bytes = LARGEST_CONTENT_BYTES
+        self._kinds: dict[str, MemberKind] = {}
+        #: Bytes of the present member that were not read yet.
+        self._unread_bytes = 0
+
+    def members(self) -> Iterator[Member]:
+        while (found := self._next_header()) is not None:
+            header, name, target = found
+            yield from self._new_folders(name.rpartition("/")[0])
+            if header.isdir():
+                yield from self._new_folders(name)
+            elif header.issym():
+                self._note(name, MemberKind.LINK)
+                if defect := defect_of_link(name, target):
+                    raise UnusableArchive(defect)
+                yield Member(name, MemberKind.LINK, target)
+            elif header.type in _PLAIN_FILES:
+                self._note(name, MemberKind.FILE)
+                yield self._file(name, header)
+                self._skip_unread(header.size)
+            else:
+                raise UnusableArchive(f"{name[:200]!r} is no file, no folder and no link")
+
+    def _file(self, name: str, header: tarfile.TarInfo) -> Member:
+        self._left_content_bytes -= header.size
+        if header.size < 0 or self._left_content_bytes < 0:
+            raise UnusableArchive(f"it unpacks to more than {LARGEST_CONTENT_BYTES} bytes")
+        self._unread_bytes = header.size
+        is_executable = bool(header.mode & 0o100)
+        return Member(name, MemberKind.FILE, is_executable=is_executable, content=self._content())
+
+    def _content(self) -> Iterator[bytes]:
+        while self._unread_bytes:
+            data = self._some(min(self._unread_bytes, _COPIED_AT_ONCE))
+            if not data:
+                raise UnusableArchive("it is damaged: it ends within a file")
+            self._unread_bytes -= len(data)
+            yield data
+
+    def _skip_unread(self, size_bytes: int) -> None:
+        for _ in self._content():
+            pass
+        self._take(-size_bytes % _BLOCK_BYTES)
+
+    def _new_folders(self, path: str) -> Iterator[Member]:
+        """The folders of a path that did not come yet, from the top."""
+        end = 0
+        while path and end < len(path):
+            end = path.find("/", end + 1)
+            end = len(path) if end < 0 else end
+            if self._kinds.get(path[:end]) is not MemberKind.FOLDER:
+                self._note(path[:end], MemberKind.FOLDER)
+                yield Member(path[:end], MemberKind.FOLDER)
+
+    def _note(self, name: str, kind: MemberKind) -> None:
+        if name in self._kinds:
+            raise UnusableArchive(f"{name[:200]!r} is there twice")
+        if len(self._kinds) >= MOST_FILES:
+            raise UnusableArchive(f"it has more than {MOST_FILES} files and folders")
+        self._kinds[name] = kind
+
+    def _next_header(self) -> tuple[tarfile.TarInfo, str, str] | None:
+        """The next header with its name and target, or None at the end of the archive."""
+        header = self._header()
+        records: dict[bytes, str] = {}
+        if header is not None and header.type == tarfile.XHDTYPE:
+            records = self._records(header.size)
+            header = self._header()
+            if header is None:
+                raise UnusableArchive("it is damaged: it ends within a file")
+        if header is None:
+            return None
+        name = records.get(b"path", header.name)
+        # A folder may be written with a slash at its end.
+        name = name.removesuffix("/") if header.isdir() else name
+        if defect := defect_of_name(name):
+            raise UnusableArchive(defect)
+        return header, name, records.get(b"linkpath", header.linkname)
+
+    def _header(self) -> tarfile.TarInfo | None:
+        self._count_header(_BLOCK_BYTES)
+        block = self._take(_BLOCK_BYTES, may_end=True)
+        if not block.strip(b"\0"):
+            return None
+        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+
+    def _records(self, size_bytes: int) -> dict[bytes, str]:
+        """The pax records of one file. Each is its own length, a blank, a keyword, `=`, a value and a newline."""
+        if not 0 <= size_bytes <= _LARGEST_RECORDS_BYTES:
+            raise UnusableArchive(
+                f"it has {size_bytes} bytes of records about one file, not up to {_LARGEST_RECORDS_BYTES}"
+            )
+        self._count_header(size_bytes)
+        data = self._take(size_bytes)
+        self._take(-size_bytes % _BLOCK_BYTES)
+        records: dict[bytes, str] = {}
+        begin = 0
+        while begin < size_bytes and len(records) < _MOST_RECORDS:
+            blank = data.find(b" ", begin, begin + 8)
+            digits = data[begin : max(begin, blank)]
+            end = begin + int(digits) if digits.isdigit() else begin
+            keyword, equals, value = data[blank + 1 : end - 1].partition(b"=")
+            if not begin < end <= size_bytes or not equals or data[end - 1 : end] != b"\n" or keyword in records:
+                raise UnusableArchive("it is damaged: a record about a file cannot be read")
+            if keyword.startswith(_REFUSED_RECORDS):
+                raise UnusableArchive(
+                    f"it has a file with the record {keyword[:50]!r}, and only plain files are unpacked"
+                )
+            records[keyword] = value.decode("utf-8", "surrogateescape")
+            begin = end
+        if begin != size_bytes:
+            raise UnusableArchive(f"it has more than {_MOST_RECORDS} records about one file")
+        return records
+
+    def _count_header(self, size_bytes: int) -> None:
+        self._left_header_bytes -= size_bytes
+        if self._left_header_bytes < 0:
+            raise UnusableArchive(f"it has more than {_LARGEST_HEADERS_BYTES} bytes of headers")
+
+    def _take(self, size_bytes: int, *, may_end: bool = False) -> bytes:
+        """So many bytes, or none where the archive ends and `may_end`."""
+        data = b""
+        while len(data) < size_bytes:
+            more = self._some(size_bytes - len(data))
+            if not more:
+                if may_end and not data:
+                    return b""
+                raise UnusableArchive("it is damaged: it ends too early")
+            data += more
+        return data
+
+    def _some(self, most_bytes: int) -> bytes:
+        """At least one byte and at most so many, and none at the end."""
+        while not self._inflate.eof:
+            packed = self._inflate.unconsumed_tail or self._packed.read(_READ_BYTES)
+            data = self._inflate.decompress(packed, most_bytes)
+            if data:
+                return data
+            if not packed:
+                raise UnusableArchive("it is damaged: it ends too early")
+        return b""
