@@ -20,7 +20,7 @@ from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
 
 _BLOCK_BYTES: Final = 512
 _READ_BYTES: Final = 64 * 1024
-_COPIED_AT_ONCE: Final = 256 * 1024
+_UNPACKED_AT_ONCE: Final = 256 * 1024
 #: All headers and pax records of an archive together.
 _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
 #: The pax records of one file: its name, its target, and some that mean nothing here.
@@ -82,6 +82,9 @@ class _Reader:
     def __init__(self, packed: Readable) -> None:
         self._packed = packed
         self._inflate = zlib.decompressobj(wbits=_GZIP)
+        self._unpacked = b""
+        #: How much of `_unpacked` was read.
+        self._at = 0
         self._left_header_bytes = _LARGEST_HEADERS_BYTES
         self._left_content_bytes = LARGEST_CONTENT_BYTES
         self._kinds: dict[str, MemberKind] = {}
@@ -116,7 +119,7 @@ class _Reader:
 
     def _content(self) -> Iterator[bytes]:
         while self._unread_bytes:
-            data = self._some(min(self._unread_bytes, _COPIED_AT_ONCE))
+            data = self._some(self._unread_bytes)
             if not data:
                 raise UnusableArchive("it is damaged: it ends within a file")
             self._unread_bytes -= len(data)
@@ -216,9 +219,17 @@ class _Reader:
 
     def _some(self, most_bytes: int) -> bytes:
         """At least one byte and at most so many, and none at the end."""
+        if self._at == len(self._unpacked):
+            self._unpacked, self._at = self._inflated(), 0
+        data = self._unpacked[self._at : self._at + most_bytes]
+        self._at += len(data)
+        return data
+
+    def _inflated(self) -> bytes:
+        """The next bytes, none at the end."""
         while not self._inflate.eof:
             packed = self._inflate.unconsumed_tail or self._packed.read(_READ_BYTES)
-            data = self._inflate.decompress(packed, most_bytes)
+            data = self._inflate.decompress(packed, _UNPACKED_AT_ONCE)
             if data:
                 return data
             if not packed:

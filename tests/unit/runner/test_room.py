@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from headrace.errors import BadInput
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
-from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.files import FolderEntry, LinuxFiles
 from headrace_agent.runner.settings import Settings, parse
 
 
@@ -110,6 +111,84 @@ def test_what_cannot_be_removed_does_not_keep_the_removal_busy(tmp_path: Path, m
     removal.step()
 
     assert not removal.busy
+
+
+def test_what_is_swapped_for_a_link_between_two_looks_is_not_followed(tmp_path: Path) -> None:
+    """The account of a job may change its folder at any moment. Root changed the rights of a foreign folder so."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    outside.chmod(0o500)
+    folder = tmp_path / "job"
+    for name in ("first", "second"):
+        (folder / name).mkdir(parents=True)
+        (folder / name).chmod(0o000)
+
+    class Swapping(LinuxFiles):
+        def entries(self, path: str, most: int | None = None) -> list[FolderEntry]:
+            found = super().entries(path, most)
+            for entry in found:
+                if entry.name in ("first", "second"):
+                    os.rmdir(f"{path}/{entry.name}")
+                    os.symlink(outside, f"{path}/{entry.name}")
+            return found
+
+    removal = Removal(Swapping(), str(tmp_path / "trash"))
+    removal.take(str(folder))
+    while removal.busy:
+        removal.step()
+
+    assert (outside.stat().st_mode & 0o7777, (outside / "precious").exists()) == (0o500, True)
+    assert (folder.exists(), list((tmp_path / "trash").iterdir())) == (False, [])
+
+
+def test_a_link_to_a_folder_goes_and_the_folder_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    (tmp_path / "link").symlink_to(outside)
+    removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
+    removal.take(str(tmp_path / "link"))
+    removal.step()
+
+    assert (list((tmp_path / "trash").iterdir()), removal.busy) == ([], False)
+    assert (outside / "precious").exists()
+
+
+def test_what_a_job_locked_up_goes_too(tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "file").touch()
+    for each in (folder / "a" / "b", folder / "a", folder):
+        each.chmod(0)
+    removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
+    removal.take(str(folder))
+    while removal.busy:
+        removal.step()
+
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_a_step_looks_at_no_more_than_it_removes(tmp_path: Path) -> None:
+    """Of a million files each step looked at all."""
+    looks: list[int] = []
+
+    class Looking(LinuxFiles):
+        def entries(self, path: str, most: int | None = None) -> list[FolderEntry]:
+            found = super().entries(path, most)
+            looks.append(len(found))
+            return found
+
+    (tmp_path / "scratch").mkdir()
+    for number in range(100):
+        (tmp_path / "scratch" / str(number)).touch()
+    removal = Removal(Looking(), str(tmp_path / "trash"))
+    removal.take(str(tmp_path / "scratch"))
+    while removal.busy:
+        removal.step(10)
+
+    assert max(looks) <= 10
+    assert sum(looks) == 100
 
 
 def test_the_command_line_is_read_in_both_spellings() -> None:
