@@ -6,7 +6,8 @@ import gzip
 import io
 import os
 import random
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 import anyio
 import msgspec
 import psutil
+import pytest
 
 from headrace.archive_members import UnusableArchive, members
 from headrace.bus import Bus, Message
 from headrace.ids import OperationId, PoolName
+from headrace.runtime.clock import SystemClock
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.files import PIECE_BYTES, Archive, FetchPiece, Piece, Upload, Uploaded
@@ -27,8 +30,11 @@ from headrace.wire.operations import OperationSpec, StartOperation
 from headrace.wire.refusals import BadRequest, NotReady, WrongState
 from headrace_admission.service import serve
 from headrace_admission.settings import AdmissionSettings
+from headrace_agent.files.fetching import FilesFetcher
 from headrace_agent.files.folders import OperationFolders
-from tests.support.agent_world import agent, allocator, bus_as, start_of
+from headrace_agent.files.operation_files import FetchFiles, FilesFault
+from headrace_agent.host.accounts import Accounts
+from tests.support.agent_world import NODE, agent, allocator, bus_as, start_of
 from tests.support.evil_archives import bomb, evil_archives, member, packed, tar_of
 from tests.support.nats_server import NatsServer, nats_server
 from tests.support.tree_services import a_bus, ask, running
@@ -92,9 +98,52 @@ async def test_each_fails_its_own_operation_and_the_agent_goes_on(tmp_path: Path
     assert {heartbeat.trouble for heartbeat in fake.heartbeats if heartbeat.applied} == {""}
 
 
-def test_a_folder_deeper_than_any_path_is_removed_when_its_operation_is_over(tmp_path: Path) -> None:
+class Faulty(OperationFolders):
+    """Fails in ways that nobody has thought of."""
+
+    def unpack(self, operation: OperationId, archive: str, account: str) -> None:
+        raise RecursionError("x" * 10_000)
+
+    def remove(self, operation: OperationId) -> None:
+        raise RecursionError
+
+    def remove_left_over(self) -> None:
+        raise RecursionError
+
+
+def is_asked() -> list[OperationId]:
+    raise KeyError("asked")
+
+
+async def test_a_defect_of_the_agent_ends_the_operation_whose_files_it_works_on(tmp_path: Path) -> None:
+    operation = OperationId("operation-1")
+    folders = Faulty(str(tmp_path / "files"))
+    with nats_server(jetstream=False) as server:
+        async with a_store(server, {operation: HARMLESS}), bus_as(server, "node", NODE) as bus:
+            fetcher = FilesFetcher(bus, SystemClock(), NODE, folders, Accounts())
+            failure = await fetcher.fetch(FetchFiles(operation, archive_of(HARMLESS), "ada"))
+            await fetcher.remove(operation)
+            with anyio.fail_after(20), pytest.raises(KeyError, match="asked"):
+                await fetcher.remove_unused(is_asked, lambda _: None)
+
+    assert failure is not None
+    assert failure.fault is FilesFault.LOST
+    assert failure.why.startswith("its files cannot be fetched: RecursionError: xxx")
+    assert len(failure.why) == 2_000, "a message has room for it"
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder in which folders may be left that Python cannot remove, as pytest would have to."""
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    yield folder
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_a_folder_deeper_than_any_path_is_removed_when_its_operation_is_over(deep: Path) -> None:
     """To remove it the agent called itself for each folder in the other, which ended it, and each of its later lives."""
-    folders = OperationFolders(str(tmp_path / "files"))
+    folders = OperationFolders(str(deep))
     operation = OperationId("0123456789abcdef")
     with folders.archive(operation) as path:
         Path(path).write_bytes(HARMLESS)
@@ -103,7 +152,7 @@ def test_a_folder_deeper_than_any_path_is_removed_when_its_operation_is_over(tmp
 
     folders.remove(operation)
 
-    assert list(Path(folders.folder).iterdir()) == list((tmp_path / "files" / ".trash").iterdir()) == []
+    assert list(Path(folders.folder).iterdir()) == list((deep / ".trash").iterdir()) == []
 
 
 def dig(folder: Path, depth: int) -> None:

@@ -147,6 +147,8 @@ def test_a_link_to_a_folder_goes_and_the_folder_stays(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "precious").touch()
     (tmp_path / "link").symlink_to(outside)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        LinuxFiles().entries(str(tmp_path / "link"))
     removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
     removal.take(str(tmp_path / "link"))
     removal.step()
