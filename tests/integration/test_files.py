@@ -20,7 +20,7 @@ from headrace.wire import ledger, subjects
 from headrace.wire.files import PIECE_BYTES, Archive, AskOver, FetchPiece, Over, Piece, Upload, Uploaded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
-from headrace.wire.refusals import BadRequest, NotFound, WrongState
+from headrace.wire.refusals import BadRequest, NotFound, NotReady, WrongState
 from headrace_admission.service import serve
 from headrace_admission.settings import AdmissionSettings
 from tests.support.killing import killed
@@ -101,13 +101,12 @@ async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_that_were_
         await as_user(server, "op.start", a_start(), StartAnswer)
 
         assert (await fetched(server, 0)).data + (await fetched(server, 1)).data == DATA
-        for guess in ("", "0" * 64):
-            request = FetchPiece(OPERATION, 0, guess)
-            refusal = await as_node(server, subjects.fetch_piece(""), request, BadRequest, "n2")
-            assert refusal.text() == (
-                f"sha256: {guess[:12] or 'nothing'} cannot be used; expected the hash that an order to run a job of {OPERATION} "
-                "names (agents of former versions send none: upgrade the agent of this node)"
-            )
+        guess = FetchPiece(OPERATION, 0, "0" * 64)
+        refusal = await as_node(server, subjects.fetch_piece(""), guess, BadRequest, "n2")
+        said = f"sha256: 000000000000 cannot be used; expected the hash that an order to run a job of {OPERATION} names"
+        assert refusal.text() == said
+        former = await as_node(server, subjects.fetch_piece(""), FetchPiece(OPERATION, 0), NotReady, "n2")
+        assert former.why == "the agent of this node is of a former version and gets no files; upgrade it"
         assert (await fetched(server, 2, NotFound)).name == "3 of 2"
 
         assert await over(server) == ["no-such-operation"]

@@ -152,11 +152,14 @@ class FileRequests:
         operation = self._state().operations.get(request.operation)
         if operation is None or operation.spec.files is None:
             return NotFound("operation with files", request.operation)
+        if not request.sha256:
+            # Such an agent asks again for a minute, then leaves the job to other nodes. For another refusal it would do that at once, and
+            # get the job again at once.
+            return NotReady("the agent of this node is of a former version and gets no files; upgrade it")
         if request.sha256 != operation.spec.files.sha256:
             # Nothing tells a node the hash but an order to start a job of the operation.
-            told = f"the hash that an order to run a job of {request.operation} names"
-            expected = f"{told} (agents of former versions send none: upgrade the agent of this node)"
-            return BadRequest("sha256", request.sha256[:12] or "nothing", expected)
+            expected = f"the hash that an order to run a job of {request.operation} names"
+            return BadRequest("sha256", request.sha256[:12], expected)
         if is_final(operation.state):
             return WrongState("operation", operation.id, operation.state.value, "one that is not over")
         key = ArchiveKey(operation.user, operation.spec.files.sha256)
