@@ -127,6 +127,19 @@ def test_the_state_folder_is_closed_and_belongs_to_the_account(host: Host) -> No
     assert {path.stat().st_uid for path in (host.state, *host.state.iterdir())} == {0}
 
 
+def test_links_that_an_account_put_in_its_folder_are_not_followed(host: Host) -> None:
+    precious = host.folder / "precious"
+    precious.touch()
+    (host.state / "logs").symlink_to(precious)
+    assert own_folder(host.state, "nobody") == 3
+    (host.state / "runner.log").hardlink_to(precious)
+
+    with pytest.raises(CannotInstall, match=r"runner\.log is a link to a file elsewhere"):
+        own_folder(host.state, "nobody")
+
+    assert precious.stat().st_uid == 0
+
+
 def test_a_folder_in_which_another_account_ran_jobs_is_refused(host: Host) -> None:
     (host.state / "jobs").mkdir()
     os.chown(host.state / "jobs", NOBODY.pw_uid, NOBODY.pw_gid)

@@ -36,28 +36,31 @@ def make_own_folder(path: str, mode: int) -> None:
         os.close(folder)
 
 
-def take_own_folder(path: str, mode: int) -> None:
-    """Give a folder that is there these rights, as `make_own_folder` does. A symbolic link counts if it is ours, or root's."""
+def take_own_folder(path: str, mode: int, uid: int | None = None) -> None:
+    """Give a folder that is there these rights, as `make_own_folder` does. A symbolic link counts if it is ours, or root's.
+
+    With `uid` it may belong to that account as well, and keeps its rights then.
+    """
     link = os.lstat(path)
     is_link = stat.S_ISLNK(link.st_mode)
     if is_link:
         refuse_foreign(link, path)
     folder = os.open(path, _OPEN if is_link else _OPEN | os.O_NOFOLLOW)
     try:
-        _take(folder, path, mode)
+        _take(folder, path, mode, uid)
     finally:
         os.close(folder)
 
 
-def refuse_foreign(status: os.stat_result, path: str) -> None:
-    """Raise `ForeignFolder` for what belongs neither to this account nor to root."""
-    if status.st_uid not in (os.geteuid(), 0):
+def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) -> None:
+    """Raise `ForeignFolder` for what belongs neither to this account, nor to root, nor to the account `uid`."""
+    if status.st_uid not in (os.geteuid(), 0, uid):
         raise _foreign(f"it belongs to uid {status.st_uid}, and must belong to uid {os.geteuid()}, which uses it", path)
 
 
-def _take(folder: int, path: str, mode: int) -> None:
+def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:
     status = os.fstat(folder)
-    refuse_foreign(status, path)
+    refuse_foreign(status, path, uid)
     # Only its owner can change the rights of a folder.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(folder, mode)

@@ -28,17 +28,20 @@ class ForeignState(HeadraceError):
     """The state folder belongs to another account, or another account put a symbolic link in its place."""
 
 
-def claim(state: str, holder: Holder) -> int:
+def claim(state: str, holder: Holder, uid: int | None = None) -> int:
     """Makes the folder, for its owner only, and locks it until the returned descriptor is closed or the process ends.
 
-    Raises `StateInUse`, `ForeignState`, and OSError where the folder cannot be used.
+    With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError where the folder cannot be used.
     """
     os.makedirs(state, mode=0o700, exist_ok=True)
     try:
-        take_own_folder(state, 0o700)
+        take_own_folder(state, 0o700, uid)
     except ForeignFolder as error:
         raise ForeignState(f"the state folder {state} cannot be used: {error.strerror}; nothing was changed") from None
     lock = os.open(f"{state}/{holder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if os.fstat(lock).st_nlink != 1:
+        os.close(lock)
+        raise ForeignState(f"{state}/{holder}.lock is a link to a file elsewhere: remove it; nothing was changed")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

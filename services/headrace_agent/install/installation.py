@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import pwd
+import stat
 import subprocess
 import sys
 import tempfile
@@ -99,7 +100,8 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
     # A runner that somebody else started keeps its jobs from the cgroup of the unit, and the unit from its folder.
     for holder, unit_name in _HOLDERS.items():
         if not is_true("is-active", unit_name(settings.node_name())):
-            os.close(claim(str(state), holder))
+            # Whoever has the folder now, the person who types this means it, and `own_folder` takes it over.
+            os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
     changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
     owned = own_folder(state, place.account)
     if owned:
@@ -201,8 +203,23 @@ def own_folder(state: Path, account: str) -> int:
             )
     strange = [path for path in paths if path.lstat().st_uid != uid]
     for path in strange:
-        os.chown(path, uid, gid, follow_symlinks=False)
+        _give(path, uid, gid)
     is_open = bool(state.stat().st_mode & 0o077)
     if is_open:
         state.chmod(0o700)
     return len(strange) + is_open
+
+
+def _give(path: Path, uid: int, gid: int) -> None:
+    """Gives a file or a folder to an account that may have written in the folder. Raises `CannotInstall` for a file with another name."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISLNK(status.st_mode):
+            os.chown(path, uid, gid, follow_symlinks=False)
+            return
+        if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
+            raise CannotInstall(f"{path} is a link to a file elsewhere: remove it, and try again")
+        os.chown(f"/proc/self/fd/{fd}", uid, gid)
+    finally:
+        os.close(fd)

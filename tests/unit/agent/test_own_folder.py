@@ -86,6 +86,19 @@ def test_a_state_folder_may_be_a_link_of_ones_own(tmp_path: Path, elsewhere: Pat
     assert elsewhere.stat().st_mode & 0o7777 == 0o700
 
 
+def test_a_lock_that_is_a_link_to_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Its content is replaced by a number."""
+    precious, state = tmp_path / "precious", tmp_path / "state"
+    precious.write_text("water")
+    state.mkdir()
+    (state / "agent.lock").hardlink_to(precious)
+
+    with pytest.raises(ForeignState, match=r"agent\.lock is a link to a file elsewhere"):
+        claim(str(state), "agent")
+
+    assert precious.read_text() == "water"
+
+
 def test_whether_a_folder_can_be_written_is_tried_on_no_file_of_others(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("water")
