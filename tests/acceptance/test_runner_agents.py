@@ -112,7 +112,9 @@ def test_a_job_is_started_once_however_often_it_is_ordered(runner: ARunner, sign
     agent = runner.start()
     order = a_run(0, "sh", "-c", f"echo started > {signpost.path}; exec sleep 1000")
     agent.say(order, order)
-    first, second = agent.hear(Started), agent.hear(Started)
+    first = agent.hear(Started)
+    agent.say(order)
+    second = agent.hear(Started)
     assert signpost.line() == "started"
     agent.say(Interrupt(a_job(), 0, "over"))
     agent.end_of(0)

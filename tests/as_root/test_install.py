@@ -8,17 +8,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headrace_agent.host.state_folder import Holder, claim
 from headrace_agent.install.installation import CannotInstall, Place, check, own_folder, uninstall
-from headrace_agent.runner.host.accounts import account_named, acting_as
 from tests.support.systemctl import SystemctlFolder
 
 AGENT, RUNNER = "headrace-agent-host-17.service", "headrace-runner-host-17.service"
 NOBODY = pwd.getpwnam("nobody")
+
+
+@contextmanager
+def acting_as(account: pwd.struct_passwd) -> Iterator[None]:
+    """This process has the rights of the account meanwhile."""
+    os.seteuid(account.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 class Host:
@@ -174,7 +184,7 @@ def test_only_root_installs_and_uninstalls(host: Host) -> None:
     host.install()
     place = Place(host.units)
 
-    with acting_as(account_named("nobody")):
+    with acting_as(NOBODY):
         with pytest.raises(CannotInstall, match="only root installs units"):
             check(place, "same", "--users", host.state)
         with pytest.raises(CannotInstall, match="only root takes units"):

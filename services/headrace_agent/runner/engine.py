@@ -98,7 +98,8 @@ class RunnerEngine:
         """An agent is there: it gets the whole picture. What the one before had told ahead is dropped."""
         for job in self._live.values():
             job.ahead.clear()
-        running = [job.kept(job.started, moment) for job in self._live.values() if job.started is not None]
+        # A job whose process is on its way is in the picture as well: if it were not, the job would be given to another node.
+        running = [job.kept(job.started or _on_its_way(job.run, moment), moment) for job in self._live.values()]
         picture = Picture(
             running=running,
             ended=list(self._ended.values()),
@@ -150,14 +151,23 @@ class RunnerEngine:
         job = self._live[key]
         job.state = next_state(job.state, JobEvent.STARTED)
         job.started = Started(key, pid, moment.wall_ms, moment.steady_ns, job.run.account)
-        stopping = self._stop(key, job, job.stop, moment) if job.stop is not None else []
+        stopping: list[RunnerEffect] = []
+        if job.stop is not None and job.deadline_ns is not None:
+            left_ms = max(0, job.deadline_ns - moment.steady_ns) // NS_PER_MS
+            stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), moment)
         return Outcome(None, [Tell(job.started), *stopping])
 
     def on_not_started(
         self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
     ) -> Outcome[None, RunnerEffect]:
-        """The job could not be started. It failed with what a shell would return, or counts against nobody where the host is at fault."""
+        """The job could not be started. It failed with what a shell would return, or counts against nobody where the host is at fault.
+
+        A job that was to be stopped meanwhile ends for the reason of that.
+        """
         job, exit = self._remove(key), JobExit(exit_code=exit_code)
+        if job.stop is not None:
+            effects = self._end(job.run, None, JobExit(), job.stop.result, job.stop.reason, moment, job.stop)
+            return Outcome(None, effects + self._leave())
         fault = None if exit_code is not None else Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
         result = JobResult.FAILED if fault is None else JobResult.ABORTED
         effects = self._end(job.run, None, exit, result, reason, moment, fault)
@@ -271,7 +281,7 @@ class RunnerEngine:
             broken.append("jobs are live without a lease")
         awaited = set(self._deadlines)
         for key, job in self._live.items():
-            dying = job.state in (JobState.INTERRUPTED, JobState.KILLED)
+            dying = job.stop is not None
             rules = (
                 (job.run.job == key, "it is listed under another key"),
                 (job.state not in (JobState.ABSENT, JobState.ENDED), "it is live and over"),
@@ -334,10 +344,10 @@ class RunnerEngine:
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = moment.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
-        if job.state is JobState.STARTING:
-            if stop.timeout_ms < job.stop.timeout_ms:
-                job.stop = job.stop._replace(timeout_ms=stop.timeout_ms)
-            return effects
+        if job.state is JobState.STARTING and (job.deadline_ns is None or due_ns < job.deadline_ns):
+            # Its program gets the signal once it runs. A process that is still on its way at the deadline is killed.
+            job.stopped_ns = job.stopped_ns or moment.steady_ns
+            self._set_deadline(key, job, due_ns)
         if job.state is JobState.RUNNING:
             job.state = next_state(job.state, JobEvent.INTERRUPT)
             job.stopped_ns = moment.steady_ns
@@ -345,7 +355,8 @@ class RunnerEngine:
             effects.append(Signal(key, signal.Signals[job.run.interrupt_signal]))
         elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
             effects += self._await(key, job, due_ns, moment)
-        if job.state is JobState.INTERRUPTED and job.deadline_ns is not None and job.deadline_ns <= moment.steady_ns:
+        is_asked = job.state in (JobState.STARTING, JobState.INTERRUPTED)
+        if is_asked and job.deadline_ns is not None and job.deadline_ns <= moment.steady_ns:
             effects += self._kill(key, job, moment)
         return effects
 
@@ -389,3 +400,8 @@ class RunnerEngine:
 
     def _leave(self) -> list[RunnerEffect]:
         return [EndRunner()] if self._end_all is not None and not self._live else []
+
+
+def _on_its_way(run: Run, moment: Moment) -> Started:
+    """Stands for the start of a job whose process does not run its program yet."""
+    return Started(run.job, 0, moment.wall_ms, moment.steady_ns, run.account)

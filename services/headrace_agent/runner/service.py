@@ -1,7 +1,7 @@
 """The shell around the engine: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
 
-It does nothing else while it performs an effect, so it performs them in the engine's order. Starting a process (below a millisecond)
-is the longest of them.
+It does nothing else while it performs an effect, so it performs them in the engine's order. None of them waits for anything that a job
+controls: the start of a process is only begun, and the poll tells what became of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
-from headrace_agent.runner.jobs.launch import Launcher, NotStarted
+from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
 from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.protocol import (
@@ -51,8 +51,8 @@ _TICK_MS = 1_000
 _FIGURES_MS = 60_000
 #: After the last job: for the agent to read what it was told, and for ends that could not be written.
 _LEAVE_MS = 2_000
-#: Two pipes, three files, one pidfd.
-_FDS_PER_JOB = 6
+#: Two pipes, three files, one pidfd; or, while its process starts, two pipes with both their ends, a third pipe and one file.
+_FDS_PER_JOB = 7
 _SPARE_FDS = 64
 
 
@@ -102,6 +102,8 @@ class Runner:
             self._on_event(fd, mask)
         # Before the messages: a place that became free waits for its next job.
         self._look()
+        for run, refusal in self._jobs.late_starts(self._host.processes.now()):
+            self._on_start(run, refusal)
         for message in self._link.messages(_MESSAGES_A_TURN):
             self._on_message(message)
         now = self._host.processes.now()
@@ -122,6 +124,7 @@ class Runner:
         return self._may_leave(now)
 
     def close(self) -> None:
+        self._jobs.end_starts()
         self._link.close()
         self._signals.close()
         self._poll.close()
@@ -201,7 +204,11 @@ class Runner:
         return max(0.0, (min(moment for moment in due if moment is not None) - now_ns) / NS_PER_MS)
 
     def _on_event(self, fd: int, mask: int) -> None:
-        if self._jobs.owns_pipe(fd):
+        if self._jobs.owns_start(fd):
+            started = self._jobs.on_start(fd)
+            if started is not None:
+                self._on_start(*started)
+        elif self._jobs.owns_pipe(fd):
             failed = self._jobs.on_output(fd)
             if failed is not None:
                 self._fail(*failed)
@@ -282,16 +289,27 @@ class Runner:
                     assert_never(effect)
 
     def _launch(self, run: Run) -> list[RunnerEffect]:
-        now = self._host.processes.now
         try:
-            launched = self._jobs.launch(run)
+            launched = self._jobs.begin(run)
         except NotStarted as refusal:
-            return [*self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, now()).effects]
+            return self._not_started(run, refusal)
+        return self._started(run, launched) if launched is not None else []
+
+    def _on_start(self, run: Run, outcome: Launched | NotStarted) -> None:
+        """The process of a job runs its program, or never will."""
+        effects = self._not_started(run, outcome) if isinstance(outcome, NotStarted) else self._started(run, outcome)
+        self._take(Outcome(None, effects))
+
+    def _started(self, run: Run, launched: Launched) -> list[RunnerEffect]:
         effects = [*self._engine.on_started(run.job, launched.pid, launched.at).effects]
         self._log.info("job started", **job_fields(run.job, run.allocation), pid=launched.pid)
         if launched.failure:
-            effects += self._engine.on_not_confined(run.job, launched.failure, now()).effects
+            effects += self._engine.on_not_confined(run.job, launched.failure, self._host.processes.now()).effects
         return effects
+
+    def _not_started(self, run: Run, refusal: NotStarted) -> list[RunnerEffect]:
+        now = self._host.processes.now()
+        return [*self._engine.on_not_started(run.job, str(refusal), refusal.exit_code, now).effects]
 
     def _fail(self, job: JobKey, reason: str) -> None:
         self._log.info("job failing", **job_fields(job), reason=reason)

@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     memory_headroom_bytes: _Bytes = 256 * 1024 * 1024
     #: From SIGTERM to the runner (all jobs are interrupted) to the kill of those that go on.
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
+    #: From the start of a job to the run of its program; a job that is slower has failed, and its process is killed.
+    start_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 30_000
     #: Without an agent and without a job for so long, the runner goes by itself; ends wait in their files. 0: never.
     abandoned_after_ms: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 600_000
     log_level: Literal["debug", "info"] = "info"

@@ -23,8 +23,9 @@ class RunnerMachine(RuleBasedStateMachine):
         super().__init__()
         self.engine = RunnerEngine(most_jobs=3)
         self.passed_ms = 0
-        #: Processes that live, by job.
+        #: Jobs whose program runs.
         self.alive: set[JobKey] = set()
+        #: Jobs whose process is on its way to its program.
         self.launched: set[JobKey] = set()
         self.due_ms: dict[JobKey, int] = {}
         self.killed: set[JobKey] = set()
@@ -45,7 +46,7 @@ class RunnerMachine(RuleBasedStateMachine):
                     assert self.leased, "started without a lease"
                     self.launched.add(run.job)
                 case Signal(job, number):
-                    assert job in self.alive
+                    assert job in self.alive or (job in self.launched and number == signal.SIGKILL)
                     if number == signal.SIGKILL:
                         self.killed.add(job)
                 case Keep(end):
@@ -73,8 +74,11 @@ class RunnerMachine(RuleBasedStateMachine):
             self.launched.discard(job)
             if works:
                 self.alive.add(job)
+                self.killed.discard(job)
                 self.perform(self.engine.on_started(job, 100 + index, self.now))
             else:
+                self.due_ms.pop(job, None)
+                self.killed.discard(job)
                 self.perform(self.engine.on_not_started(job, "no", 127, self.now))
 
     @rule(index=JOBS, code=st.integers(0, 2))
@@ -90,7 +94,7 @@ class RunnerMachine(RuleBasedStateMachine):
     def interrupt(self, index: int, timeout_ms: int) -> None:
         job = a_job(index)
         outcome = self.engine.on_interrupt(Interrupt(job, timeout_ms, "why"), self.now)
-        if job in self.alive:
+        if job in self.alive | self.launched:
             due_ms = self.passed_ms + timeout_ms
             self.due_ms[job] = min(due_ms, self.due_ms.get(job, due_ms))
         self.perform(outcome)
@@ -124,7 +128,7 @@ class RunnerMachine(RuleBasedStateMachine):
         [told] = self.engine.on_hello(About("none", "", 1), self.now).effects
         assert isinstance(told, Tell)
         assert isinstance(told.message, Picture)
-        assert {kept.run.job for kept in told.message.running} == self.alive
+        assert {kept.run.job for kept in told.message.running} == self.alive | self.launched
         assert {end.key for end in told.message.ended} == self.unacknowledged
 
 

@@ -15,11 +15,14 @@ from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses, Spawn
+from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.starting import Spawn, Starting
 from headrace_agent.runner.jobs.isolation import Isolation
-from headrace_agent.runner.jobs.launch import Launcher, NotStarted
+from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
+from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import OPERATION, a_run
+from tests.unit.runner.harness import readable
 
 
 class PoorHost(LinuxProcesses):
@@ -39,9 +42,12 @@ class PoorHost(LinuxProcesses):
         self._fail("pipe")
         return super().pipe()
 
-    def spawn(self, order: Spawn) -> int:
-        self._fail("spawn")
-        self.started.append(super().spawn(order))
+    def begin(self, order: Spawn) -> Starting:
+        self._fail("begin")
+        return super().begin(order)
+
+    def begun(self, starting: Starting) -> int:
+        self.started.append(super().begun(starting))
         return self.started[-1]
 
     def pidfd(self, pid: int) -> int:
@@ -62,11 +68,18 @@ def a_launcher(
     return Launcher(host, settings, kept, Isolation(""), scratch, retention or Retention(0), open_files=(1024, 1024))
 
 
+def launch(launcher: Launcher, run: Run) -> Launched:
+    """Starts a job and waits until its program runs."""
+    begun = launcher.begin(run)
+    assert readable(begun.starting.fd)
+    return launcher.finish(begun)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        ("spawn", errno.EAGAIN, "no room for another process"),
-        ("spawn", errno.ENOMEM, "no room for another process"),
+        ("begin", errno.EAGAIN, "no room for another process"),
+        ("begin", errno.ENOMEM, "no room for another process"),
         ("pipe", errno.EMFILE, "no file descriptor is left"),
         ("pidfd", errno.EMFILE, "no file descriptor is left"),
     ],
@@ -79,13 +92,15 @@ def test_a_host_without_room_fails_the_job_and_leaves_nothing_behind(
     before = os.listdir("/proc/self/fd")
 
     with pytest.raises(NotStarted, match=words) as refusal:
-        launcher.launch(a_run(0, "sleep", "1000"))
+        launch(launcher, a_run(0, "sleep", "1000"))
 
     assert refusal.value.exit_code is None
     # The file of the job is open until its end is written.
     assert len(os.listdir("/proc/self/fd")) == len(before) + 1
     assert list((tmp_path / "scratch").iterdir()) == []
-    assert not any(Path(f"/proc/{pid}").exists() for pid in host.started)
+    for pid in host.started:  # the table of starts kills and reaps it
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
 
 
 def test_the_folder_of_logs_is_made_for_the_first_job_of_an_operation_only(tmp_path: Path) -> None:
@@ -99,7 +114,7 @@ def test_the_folder_of_logs_is_made_for_the_first_job_of_an_operation_only(tmp_p
     retention = Retention(0)
     launcher = a_launcher(tmp_path, LinuxProcesses(), Files(), retention)
     for index in (0, 1):
-        launched = launcher.launch(a_run(index, "true"))
+        launched = launch(launcher, a_run(index, "true"))
         retention.job_started(OPERATION, 0.0)
         os.waitpid(launched.pid, 0)
         for fd in (launched.pidfd, launched.stdout_fd, launched.stderr_fd):
@@ -127,7 +142,7 @@ def test_where_output_would_find_no_room_no_job_starts_and_the_host_is_at_fault(
     monkeypatch.setattr(os, "statvfs", lambda path: disk)
 
     with pytest.raises(NotStarted, match=f"{tmp_path}/logs cannot be written: No space left on device") as refusal:
-        launcher.launch(a_run(0, "true"))
+        launch(launcher, a_run(0, "true"))
 
     assert refusal.value.exit_code is None
 

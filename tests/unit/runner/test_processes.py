@@ -18,11 +18,12 @@ from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
-from headrace_agent.runner.jobs.launch import Launcher
+from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.processes import ProcessTable
+from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_job, a_run
-from tests.unit.runner.harness import gone
+from tests.unit.runner.harness import PATIENCE_S, gone
 
 
 def a_table(folder: Path, processes: LinuxProcesses | None = None) -> ProcessTable:
@@ -39,11 +40,21 @@ def a_table(folder: Path, processes: LinuxProcesses | None = None) -> ProcessTab
     return ProcessTable(host, settings, poll, launcher, isolation, scratch, retention)
 
 
+def launch(table: ProcessTable, run: Run) -> int:
+    """Starts a job, waits until its program runs, and returns its pid."""
+    launched: Launched | NotStarted | None = table.begin(run)
+    while launched is None:
+        [(fd, _)] = table._poll.poll(PATIENCE_S, 1)
+        if table.owns_start(fd) and (found := table.on_start(fd)) is not None:
+            launched = found[1]
+    assert isinstance(launched, Launched), launched
+    assert launched.failure == ""
+    return launched.pid
+
+
 def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    launched = table.launch(a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4"))
-    assert launched.failure == ""
-    assert gone(launched.pid)
+    assert gone(launch(table, a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4")))
     [pidfd] = table.ended_unseen([a_job()])
     table.on_main_ended(pidfd, LinuxProcesses().now())
     [(job, exit)] = table.look(LinuxProcesses().now())
@@ -56,7 +67,7 @@ def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> 
 
 def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path) -> None:
     table = a_table(tmp_path)
-    assert gone(table.launch(a_run(0, "true")).pid)
+    assert gone(launch(table, a_run(0, "true")))
     [pidfd] = table.ended_unseen([a_job()])
     table.on_main_ended(pidfd, LinuxProcesses().now())
 
@@ -96,8 +107,8 @@ def test_a_job_is_not_over_while_a_process_becomes_a_program_of_which_nobody_kno
 ) -> None:
     processes = WithOrphan()
     table = a_table(tmp_path, processes)
-    table.launch(a_run(1, "sleep", "1000"))
-    assert gone(table.launch(a_run(0, "true")).pid)
+    launch(table, a_run(1, "sleep", "1000"))
+    assert gone(launch(table, a_run(0, "true")))
     [pidfd] = table.ended_unseen([a_job()])
     now = LinuxProcesses().now()
     table.on_main_ended(pidfd, now)

@@ -1,11 +1,9 @@
-"""Accounts of the host, and acting as one of them."""
+"""Accounts of the host."""
 
 from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError
@@ -42,18 +40,3 @@ def account_named(name: str) -> Account:
         raise NoAccount(f"account {name} is the superuser's, as which nobody's jobs run by a mapping")
     groups = os.getgrouplist(name, found.pw_gid)
     return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)
-
-
-@contextmanager
-def acting_as(account: Account) -> Iterator[None]:
-    """Has the rights of the account meanwhile, and no others. Only a process of one thread may do it. Raises OSError."""
-    groups, gid = os.getgroups(), os.getegid()
-    try:
-        os.setgroups(account.groups)
-        os.setegid(account.gid)
-        os.seteuid(account.uid)
-        yield
-    finally:
-        os.seteuid(os.getuid())
-        os.setegid(gid)
-        os.setgroups(groups)

@@ -6,50 +6,29 @@ import contextlib
 import fcntl
 import os
 import resource
+import select
 import signal
-import subprocess
 import time
-from collections.abc import Mapping
-from functools import partial
-from types import MappingProxyType
+from collections.abc import Collection
 from typing import NamedTuple
 
 from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace_agent.runner.host.accounts import Account, acting_as
+from headrace_agent.runner.host.starting import Spawn, Starter, Starting
 
 #: Every process of a job carries both: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. People name
 #: operations, so two clusters on one host may have jobs of one name.
 MARKER = "HEADRACE_JOB"
 RUNNER_MARKER = "HEADRACE_RUNNER"
 
+#: In the command line of a runner.
+_RUNNER_MODULE = b"headrace_agent.runner"
 _FIONREAD = 0x541B
 _PROC_BYTES = 4096
 #: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
 _DEAD = (b"Z", b"X", b"x")
 #: Field 26 of it, counted from the state: of a program that can be looked into it is 0 only within exec, which sets it last.
 _CODE_ADDRESS = 23
-
-
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-
-#: Soft and hard limits by number.
-Limits = Mapping[int, tuple[int, int]]
-
-
-class Spawn(NamedTuple):
-    """A process to start."""
-
-    argv: list[str]
-    environment: dict[str, str]
-    working_directory: str
-    stdout_fd: int
-    stderr_fd: int
-    #: None: the runner's own.
-    account: Account | None = None
-    #: Limits, soft and hard, that a process with an account gives itself before it becomes its program. To set them from outside
-    #: takes a right (CAP_SYS_RESOURCE) that root does not have in a container.
-    limits: Limits = MappingProxyType({})
 
 
 class Reaped(NamedTuple):
@@ -61,32 +40,12 @@ class Reaped(NamedTuple):
     max_rss_bytes: int
 
 
-def _limit_oneself(limits: Limits) -> None:
-    for which, bounds in limits.items():
-        resource.setrlimit(which, bounds)
-
-
-def _program(order: Spawn) -> str | None:
-    """The path of the program, or None where the system is to find it. Each folder that it tries in vain costs as much as ten looks."""
-    name = order.argv[0]
-    if "/" in name:
-        return name
-    for folder in order.environment.get("PATH", "").split(":"):
-        path = f"{folder}/{name}"
-        if not folder.startswith("/"):
-            return None  # of the job's own folder
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    return None
-
-
 class LinuxProcesses:
     """Processes and clocks by system calls and /proc. `runner` is the state folder of the runner whose jobs `marker` knows."""
 
     def __init__(self, runner: str = "") -> None:
         self._runner = runner
-        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._own_folder = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        self._starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._is_reaper = False
         self._children_fd = -1
         with contextlib.suppress(FileNotFoundError):  # a kernel built without it
@@ -103,53 +62,23 @@ class LinuxProcesses:
     def pause(self, length_ms: int) -> None:
         time.sleep(length_ms / 1000)
 
-    def spawn(self, order: Spawn) -> int:
-        """Starts a session of its own and returns its pid. Raises OSError, and ValueError for what no process can be given."""
-        account = order.account
-        if account is None:
-            program = _program(order)
-            return self._spawn(order) if program is None else self._spawn_found(order, program)
-        for fd in (order.stdout_fd, order.stderr_fd):
-            # It may open them by name, as /dev/stderr.
-            os.fchown(fd, account.uid, account.gid)
-        # The folder and the program are found with the rights of the account.
-        with acting_as(account):
-            return self._spawn(order, user=account.uid, group=account.gid)
+    def begin(self, order: Spawn) -> Starting:
+        """Begins to start a process. See `Starter.begin`."""
+        return self._starter.begin(order)
 
-    def _spawn_found(self, order: Spawn, program: str) -> int:
-        """Costs the runner half of what `Popen` does. All descriptors of the runner close on exec, and it has one thread."""
-        streams = (self._null, order.stdout_fd, order.stderr_fd)
-        os.chdir(order.working_directory)
-        try:
-            return os.posix_spawn(
-                program,
-                order.argv,
-                order.environment,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(streams)],
-                setsid=True,
-                setsigdef=_IGNORED_BY_PYTHON,
-            )
-        finally:
-            os.fchdir(self._own_folder)
+    def begun(self, starting: Starting) -> int:
+        """The pid of a process that runs its program. See `Starter.result`."""
+        return self._starter.result(starting)
 
-    def _spawn(self, order: Spawn, *, user: int | None = None, group: int | None = None) -> int:
-        process = subprocess.Popen(
-            order.argv,
-            env=order.environment,
-            cwd=order.working_directory,
-            stdin=self._null,
-            stdout=order.stdout_fd,
-            stderr=order.stderr_fd,
-            start_new_session=True,
-            close_fds=True,
-            user=user,
-            group=group,
-            # The runner has one thread.
-            preexec_fn=partial(_limit_oneself, order.limits) if order.limits else None,
-        )
-        # We collect it ourselves, with its usage; Popen must not try to when the object goes.
-        process.returncode = 0
-        return process.pid
+    def give_up(self, starting: Starting, known: Collection[int]) -> None:
+        """Kills a process that does not run its program yet. See `Starter.kill`."""
+        self._starter.kill(starting, known)
+
+    def is_readable(self, fd: int, timeout_ms: int) -> bool:
+        """True if there is something to read, or its end, within that time."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
 
     def pipe(self) -> tuple[int, int]:
         """The end to read from, which never blocks, and the end to write to."""
@@ -225,6 +154,19 @@ class LinuxProcesses:
         """The session of a process, or None if there is no such process or it is dead."""
         fields = _stat_fields(pid)
         return int(fields[3]) if fields is not None and fields[0] not in _DEAD else None
+
+    def is_copy(self, pid: int) -> bool:
+        """True of another process that has the command line of a runner of our state folder.
+
+        We hold the folder's lock, so that process is a job of a former runner on its way to its program.
+        """
+        try:
+            words = _read_all(f"/proc/{pid}/cmdline").split(b"\0")
+            state = words[words.index(b"--state") + 1]
+        except (OSError, ValueError, IndexError):
+            return False
+        is_runner = _RUNNER_MODULE in words and pid != os.getpid()
+        return is_runner and os.path.realpath(state) == os.fsencode(os.path.realpath(self._runner))
 
     def marker(self, pid: int) -> str | None:
         """Value of `MARKER` in the environment with which the process was started. None: it is becoming another program just now.

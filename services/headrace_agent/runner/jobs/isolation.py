@@ -23,7 +23,8 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import Limits, LinuxProcesses
+from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.starting import Limits
 from headrace_agent.runner.protocol import Run
 
 _CPU_PERIOD_US = 100_000

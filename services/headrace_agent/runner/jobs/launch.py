@@ -6,12 +6,11 @@ import contextlib
 import errno
 import os
 import resource
-import signal
 from typing import Final
 
 import msgspec
 
-from headrace.runtime.engine import Moment
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.files.log_folders import LogFolders
@@ -19,7 +18,8 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import MARKER, RUNNER_MARKER, Limits, Spawn
+from headrace_agent.runner.host.processes import MARKER, RUNNER_MARKER
+from headrace_agent.runner.host.starting import CannotStart, Limits, Spawn, Starting
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
@@ -37,6 +37,20 @@ class NotStarted(Exception):
     def __init__(self, reason: str, exit_code: int | None) -> None:
         self.exit_code = exit_code
         super().__init__(reason)
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A job whose process is on its way to its program."""
+
+    run: Run
+    order: Spawn
+    starting: Starting
+    stdout_fd: int
+    stderr_fd: int
+    #: The scratch folder that was made for it; empty: none.
+    scratch: str
+    #: CLOCK_BOOTTIME at which the start is given up.
+    until_ns: int
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -79,20 +93,46 @@ class Launcher:
         #: Identity of this boot of the host.
         self.boot = host.files.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
 
-    def launch(self, run: Run) -> Launched:
-        """Starts a job. Raises `NotStarted`, and nothing of the job is left then."""
+    def begin(self, run: Run) -> Begun:
+        """Begins to start a job. Raises `NotStarted`, and nothing of the job is left then."""
         _refuse_nonsense(run)
         account = _account_of(run)
         scratch = ""
         try:
             scratch = self._prepare(run, needs_scratch=not run.working_directory and account is None)
-            return self._start(run, scratch, account)
+            return self._begin(run, scratch, account)
         except NotStarted:
-            self._isolation.remove(run.job)
-            if scratch:
-                with contextlib.suppress(OSError):
-                    self._host.files.remove_folder(scratch)
+            self._forget(run, scratch)
             raise
+
+    def finish(self, begun: Begun) -> Launched:
+        """Takes a process that runs its program, or cannot: its `starting.fd` is readable. Raises `NotStarted` as `begin` does."""
+        run, order = begun.run, begun.order
+        try:
+            pid = self._host.processes.begun(begun.starting)
+            if begun.starting.is_unwanted:
+                raise CannotStart("process", errno.ECANCELED)
+            pidfd = self._host.processes.pidfd(pid)
+        except (CannotStart, OSError) as error:
+            self.discard(begun)
+            raise _not_started(run, order.working_directory, error) from None
+        self._host.files.close(order.stdout_fd)
+        self._host.files.close(order.stderr_fd)
+        at = self._host.processes.now()
+        failure = self._after_start(run, pid, at, {} if order.limits else self._limits(run))
+        return Launched(pid, pidfd, begun.stdout_fd, begun.stderr_fd, at, begun.scratch, failure)
+
+    def discard(self, begun: Begun) -> None:
+        """Removes what was made for a job that does not start."""
+        for fd in (begun.stdout_fd, begun.stderr_fd, begun.order.stdout_fd, begun.order.stderr_fd):
+            self._host.files.close(fd)
+        self._forget(begun.run, begun.scratch)
+
+    def _forget(self, run: Run, scratch: str) -> None:
+        self._isolation.remove(run.job)
+        if scratch:
+            with contextlib.suppress(OSError):
+                self._host.files.remove_folder(scratch)
 
     def make_spare(self) -> None:
         """Makes beforehand what the next job will need. A time when no job runs is a good one."""
@@ -112,7 +152,7 @@ class Launcher:
         except OSError as error:
             raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}", None) from None
 
-    def _start(self, run: Run, scratch: str, account: Account | None) -> Launched:
+    def _begin(self, run: Run, scratch: str, account: Account | None) -> Begun:
         folder = scratch or run.working_directory or (account.home if account is not None else "")
         pipes: list[int] = []
         try:
@@ -122,32 +162,18 @@ class Launcher:
             own = account.environment() if account is not None else {}
             marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
             environment = {**own, **run.environment, **marks}
-            limits = self._limits(run)
-            own_limits = limits if account is not None else {}
+            own_limits = self._limits(run) if account is not None else {}
             order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits)
-            pid = self._host.processes.spawn(order)
-            pidfd = self._watch(pid)
+            starting = self._host.processes.begin(order)
         except (OSError, ValueError) as error:
             for fd in pipes:
                 self._host.files.close(fd)
             raise _not_started(run, folder, error) from None
-        self._host.files.close(out_end)
-        self._host.files.close(err_end)
-        at = self._host.processes.now()
-        failure = self._after_start(run, pid, at, {} if own_limits else limits)
-        return Launched(pid, pidfd, out, err, at, scratch, failure)
+        until_ns = self._host.processes.now().steady_ns + self._settings.start_timeout_ms * NS_PER_MS
+        return Begun(run, order, starting, out, err, scratch, until_ns)
 
     def _limits(self, run: Run) -> Limits:
         return {**self._isolation.limits(run), **({resource.RLIMIT_NOFILE: self._open_files} if self._raised else {})}
-
-    def _watch(self, pid: int) -> int:
-        try:
-            return self._host.processes.pidfd(pid)
-        except OSError:
-            self._host.processes.signal_group(pid, signal.SIGKILL)
-            while self._host.processes.reap(pid) is None:
-                self._host.processes.pause(1)
-            raise
 
     def _after_start(self, run: Run, pid: int, at: Moment, limits: Limits) -> str:
         failure = ""
@@ -180,25 +206,35 @@ def _account_of(run: Run) -> Account | None:
         raise NotStarted(f"not started: {error}", NOT_RUNNABLE) from None
 
 
-def _not_started(run: Run, folder: str, error: OSError | ValueError) -> NotStarted:
+def too_slow(begun: Begun, timeout_ms: int) -> NotStarted:
+    """The refusal of a job whose program does not begin to run."""
+    command, folder = begun.run.argv[0][:500], begun.order.working_directory
+    return NotStarted(
+        f"not started: {command} did not begin to run within {timeout_ms / 1000:g} s in {folder}. "
+        "A file system that does not answer, or a lease on the program's file, holds up such a start",
+        NOT_RUNNABLE,
+    )
+
+
+def _not_started(run: Run, folder: str, error: OSError | ValueError | CannotStart) -> NotStarted:
     command = run.argv[0][:500]
-    if not isinstance(error, OSError):
+    if isinstance(error, ValueError):
         return NotStarted(f"not started: {command}: {error}", NOT_RUNNABLE)
-    if error.filename == folder and not os.path.isdir(folder):
-        return NotStarted(f"not started: the working directory {folder}: {error.strerror}", NOT_RUNNABLE)
-    match error.errno:
-        case errno.ENOENT if "/" in command and os.path.exists(os.path.join(folder, command)):
-            return NotStarted(f"not started: {command} is there, but not the interpreter that it names", _NOT_FOUND)
+    number, part = (error.error, error.part) if isinstance(error, CannotStart) else (error.errno or 0, "process")
+    why = os.strerror(number)
+    if part == "folder":
+        return NotStarted(f"not started: the working directory {folder}: {why}", NOT_RUNNABLE)
+    if part == "interpreter":
+        return NotStarted(f"not started: {command} is there, but not the interpreter that it names", _NOT_FOUND)
+    match number:
         case errno.ENOENT | errno.ENOTDIR if "/" in command:
             return NotStarted(f"not started: {command}: no such file", _NOT_FOUND)
         case errno.ENOENT | errno.ENOTDIR:
             path = run.environment.get("PATH", os.defpath)
             return NotStarted(f"not started: {command}: no such command in PATH={path[:1000]}", _NOT_FOUND)
-        case errno.EACCES if error.filename == folder:
-            return NotStarted(f"not started: the working directory {folder}: {error.strerror}", NOT_RUNNABLE)
         case errno.EAGAIN | errno.ENOMEM:
-            return NotStarted(f"not started: the host has no room for another process: {error.strerror}", None)
+            return NotStarted(f"not started: the host has no room for another process: {why}", None)
         case errno.EMFILE | errno.ENFILE:
-            return NotStarted(f"not started: no file descriptor is left: {error.strerror}", None)
+            return NotStarted(f"not started: no file descriptor is left: {why}", None)
         case _:
-            return NotStarted(f"not started: {command}: {error.strerror}", NOT_RUNNABLE)
+            return NotStarted(f"not started: {command}: {why}", NOT_RUNNABLE)

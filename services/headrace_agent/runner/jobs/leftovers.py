@@ -1,7 +1,8 @@
 """Ends what a killed runner left running, and says of each such job that it was lost.
 
 A process is ours if it carries the marker of one of the jobs that the former runner had, or stands in the session of such a job's
-main process, which is known by its number and its marker. A number alone is never enough: numbers are given again.
+main process, which is known by its number and its marker. A number alone is never enough: numbers are given again. A process that was on
+its way to its program has no marker yet, and the command line of the runner that it was copied from.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
 
 
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool:
-    if host.processes.marker(pid) in names:
+    if host.processes.marker(pid) in names or host.processes.is_copy(pid):
         return True
     return bool(sessions) and host.processes.session(pid) in sessions
 

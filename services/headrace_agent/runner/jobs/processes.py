@@ -20,7 +20,8 @@ from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
-from headrace_agent.runner.jobs.launch import Launched, Launcher
+from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
+from headrace_agent.runner.jobs.starts import Starts
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
@@ -66,7 +67,7 @@ class ProcessTable:
         self._host = host
         self._settings = settings
         self._poll = poll
-        self._launcher = launcher
+        self._starts = Starts(host, poll, launcher, settings.start_timeout_ms)
         self._isolation = isolation
         self._scratch = scratch
         self.retention = retention
@@ -86,11 +87,46 @@ class ProcessTable:
         self._view = memoryview(self._buffer)
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._jobs) + len(self._starts)
 
-    def launch(self, run: Run) -> Launched:
-        """Starts the job. Raises `NotStarted`."""
-        launched = self._launcher.launch(run)
+    def begin(self, run: Run) -> Launched | None:
+        """Begins to start the job. Answers with its process if it runs by now, else `on_start` tells. Raises `NotStarted`."""
+        launched = self._starts.begin(run)
+        self.retention.job_started(run.job.operation, self._host.processes.now().wall_ms / 1000)
+        if launched is not None:
+            self._add(run, launched)
+        return launched
+
+    def owns_start(self, fd: int) -> bool:
+        return self._starts.owns(fd)
+
+    def on_start(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
+        """Takes what became of a start; None if it was given up before."""
+        found = self._starts.on_event(fd)
+        if found is None:
+            return None
+        run, outcome = found
+        if isinstance(outcome, NotStarted):
+            self._did_not_start(run)
+        else:
+            self._add(run, outcome)
+        return found
+
+    def late_starts(self, now: Moment) -> list[tuple[Run, NotStarted]]:
+        """Gives up the starts that took too long."""
+        found = self._starts.late(now, self._pids)
+        for run, _ in found:
+            self._did_not_start(run)
+        return found
+
+    def end_starts(self) -> None:
+        """Kills processes that do not run their program yet: the runner ends."""
+        self._starts.kill_all(self._pids)
+
+    def _did_not_start(self, run: Run) -> None:
+        self.retention.job_ended(run.job.operation, self._host.processes.now().wall_ms / 1000)
+
+    def _add(self, run: Run, launched: Launched) -> None:
         process = _Process(run, launched)
         folder = f"{self._settings.logs}/{run.job.operation}"
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
@@ -104,11 +140,11 @@ class ProcessTable:
         self._names.add(process.name)
         self._pidfds[process.pidfd] = process
         self._poll.register(process.pidfd, select.EPOLLIN)
-        self.retention.job_started(run.job.operation, launched.at.wall_ms / 1000)
-        return launched
 
     def signal(self, job: JobKey, number: int) -> None:
-        """Signals the whole process group. A stopped one is woken so that it can obey."""
+        """Signals the whole process group. A stopped one is woken so that it can obey. A start is only ever killed."""
+        if number == signal.SIGKILL:
+            self._starts.kill(job, self._pids)
         process = self._jobs.get(job)
         if process is None or process.reaped is not None:
             return
@@ -172,7 +208,8 @@ class ProcessTable:
         self._closing.append(process)
 
     def next_look_ns(self) -> int | None:
-        return min((process.look_ns for process in self._closing), default=None)
+        due = (*(process.look_ns for process in self._closing), self._starts.next_late_ns())
+        return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
     def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
         """The jobs of which nothing is left any more."""
@@ -206,8 +243,9 @@ class ProcessTable:
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
+        starting, names = self._starts.pids(), self._names | self._starts.names()
         for pid in self._host.processes.children():
-            if pid in self._pids:
+            if pid in self._pids or pid in starting:
                 continue
             session = self._host.processes.session(pid) if self._host.processes.reap(pid) is None else None
             if session is None:
@@ -225,8 +263,8 @@ class ProcessTable:
                 found.add(owner.name)
             elif not name and self._host.processes.session(pid) is None:
                 died = True
-            elif self._pids and (not name or name in self._names):
-                continue  # a child of a job that runs, or one that hides: that goes with the last job
+            elif (self._pids or len(self._starts)) and (not name or name in names):
+                continue  # a child of a job that runs or starts, or one that hides: that goes with the last job
             else:
                 self._strays = True
             self._host.processes.signal(pid, signal.SIGKILL)
@@ -239,11 +277,12 @@ class ProcessTable:
     @property
     def untidy(self) -> bool:
         """True if `tidy` has something to do though nothing runs."""
-        return bool(self._to_remove) or self._strays
+        return bool(self._to_remove) or self._strays or self._starts.has_dying
 
     def tidy(self) -> None:
         """Does once a second what could not be done at once."""
         self._sweep()
+        self._starts.reap()
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
 
     def _store(self, process: _Process, fd: int, count: int) -> None:

@@ -1,0 +1,329 @@
+"""The start of a process beside the loop of the runner.
+
+A job decides on its program and on its working folder. Both may lie on a file system that does not answer, and the owner of a file
+can hold a lease on it for which `exec` waits. Whatever waits for them here is a child or a thread, never the thread of the loop: a
+`Starting` has a descriptor for the poll, which tells when the program runs or cannot run.
+
+* As the runner's own account: a thread calls `posix_spawn`. The child shares the memory of the runner until its program runs, so the
+  start costs a quarter of what a copy of the runner costs, and only the thread waits for it.
+* As another account: the child is a copy of the runner. It takes the account before it looks at the folder and the program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import queue
+import resource
+import signal
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from functools import cache
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, NoReturn
+
+from headrace.errors import HeadraceError
+from headrace_agent.runner.host.accounts import Account
+
+#: Signals that Python ignores or handles in the runner, and that every job gets as a program expects them.
+_TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FIRST_OTHER_FD: Final = 3
+_SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
+#: Larger than the opaque structures of the C libraries (80, 336 and 128 bytes).
+_OPAQUE_BYTES: Final = 1024
+_THREAD_STACK_BYTES: Final = 256 * 1024
+_REPORT_BYTES: Final = 256
+
+#: Soft and hard limits by number.
+Limits = Mapping[int, tuple[int, int]]
+#: The part of an order for which a process could not start.
+Part = Literal["account", "folder", "program", "interpreter", "process"]
+
+
+class Spawn(NamedTuple):
+    """A process to start."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    working_directory: str
+    stdout_fd: int
+    stderr_fd: int
+    #: None: the runner's own.
+    account: Account | None = None
+    #: Limits, soft and hard, that a process with an account gives itself before it becomes its program. To set them from outside
+    #: takes a right (CAP_SYS_RESOURCE) that root does not have in a container.
+    limits: Limits = MappingProxyType({})
+
+
+class CannotStart(HeadraceError):
+    """A process did not become its program."""
+
+    def __init__(self, part: Part, error: int) -> None:
+        self.part = part
+        #: The error of the system, as in `errno`.
+        self.error = error
+        super().__init__(f"{part}: {os.strerror(error)}")
+
+
+class Starting:
+    """A process on its way to its program. `fd` can be read once the program runs or cannot run; it is closed by `Starter.result`."""
+
+    def __init__(self, fd: int, report_fd: int) -> None:
+        self.fd = fd
+        self.report_fd = report_fd
+        #: The process, 0 while it is not known.
+        self.pid = 0
+        #: The thread that waits for the process, 0 if none does.
+        self.thread = 0
+        #: Set by `Starter.kill`: the process must not run its program any more.
+        self.is_unwanted = False
+
+    def report(self, error: CannotStart | None) -> None:
+        """Makes `fd` readable."""
+        text = b"0" if error is None else f"{error.error} {error.part}".encode()
+        with suppress(OSError):
+            os.write(self.report_fd, text)
+
+
+class Starter:
+    """Starts processes with `stdin` as their input. Only the thread of the loop may call it."""
+
+    def __init__(self, stdin: int) -> None:
+        self._stdin = stdin
+        self._orders: queue.SimpleQueue[tuple[Starting, _PosixSpawn]] = queue.SimpleQueue()
+        self._threads = 0
+        #: Starts that a thread has, or will have.
+        self._in_threads = 0
+
+    def begin(self, order: Spawn) -> Starting:
+        """Begins to start a process in a session of its own.
+
+        Raises OSError where the host has no room for it, and ValueError for words or variables that no process can be given.
+        """
+        words, variables = _encoded(order)
+        fd, report_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(fd, False)
+        starting = Starting(fd, report_fd)
+        try:
+            if order.account is None:
+                self._begin_in_thread(starting, _PosixSpawn(order, self._stdin, words, variables))
+            else:
+                self._begin_in_copy(starting, order, order.account)
+        except BaseException:
+            os.close(fd)
+            os.close(report_fd)
+            raise
+        return starting
+
+    def result(self, starting: Starting) -> int:
+        """Returns the pid of a process whose `fd` is readable, and closes `fd`.
+
+        Raises `CannotStart`. If it had a pid, that process ends by itself and is to be reaped.
+        """
+        report = os.read(starting.fd, _REPORT_BYTES)
+        os.close(starting.fd)
+        if starting.thread:
+            os.close(starting.report_fd)
+            self._in_threads -= 1
+        error, _, part = report.partition(b" ")
+        # The end of the pipe without a word is what a copy leaves that became its program.
+        if not part:
+            return starting.pid
+        raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
+
+    def kill(self, starting: Starting, known: Collection[int]) -> None:
+        """Kills a process that is on its way, and does not wait for its end. `known` are pids of processes that run their program."""
+        starting.is_unwanted = True
+        pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _begin_in_thread(self, starting: Starting, call: _PosixSpawn) -> None:
+        if self._in_threads >= self._threads:
+            before = threading.stack_size(_THREAD_STACK_BYTES)
+            try:
+                threading.Thread(target=self._work, daemon=True).start()
+            except RuntimeError as error:
+                raise BlockingIOError(errno.EAGAIN, str(error)) from None
+            finally:
+                threading.stack_size(before)
+            self._threads += 1
+        self._in_threads += 1
+        starting.thread = -1
+        self._orders.put((starting, call))
+
+    def _work(self) -> None:
+        """The life of a thread. It has no signal to handle: those of the runner are for the thread of the loop."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        me = threading.get_native_id()
+        while True:
+            starting, call = self._orders.get()
+            starting.thread = me
+            try:
+                starting.pid = call.perform(starting)
+            except CannotStart as error:
+                starting.report(error)
+            else:
+                starting.report(None)
+
+    def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
+        for fd in (order.stdout_fd, order.stderr_fd):
+            # It may open them by name, as /dev/stderr.
+            os.fchown(fd, account.uid, account.gid)
+        pid = os.fork()
+        if not pid:
+            _become(order, account, self._stdin, starting)
+        os.close(starting.report_fd)
+        starting.pid = pid
+
+
+def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> NoReturn:
+    """Turns the copy of the runner, which this is, into the program of an order."""
+    part: Part = "process"
+    try:
+        # A signal of the account must end this process, and must not be taken for one to the runner.
+        signal.set_wakeup_fd(-1)
+        for each in (*_HANDLED, *_TO_DEFAULT):
+            signal.signal(each, signal.SIG_DFL)
+        os.setsid()
+        for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
+            os.dup2(fd, number)
+        # Else it would hold the runner's lock and connections as long as it waits.
+        os.closerange(_FIRST_OTHER_FD, starting.report_fd)
+        os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        part = "account"
+        os.setgroups(account.groups)
+        os.setresgid(account.gid, account.gid, account.gid)
+        os.setresuid(account.uid, account.uid, account.uid)
+        part = "process"
+        for which, bounds in order.limits.items():
+            resource.setrlimit(which, bounds)
+        part = "folder"
+        os.chdir(order.working_directory)
+        part = "program"
+        program = _program(order)
+        os.execve(program, order.argv, order.environment)
+    except CannotStart as error:
+        starting.report(error)
+    except OSError as error:
+        starting.report(_cannot_run(program, error) if part == "program" else CannotStart(part, error.errno or 0))
+    except BaseException:
+        starting.report(CannotStart("process", errno.EINVAL))
+    finally:
+        os._exit(127)
+
+
+class _PosixSpawn:
+    """One call of `posix_spawn`, prepared as far as nothing of the job is looked at."""
+
+    def __init__(self, order: Spawn, stdin: int, words: list[bytes], variables: list[bytes]) -> None:
+        self._order = order
+        self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        library = _library()
+        library.posix_spawn_file_actions_init(self._actions)
+        for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
+            library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
+        if close_from := getattr(library, "posix_spawn_file_actions_addclosefrom_np", None):
+            # Else it would hold the runner's lock and connections as long as it waits.
+            close_from(self._actions, _FIRST_OTHER_FD)
+        library.posix_spawn_file_actions_addchdir_np(self._actions, os.fsencode(order.working_directory))
+        self._argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+        self._variables = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
+
+    def perform(self, starting: Starting) -> int:
+        """Returns the pid once the program runs. Raises `CannotStart`."""
+        pid = ctypes.c_int()
+        try:
+            program = _program(self._order)
+            if starting.is_unwanted:
+                raise CannotStart("process", errno.EAGAIN)
+            words = (os.fsencode(program), self._actions, _attributes(), self._argv, self._variables)
+            # This call, and no other here, lets the loop run meanwhile.
+            error: int = _waiting_library().posix_spawn(ctypes.byref(pid), *words)
+        finally:
+            _library().posix_spawn_file_actions_destroy(self._actions)
+        if error:
+            folder = self._order.working_directory
+            raise _defect_of(folder) or _cannot_run(os.path.join(folder, program), OSError(error, ""))
+        return pid.value
+
+
+@cache
+def _library() -> ctypes.PyDLL:
+    """The C library. A call of it keeps Python's lock, which to give away and to get back takes longer than the calls."""
+    return ctypes.PyDLL(None)
+
+
+@cache
+def _waiting_library() -> ctypes.CDLL:
+    """The C library. A call of it gives Python's lock to other threads meanwhile."""
+    return ctypes.CDLL(None)
+
+
+@cache
+def _attributes() -> ctypes.Array[ctypes.c_char]:
+    """A session of its own, no signal blocked, and none ignored that Python ignores."""
+    library = _library()
+    attributes, signals = ctypes.create_string_buffer(_OPAQUE_BYTES), ctypes.create_string_buffer(_OPAQUE_BYTES)
+    library.posix_spawnattr_init(attributes)
+    library.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID))
+    library.sigemptyset(signals)
+    library.posix_spawnattr_setsigmask(attributes, signals)
+    for number in _TO_DEFAULT:
+        library.sigaddset(signals, number)
+    library.posix_spawnattr_setsigdefault(attributes, signals)
+    return attributes
+
+
+def _encoded(order: Spawn) -> tuple[list[bytes], list[bytes]]:
+    """Words and variables as `exec` takes them. Raises ValueError for those that it cannot take."""
+    words = [os.fsencode(word) for word in order.argv]
+    variables = [os.fsencode(f"{name}={value}") for name, value in order.environment.items()]
+    if b"\0" in b"".join((*words, *variables, os.fsencode(order.working_directory))):
+        raise ValueError("embedded null byte")
+    if any(not name or "=" in name for name in order.environment):
+        raise ValueError("illegal environment variable name")
+    return words, variables
+
+
+def _program(order: Spawn) -> str:
+    """The path of the program, from the working folder on. Raises `CannotStart` if no folder of PATH holds it."""
+    name = order.argv[0]
+    if "/" in name:
+        return name
+    error = CannotStart("program", errno.ENOENT)
+    for folder in os.get_exec_path(order.environment):
+        path = f"{folder}/{name}" if folder else f"./{name}"
+        seen = path if path.startswith("/") else f"{order.working_directory}/{path}"
+        if os.access(seen, os.X_OK) and os.path.isfile(seen):
+            return path
+        if os.path.isfile(seen):
+            error = CannotStart("program", errno.EACCES)
+    raise error
+
+
+def _cannot_run(path: str, error: OSError) -> CannotStart:
+    """The error of a program that `exec` refused. A script that is there lacks the interpreter that it names."""
+    is_script = error.errno == errno.ENOENT and os.path.exists(path)
+    return CannotStart("interpreter" if is_script else "program", error.errno or 0)
+
+
+def _defect_of(folder: str) -> CannotStart | None:
+    """The reason why a folder cannot be a working folder, None if it can."""
+    try:
+        os.close(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        return CannotStart("folder", error.errno or 0)
+    return None if os.access(folder, os.X_OK) else CannotStart("folder", errno.EACCES)
+
+
+def _children_of(thread: int) -> set[int]:
+    try:
+        with open(f"/proc/self/task/{thread}/children") as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        return set()

@@ -1,0 +1,149 @@
+"""Jobs whose process is on its way to its program, and processes that never got there.
+
+A job can hold up such a process for ever. So nothing here waits: the poll tells when a process has become its program, a start that takes
+too long is given up and its process killed, and a process that does not die at once (it waits inside the kernel) is reaped later.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from headrace.runtime.engine import Moment
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.starting import CannotStart
+from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
+from headrace_agent.runner.protocol import Run
+
+#: With so many processes that were killed and do not end, no further job starts.
+_MOST_GIVEN_UP: Final = 256
+#: The loop waits so long for a process to become its program, before it goes on with something else.
+_QUICK_MS: Final = 2
+
+
+class Starts:
+    """The starts of a runner. `poll` tells of them (`on_event`)."""
+
+    def __init__(self, host: Host, poll: select.epoll, launcher: Launcher, timeout_ms: int) -> None:
+        self._host = host
+        self._poll = poll
+        self._launcher = launcher
+        self._timeout_ms = timeout_ms
+        #: By job, the earliest first: all have the same time.
+        self._begun: dict[JobKey, Begun] = {}
+        self._by_fd: dict[int, Begun] = {}
+        #: Starts that were given up and are still under way, by descriptor.
+        self._given_up: dict[int, Begun] = {}
+        #: Children of no job that were killed and must be reaped.
+        self._dying: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    @property
+    def has_dying(self) -> bool:
+        """True if `reap` has something to do."""
+        return bool(self._dying)
+
+    def begin(self, run: Run) -> Launched | None:
+        """Begins to start a job. Answers with the process of a job that runs by now. Raises `NotStarted`.
+
+        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the loop waits
+        for that long, unless another start is slow already.
+        """
+        if len(self._given_up) >= _MOST_GIVEN_UP:
+            raise NotStarted(f"not started: {len(self._given_up)} processes of failed starts do not end", None)
+        begun = self._launcher.begin(run)
+        if not self._begun and self._host.processes.is_readable(begun.starting.fd, _QUICK_MS):
+            return self._finish(begun)
+        self._begun[run.job] = self._by_fd[begun.starting.fd] = begun
+        self._poll.register(begun.starting.fd, select.EPOLLIN)
+        return None
+
+    def owns(self, fd: int) -> bool:
+        return fd in self._by_fd or fd in self._given_up
+
+    def on_event(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
+        """Answers with a job that runs or cannot run; None for a start that was given up before."""
+        self._poll.unregister(fd)
+        begun = self._by_fd.pop(fd, None)
+        if begun is None:
+            self._bury(self._given_up.pop(fd))
+            return None
+        del self._begun[begun.run.job]
+        try:
+            return begun.run, self._finish(begun)
+        except NotStarted as refusal:
+            return begun.run, refusal
+
+    def late(self, now: Moment, running: Collection[int]) -> list[tuple[Run, NotStarted]]:
+        """Gives up the starts that took too long, and kills their processes. `running` are pids of jobs."""
+        found = []
+        for begun in list(self._begun.values()):
+            if begun.until_ns > now.steady_ns:
+                break
+            self._host.processes.give_up(begun.starting, running)
+            del self._begun[begun.run.job], self._by_fd[begun.starting.fd]
+            self._given_up[begun.starting.fd] = begun
+            found.append((begun.run, too_slow(begun, self._timeout_ms)))
+        return found
+
+    def next_late_ns(self) -> int | None:
+        """CLOCK_BOOTTIME at which `late` has something to do."""
+        return next((begun.until_ns for begun in self._begun.values()), None)
+
+    def kill(self, job: JobKey, running: Collection[int]) -> None:
+        """Kills the process of a start, if it is one. `on_event` tells when it has ended."""
+        begun = self._begun.get(job)
+        if begun is not None:
+            self._host.processes.give_up(begun.starting, running)
+
+    def kill_all(self, running: Collection[int]) -> None:
+        """Kills the processes of all starts: nothing looks after them any more."""
+        for begun in self._begun.values():
+            self._host.processes.give_up(begun.starting, running)
+
+    def names(self) -> set[str]:
+        """The names of the jobs, as in their marker."""
+        return {job_name(job) for job in self._begun}
+
+    def pids(self) -> set[int]:
+        """Processes that are on their way, or ought to be gone, as far as they are known."""
+        on_their_way = {begun.starting.pid for each in (self._by_fd, self._given_up) for begun in each.values()}
+        return on_their_way | self._dying
+
+    def reap(self) -> None:
+        """Reaps processes that were killed and have ended by now."""
+        for pid in list(self._dying):
+            with suppress(ChildProcessError):
+                if self._host.processes.reap(pid) is None:
+                    continue
+            self._dying.discard(pid)
+
+    def _finish(self, begun: Begun) -> Launched:
+        try:
+            return self._launcher.finish(begun)
+        except NotStarted:
+            self._end(begun.starting.pid)
+            raise
+
+    def _bury(self, begun: Begun) -> None:
+        """Takes what is left of a start that was given up."""
+        with suppress(CannotStart):
+            self._host.processes.begun(begun.starting)
+        self._launcher.discard(begun)
+        self._end(begun.starting.pid)
+
+    def _end(self, pid: int) -> None:
+        if not pid:
+            return
+        # It may have become its program a moment ago.
+        self._host.processes.signal_group(pid, signal.SIGKILL)
+        self._host.processes.signal(pid, signal.SIGKILL)
+        self._dying.add(pid)
+        self.reap()

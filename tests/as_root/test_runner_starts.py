@@ -1,0 +1,97 @@
+"""Starts as another account: whatever the account does to a process on its way to its program, the root runner goes on."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+from pathlib import Path
+
+import pytest
+
+from headrace.wire.heartbeat import JobResult
+from tests.security.test_runner_starts import LATE, Leased, is_of, leased
+from tests.unit.runner.builders import a_job, a_run
+from tests.unit.runner.harness import ARunner, gone, runner
+
+__all__ = ["leased", "runner"]
+
+NOBODY = pwd.getpwnam("nobody")
+AS_NOBODY = {"account": NOBODY.pw_name, "working_directory": "/"}
+
+
+def open_folders(path: Path) -> None:
+    """Lets every account enter the folders of a test."""
+    for each in (path, *path.parents):
+        if each.stat().st_uid == os.geteuid() and each != Path("/"):
+            each.chmod(each.stat().st_mode | 0o711)
+
+
+@pytest.fixture(autouse=True)
+def reachable(tmp_path: Path) -> None:
+    open_folders(tmp_path)
+
+
+def on_its_way(runner: ARunner) -> int:
+    """The process of the account that is a copy of the runner."""
+    while True:
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            if is_of(runner, name) and Path(f"/proc/{name}").stat().st_uid in (NOBODY.pw_uid, 0):
+                status = Path(f"/proc/{name}/status").read_text()
+                if f"\nUid:\t{NOBODY.pw_uid}\t" in status:
+                    return int(name)
+
+
+def test_while_the_job_of_an_account_waits_for_its_program_others_start_and_end(
+    runner: ARunner, leased: Leased
+) -> None:
+    agent = runner.start(*LATE)
+    agent.say(a_run(0, str(leased.path), **AS_NOBODY))
+
+    assert agent.sh(1, "exit 3", **AS_NOBODY).exit_code == 3
+    end = agent.end_of(0)
+    leased.give_back()
+    assert (end.result, end.exit_code) == (JobResult.FAILED, 126)
+    assert "did not begin to run within 0.5 s in /" in end.reason
+    assert not leased.ran.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP, signal.SIGHUP])
+def test_a_signal_to_the_process_of_a_start_is_no_signal_to_the_runner(
+    runner: ARunner, leased: Leased, number: signal.Signals
+) -> None:
+    """The process is a copy of the runner: it must not have the runner's own way to learn of signals."""
+    agent = runner.start(*LATE)
+    agent.say(a_run(0, str(leased.path), **AS_NOBODY))
+    pid = on_its_way(runner)
+    os.kill(pid, number)
+    agent.end_of(0)
+
+    assert agent.sh(1, "exit 3").exit_code == 3
+    assert gone(pid)
+    assert not runner.events("signal")
+    leased.give_back()
+
+
+def test_the_process_of_a_start_has_nothing_of_the_runner_open(runner: ARunner, leased: Leased) -> None:
+    agent = runner.start()
+    agent.say(a_run(0, str(leased.path), **AS_NOBODY))
+    pid = on_its_way(runner)
+    while (found := sorted(map(int, os.listdir(f"/proc/{pid}/fd"))))[3:4] != found[3:]:
+        pass
+
+    names = {os.readlink(f"/proc/{pid}/fd/{number}").partition(":")[0] for number in found}
+    leased.give_back()
+    assert names <= {"/dev/null", "pipe"}
+    assert agent.hello().running[0].run.job == a_job(0)
+
+
+def test_a_folder_that_only_root_may_enter_is_refused_before_it_is_looked_at(runner: ARunner, tmp_path: Path) -> None:
+    (tmp_path / "private" / "inside").mkdir(parents=True)
+    (tmp_path / "private").chmod(0o700)
+    agent = runner.start()
+
+    for folder in ("private/inside", "private/missing"):
+        path = str(tmp_path / folder)
+        end = agent.sh(0 if folder.endswith("inside") else 1, "pwd", account="nobody", working_directory=path)
+        assert end.reason == f"not started: the working directory {path}: Permission denied"
