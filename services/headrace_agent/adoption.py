@@ -47,6 +47,14 @@ class Adoption:
             effects += self._jobs.not_ahead(allocation)
         return effects + self._jobs.start_waiting()
 
+    def lose_all(self, reason: str, moment: Moment) -> list[AgentEffect]:
+        """All jobs are lost: the runner does not tell what became of them."""
+        return [
+            effect
+            for allocation in list(self._held.by_job.values())
+            for effect in self._lose(allocation, reason, moment)
+        ]
+
     def _catch_up(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         """Follows the runner to the jobs that it went on with while nobody listened."""
         ended = {end.key: end for end in picture.ended}
@@ -104,13 +112,18 @@ class Adoption:
         if same_runner and job.started is None:
             again: list[AgentEffect] = [Tell(self._jobs.run_order(allocation, job.key))]
             return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
+        return self._lose(allocation, "the runner of this host does not know it any more", moment)
+
+    def _lose(self, allocation: Allocation, reason: str, moment: Moment) -> list[AgentEffect]:
+        job = allocation.job
+        assert job is not None, allocation.id
         end = JobEnd(
             operation=job.key.operation,
             index=job.key.index,
             attempt=job.key.attempt,
             allocation=allocation.id,
             result=JobResult.LOST,
-            reason="the runner of this host does not know it any more",
+            reason=reason,
             started_at_ms=job.started.started_at_ms if job.started is not None else moment.wall_ms,
             ended_at_ms=moment.wall_ms,
         )

@@ -10,6 +10,8 @@ What is decided here, beyond the wire's own words:
 * While something is wrong (`trouble`), and once the agent was asked to stop, starts end at once with their slots given back.
 * Every picture is answered with the lease, before any job: the runner may be a new one, which starts nothing without.
 * An answer that says `enrolled=False` extends no lease: whoever does not count the node may give its jobs to others.
+* While the runner is away or does not answer, no lease is extended. Once the lease is over its jobs are reported lost, so that they run
+  elsewhere: the runner ends them when it wakes, and a new runner ends what the one before left.
 * Orders that would take an allocation beyond `LARGEST_ALLOCATION_JOBS`, or all beyond `LARGEST_PICTURE_BYTES`, are void as a whole,
   as a heartbeat could not report it.
 """
@@ -82,10 +84,15 @@ class AgentEngine:
         self._left = False
         #: What the runner was told last, for a runner that does not know it.
         self._lease: NodeLease | None = None
+        #: Times that a lease was over, with jobs here, before it was extended.
+        self._leases_passed = 0
 
     def due_ns(self) -> int | None:
         """CLOCK_BOOTTIME at which `on_tick` has something to do."""
-        due = (self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns)
+        due = (
+            *(self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns),
+            self._lost_ns(),
+        )
         return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -100,6 +107,11 @@ class AgentEngine:
         effects = self._jobs.give_back_overdue(moment)
         if effects:
             self.pulse.want(HeartbeatReason.PERIOD)
+        lost_ns = self._lost_ns()
+        if lost_ns is not None and moment.steady_ns >= lost_ns:
+            self._jobs.hold = self._hold()
+            effects += self._adoption.lose_all(f"the lease is over: {self._trouble[Trouble.RUNNER_AWAY]}", moment)
+            self.pulse.want(HeartbeatReason.JOB_ENDED)
         return self._done(effects, moment)
 
     def on_orders(self, orders: Orders, moment: Moment) -> Outcome[None, AgentEffect]:
@@ -116,7 +128,9 @@ class AgentEngine:
         sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
         self._starts.on_answer(self.held.by_id.values(), is_new=orders.term != self.term or not orders.enrolled)
         self.term = orders.term
-        effects = self._extend_lease(orders.lease_ms, sent_ns) if orders.enrolled else self._enrol(moment)
+        effects: list[AgentEffect] = [] if orders.enrolled else self._enrol(moment)
+        if orders.enrolled and Trouble.RUNNER_AWAY not in self._trouble:
+            effects += self._extend_lease(orders.lease_ms, sent_ns)
         effects += self._note_left_out(orders.left_out)
         self._jobs.hold = self._hold()
         for take_back in orders.take_back:
@@ -259,6 +273,12 @@ class AgentEngine:
                 self.void,
                 "Messages that were not obeyed, being old or of nobody who may send them.",
             ),
+            counter(
+                "leases_passed",
+                "times",
+                self._leases_passed,
+                "Times that the lease of the node was over while it had jobs. They may have run elsewhere at the same time.",
+            ),
             gauge("allocator_term", "term", self.term, "The term of the allocator that is obeyed."),
         ]
 
@@ -270,7 +290,20 @@ class AgentEngine:
         is_unbroken = known is not None and sent_ns <= known.until_boottime_ns
         since_ns = known.since_boottime_ns if known is not None and is_unbroken else sent_ns
         self._lease = NodeLease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
-        return [Tell(self._lease)]
+        told = Tell(self._lease)
+        if known is None or is_unbroken or not self.held.by_job:
+            return [told]
+        self._leases_passed += 1
+        over_ms = (sent_ns - known.until_boottime_ns) // NS_PER_MS
+        fields: dict[str, str | int] = {"over_for_ms": over_ms, "jobs": len(self.held.by_job)}
+        return [LogRecord("warning", "lease was over, its jobs may run elsewhere", fields), told]
+
+    def _lost_ns(self) -> int | None:
+        """CLOCK_BOOTTIME at which the jobs of a runner that does not answer are lost: others may have them then."""
+        if self._lease is None or Trouble.RUNNER_AWAY not in self._trouble or not self.held.by_job:
+            return None
+        # The runner has had both halves of the margin: for SIGTERM, and for the kill.
+        return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:
         if self._enrolling:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,16 +22,12 @@ NOBODY = pwd.getpwnam("nobody")
 AS_NOBODY = {"account": NOBODY.pw_name, "working_directory": "/"}
 
 
-def open_folders(path: Path) -> None:
-    """Lets every account enter the folders of a test."""
-    for each in (path, *path.parents):
-        if each.stat().st_uid == os.geteuid() and each != Path("/"):
-            each.chmod(each.stat().st_mode | 0o711)
-
-
-@pytest.fixture(autouse=True)
-def reachable(tmp_path: Path) -> None:
-    open_folders(tmp_path)
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder that every account may enter, unlike those that pytest makes."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        yield Path(folder)
 
 
 def on_its_way(runner: ARunner) -> int:

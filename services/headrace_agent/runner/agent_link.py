@@ -28,8 +28,8 @@ from headrace_agent.runner.protocol import (
     Hello,
     Run,
     RunAhead,
+    Said,
     Started,
-    ToAgent,
     ToRunner,
 )
 from headrace_agent.runner.unreadable import order_instead_of
@@ -113,7 +113,7 @@ class AgentLink:
                     found.append(message)
         return found
 
-    def tell(self, message: ToAgent) -> None:
+    def tell(self, message: Said) -> None:
         """Sends a message to the agent with the next `flush`, or when it reads. Without an agent it is not kept."""
         if self._agent < 0:
             return

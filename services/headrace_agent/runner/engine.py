@@ -108,6 +108,7 @@ class RunnerEngine:
             pid=about.pid,
             trouble=short_text(about.trouble),
             runs_ahead=True,
+            answers_pings=True,
         )
         return Outcome(None, [Tell(picture)])
 

@@ -118,7 +118,11 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     incarnation: str
 
 
-ToRunner = Hello | Run | RunAhead | Recall | Interrupt | EndAll | NodeLease | Acknowledge
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Say that you are there. `Pong` answers. Only a runner whose picture says `answers_pings` knows it."""
+
+
+ToRunner = Hello | Run | RunAhead | Recall | Interrupt | EndAll | NodeLease | Acknowledge | Ping
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -171,6 +175,15 @@ class Picture(msgspec.Struct, frozen=True, tag="picture"):
     trouble: str = ""
     #: It understands `RunAhead` and `Recall`. A runner may be older than its agent.
     runs_ahead: bool = False
+    #: It answers `Ping`.
+    answers_pings: bool = False
 
 
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """The runner is there."""
+
+
+#: News of the jobs.
 ToAgent = Started | Ended | Recalled | Picture
+#: All that a runner says.
+Said = ToAgent | Pong

@@ -38,6 +38,8 @@ from headrace_agent.runner.protocol import (
     Hello,
     Interrupt,
     NodeLease,
+    Ping,
+    Pong,
     Recall,
     Run,
     RunAhead,
@@ -251,6 +253,8 @@ class Runner:
                 self._take(self._engine.on_end_all(message, self._host.processes.now()))
             case NodeLease():
                 self._take(self._engine.on_lease(message, now))
+            case Ping():
+                self._link.tell(Pong())
             case Acknowledge():
                 self._take(self._engine.on_acknowledge(message.jobs, now))
             case _:

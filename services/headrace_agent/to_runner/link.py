@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import math
 import random
 import socket
 import struct
@@ -25,9 +24,11 @@ from headrace_agent.effects import Trouble
 from headrace_agent.runner.files.kept_jobs import has_jobs
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.host.files import LinuxFiles
-from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, ToAgent, ToRunner
+from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, Ping, Pong, Said, ToAgent, ToRunner
 from headrace_agent.runner.unreadable import order_frame, report_instead_of
 from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner import hung_runner
+from headrace_agent.to_runner.hung_runner import Finding, RunnerProcess, Silence
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
 
 _READ_BYTES = 256 * 1024
@@ -35,11 +36,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 #: A conversation that ends sooner is begun anew ever more slowly: another would end as soon.
 _SETTLED_S = 1.0
-#: An answer to Hello comes within this, or the runner is stuck.
-_PICTURE_TIMEOUT_S = 30.0
-#: A runner that has something to read for so long, at each of so many looks, is stuck.
-_STUCK_S = 30.0
-_LOOKS = 10
+_GONE = "the runner is gone and is being started again"
 
 
 class RunnerLink:
@@ -60,7 +57,7 @@ class RunnerLink:
         self._hello = pack(Hello(incarnation))
         self._on_message = on_message
         self._on_trouble = on_trouble
-        self._decoder = msgspec.msgpack.Decoder(ToAgent)
+        self._decoder = msgspec.msgpack.Decoder(Said)
         self._random = random.Random()
         #: The connection while a picture of the runner is there. Only then is anything told.
         self._told_by: socket.socket | None = None
@@ -76,6 +73,13 @@ class RunnerLink:
         self._child: subprocess.Popen[bytes] | None = None
         #: Runners started.
         self.starts = 0
+        self._silence = Silence()
+        #: The runner answers `Ping`.
+        self._answers_pings = False
+        #: A `Ping` was told and no `Pong` came yet.
+        self._has_pinged = False
+        #: Why the last conversation ended.
+        self._why_over = _GONE
 
     async def run(self) -> None:
         """Runs until cancelled, or until `end` was called and the conversation is over."""
@@ -87,7 +91,7 @@ class RunnerLink:
                 had_picture = await self._converse(connection)
                 if had_picture and anyio.current_time() - began_s >= _SETTLED_S:
                     pause_s = _FIRST_PAUSE_S
-                self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
+                self._on_trouble(Trouble.RUNNER_AWAY, self._why_over)
             except NoRunner as refusal:
                 nothing_runs = refusal.status not in (None, IN_USE) and not self._has_jobs()
                 self._on_trouble(Trouble.NO_RUNNER if nothing_runs else Trouble.RUNNER_AWAY, str(refusal))
@@ -124,6 +128,7 @@ class RunnerLink:
     def reconnect(self) -> None:
         """Ends the conversation. Another begins, with a picture."""
         if self._conversation is not None:
+            self._why_over = "the agent speaks with the runner anew"
             self._conversation.cancel()
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
@@ -155,13 +160,15 @@ class RunnerLink:
         """One connection, from Hello to its end. True if a picture came."""
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
+        self._silence, self._has_pinged, self._answers_pings, self._why_over = Silence(), False, False, _GONE
         connection.setblocking(False)
         had_picture = False
+        process = RunnerProcess(connection, self._state)
         try:
             async with anyio.create_task_group() as tasks:
                 self._conversation = tasks.cancel_scope
                 tasks.start_soon(self._write, connection)
-                tasks.start_soon(self._watch_reader, connection)
+                tasks.start_soon(self._watch, connection, process)
                 try:
                     await self._read(connection)
                 finally:
@@ -170,6 +177,7 @@ class RunnerLink:
                 tasks.cancel_scope.cancel()
         finally:
             connection.close()
+            process.close()
             self._conversation = None
             self._flushed.set()
             self._gone.set()
@@ -186,11 +194,17 @@ class RunnerLink:
             if over.done():
                 return
             try:
-                reader.feed(_receive(connection))
+                data = _receive(connection)
+                if data:
+                    self._silence.heard()
+                reader.feed(data)
                 while (frame := reader.next()) is not None:
                     message = self._report_in(frame)
+                    if isinstance(message, Pong):
+                        self._has_pinged = False
+                        continue
                     if isinstance(message, Picture):
-                        self._told_by, timeout.deadline = connection, math.inf
+                        self._told_by, self._answers_pings = connection, message.answers_pings
                     self._on_message(message)
             except Exception as error:
                 failure = error
@@ -198,25 +212,24 @@ class RunnerLink:
                 if not over.done():
                     over.set_result(None)
 
-        with anyio.move_on_after(_PICTURE_TIMEOUT_S) as timeout:
-            # It stays: to wait for each message anew would cost as much as what is done about it.
-            loop.add_reader(connection, on_readable)
-            try:
-                await over
-            finally:
-                loop.remove_reader(connection)
-                if isinstance(failure, anyio.BrokenResourceError | BadFrame):
-                    logger().warning("runner not understood", error=str(failure))
-                elif failure is not None and not isinstance(failure, anyio.EndOfStream):
-                    raise failure
-                # At the end of the stream the runner has ended, which `run` tells as trouble.
-        if timeout.cancelled_caught:
-            logger().warning("runner said nothing", waited_s=_PICTURE_TIMEOUT_S)
+        # It stays: to wait for each message anew would cost as much as what is done about it.
+        loop.add_reader(connection, on_readable)
+        try:
+            await over
+        finally:
+            loop.remove_reader(connection)
+            if isinstance(failure, anyio.BrokenResourceError | BadFrame):
+                logger().warning("runner not understood", error=str(failure))
+                if isinstance(failure, BadFrame):
+                    self._why_over = f"the runner is not understood ({failure}); the agent speaks with it anew"
+            elif failure is not None and not isinstance(failure, anyio.EndOfStream):
+                raise failure
+            # At the end of the stream the runner has ended, which `run` tells as trouble.
 
-    def _report_in(self, frame: bytes) -> ToAgent:
+    def _report_in(self, frame: bytes) -> Said:
         """Reads a frame. Raises `BadFrame` if nothing can be made of it."""
         try:
-            report: ToAgent = unpack(frame, self._decoder)
+            report: Said = unpack(frame, self._decoder)
         except BadFrame as error:
             instead = report_instead_of(frame, str(error))
             if instead is None:
@@ -239,15 +252,35 @@ class RunnerLink:
                 self._behind = anyio.Event()
                 self._flushed.set()
 
-    async def _watch_reader(self, connection: socket.socket) -> None:
-        """Ends a conversation of which the runner reads nothing any more. It is frozen, and starts nothing that it is told to."""
-        unread_for_s = 0.0
-        while unread_for_s < _STUCK_S:
-            await anyio.sleep(_STUCK_S / _LOOKS)
-            (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
-            unread_for_s = unread_for_s + _STUCK_S / _LOOKS if unread_bytes else 0.0
-        logger().warning("runner reads nothing", waited_s=_STUCK_S)
-        self.reconnect()
+    async def _watch(self, connection: socket.socket, process: RunnerProcess) -> None:
+        """Asks the runner at each look whether it is there. A runner that is hung is said to be, and then killed."""
+        was_killed = False
+        while True:
+            is_asked = self._owes_an_answer(connection)
+            if self._told_by is not None and self._answers_pings and not self._has_pinged:
+                self.tell(Ping())
+                self.flush()
+                is_asked = self._has_pinged = True
+            await anyio.sleep(hung_runner.LOOK_S)
+            finding = self._silence.look(is_asked=is_asked)
+            since = f"the runner has not answered for {self._silence.length_s:.0f} s"
+            if finding is Finding.KILL:
+                was_killed = process.kill()
+                logger().error("runner hangs", pid=process.pid, waited_s=self._silence.length_s, killed=was_killed)
+                self._why_over = (
+                    f"the runner did not answer for {self._silence.length_s:.0f} s and was killed; a new one is started"
+                )
+            if finding is Finding.ANSWERS and self._told_by is not None:
+                self._on_trouble(Trouble.RUNNER_AWAY, "")
+            elif finding in (Finding.HUNG, Finding.KILL):
+                self._on_trouble(Trouble.RUNNER_AWAY, since + ("; it was killed" if was_killed else ""))
+
+    def _owes_an_answer(self, connection: socket.socket) -> bool:
+        """True if the runner was asked something that it has not answered. One that knows no `Ping` reads what it is told."""
+        if self._told_by is None or self._has_pinged:
+            return True
+        (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+        return bool(unread_bytes)
 
     async def _reach(self) -> socket.socket:
         """A connection to the runner of the state folder, started if need be. Raises `NoRunner`."""

@@ -27,7 +27,7 @@ from headrace_agent.runner.protocol import (
     ToRunner,
 )
 from headrace_agent.settings import AgentSettings
-from headrace_agent.to_runner import link as link_module
+from headrace_agent.to_runner import hung_runner
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8
@@ -103,12 +103,12 @@ async def test_an_agent_that_is_to_start_no_runner_waits_for_one_and_says_so(tmp
 
 async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is frozen. What it was told to start never started, and nobody was told why."""
-    monkeypatch.setattr(link_module, "_STUCK_S", 0.2)
-    troubles: list[Trouble] = []
+    monkeypatch.setattr(hung_runner, "LOOK_S", 0.01)
+    troubles: list[tuple[Trouble, str]] = []
     troubled = anyio.Event()
 
-    def on_trouble(kind: Trouble, _words: str) -> None:
-        troubles.append(kind)
+    def on_trouble(kind: Trouble, words: str) -> None:
+        troubles.append((kind, words))
         troubled.set()
 
     with a_listener(tmp_path) as listener:
@@ -126,7 +126,7 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
                 await troubled.wait()
             tasks.cancel_scope.cancel()
 
-    assert troubles == [Trouble.RUNNER_AWAY]
+    assert troubles[0] == (Trouble.RUNNER_AWAY, "the runner has not answered for 0 s")
 
 
 def test_a_runner_that_accepts_nobody_keeps_nobody_waiting(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses
-from headrace_agent.runner.host.starting import Spawn, Starting
+from headrace_agent.runner.host.starting import Spawn, Starter, Starting
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.protocol import Run
@@ -32,27 +32,36 @@ class PoorHost(LinuxProcesses):
         super().__init__()
         self._call = call
         self._error = error
+        self.starter = PoorStarter(self)
         self.started: list[int] = []
 
-    def _fail(self, call: str) -> None:
+    def fail(self, call: str) -> None:
         if call == self._call:
             raise OSError(self._error, os.strerror(self._error))
 
     def pipe(self) -> tuple[int, int]:
-        self._fail("pipe")
+        self.fail("pipe")
         return super().pipe()
 
+    def pidfd(self, pid: int) -> int:
+        self.fail("pidfd")
+        return super().pidfd(pid)
+
+
+class PoorStarter(Starter):
+    """The starts of a poor host."""
+
+    def __init__(self, host: PoorHost) -> None:
+        super().__init__(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        self._host = host
+
     def begin(self, order: Spawn) -> Starting:
-        self._fail("begin")
+        self._host.fail("begin")
         return super().begin(order)
 
-    def begun(self, starting: Starting) -> int:
-        self.started.append(super().begun(starting))
-        return self.started[-1]
-
-    def pidfd(self, pid: int) -> int:
-        self._fail("pidfd")
-        return super().pidfd(pid)
+    def result(self, starting: Starting) -> int:
+        self._host.started.append(super().result(starting))
+        return self._host.started[-1]
 
 
 def a_launcher(

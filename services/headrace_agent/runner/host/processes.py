@@ -6,15 +6,13 @@ import contextlib
 import fcntl
 import os
 import resource
-import select
 import signal
 import time
-from collections.abc import Collection
 from typing import NamedTuple
 
 from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace_agent.runner.host.starting import Spawn, Starter, Starting
+from headrace_agent.runner.host.starting import Starter
 
 #: Every process of a job carries both: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. People name
 #: operations, so two clusters on one host may have jobs of one name.
@@ -45,7 +43,7 @@ class LinuxProcesses:
 
     def __init__(self, runner: str = "") -> None:
         self._runner = runner
-        self._starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        self.starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._is_reaper = False
         self._children_fd = -1
         with contextlib.suppress(FileNotFoundError):  # a kernel built without it
@@ -61,24 +59,6 @@ class LinuxProcesses:
 
     def pause(self, length_ms: int) -> None:
         time.sleep(length_ms / 1000)
-
-    def begin(self, order: Spawn) -> Starting:
-        """Begins to start a process. See `Starter.begin`."""
-        return self._starter.begin(order)
-
-    def begun(self, starting: Starting) -> int:
-        """The pid of a process that runs its program. See `Starter.result`."""
-        return self._starter.result(starting)
-
-    def give_up(self, starting: Starting, known: Collection[int]) -> None:
-        """Kills a process that does not run its program yet. See `Starter.kill`."""
-        self._starter.kill(starting, known)
-
-    def is_readable(self, fd: int, timeout_ms: int) -> bool:
-        """True if there is something to read, or its end, within that time."""
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        return bool(poll.poll(timeout_ms))
 
     def pipe(self) -> tuple[int, int]:
         """The end to read from, which never blocks, and the end to write to."""

@@ -16,6 +16,7 @@ import errno
 import os
 import queue
 import resource
+import select
 import signal
 import threading
 from collections.abc import Collection, Mapping
@@ -117,6 +118,12 @@ class Starter:
             os.close(report_fd)
             raise
         return starting
+
+    def is_over(self, starting: Starting, timeout_ms: int) -> bool:
+        """Waits that long at most, and returns True if the program runs or cannot run."""
+        poll = select.poll()
+        poll.register(starting.fd, select.POLLIN)
+        return bool(poll.poll(timeout_ms))
 
     def result(self, starting: Starting) -> int:
         """Returns the pid of a process whose `fd` is readable, and closes `fd`.

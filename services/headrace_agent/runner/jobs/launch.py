@@ -109,7 +109,7 @@ class Launcher:
         """Takes a process that runs its program, or cannot: its `starting.fd` is readable. Raises `NotStarted` as `begin` does."""
         run, order = begun.run, begun.order
         try:
-            pid = self._host.processes.begun(begun.starting)
+            pid = self._host.processes.starter.result(begun.starting)
             if begun.starting.is_unwanted:
                 raise CannotStart("process", errno.ECANCELED)
             pidfd = self._host.processes.pidfd(pid)
@@ -164,7 +164,7 @@ class Launcher:
             environment = {**own, **run.environment, **marks}
             own_limits = self._limits(run) if account is not None else {}
             order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits)
-            starting = self._host.processes.begin(order)
+            starting = self._host.processes.starter.begin(order)
         except (OSError, ValueError) as error:
             for fd in pipes:
                 self._host.files.close(fd)

@@ -59,7 +59,7 @@ class Starts:
         if len(self._given_up) >= _MOST_GIVEN_UP:
             raise NotStarted(f"not started: {len(self._given_up)} processes of failed starts do not end", None)
         begun = self._launcher.begin(run)
-        if not self._begun and self._host.processes.is_readable(begun.starting.fd, _QUICK_MS):
+        if not self._begun and self._host.processes.starter.is_over(begun.starting, _QUICK_MS):
             return self._finish(begun)
         self._begun[run.job] = self._by_fd[begun.starting.fd] = begun
         self._poll.register(begun.starting.fd, select.EPOLLIN)
@@ -87,7 +87,7 @@ class Starts:
         for begun in list(self._begun.values()):
             if begun.until_ns > now.steady_ns:
                 break
-            self._host.processes.give_up(begun.starting, running)
+            self._host.processes.starter.kill(begun.starting, running)
             del self._begun[begun.run.job], self._by_fd[begun.starting.fd]
             self._given_up[begun.starting.fd] = begun
             found.append((begun.run, too_slow(begun, self._timeout_ms)))
@@ -101,12 +101,12 @@ class Starts:
         """Kills the process of a start, if it is one. `on_event` tells when it has ended."""
         begun = self._begun.get(job)
         if begun is not None:
-            self._host.processes.give_up(begun.starting, running)
+            self._host.processes.starter.kill(begun.starting, running)
 
     def kill_all(self, running: Collection[int]) -> None:
         """Kills the processes of all starts: nothing looks after them any more."""
         for begun in self._begun.values():
-            self._host.processes.give_up(begun.starting, running)
+            self._host.processes.starter.kill(begun.starting, running)
 
     def names(self) -> set[str]:
         """The names of the jobs, as in their marker."""
@@ -135,7 +135,7 @@ class Starts:
     def _bury(self, begun: Begun) -> None:
         """Takes what is left of a start that was given up."""
         with suppress(CannotStart):
-            self._host.processes.begun(begun.starting)
+            self._host.processes.starter.result(begun.starting)
         self._launcher.discard(begun)
         self._end(begun.starting.pid)
 
