@@ -31,6 +31,7 @@ class Adoption:
     def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         """Takes the whole picture of the runner. Afterwards waiting allocations start as far as there is room."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
+        self._jobs.makes_folders = picture.makes_folders
         # Nothing is ahead at the runner, and nothing is to be before all that it has is known here.
         self._jobs.runs_ahead = False
         effects = self._catch_up(picture, moment)

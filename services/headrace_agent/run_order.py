@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from headrace.resources import Resources
@@ -17,7 +19,8 @@ from headrace_agent.host.environment import (
     with_exchange,
     without_account,
 )
-from headrace_agent.runner.protocol import Interrupt, Run
+from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
 class AdoptionNote(msgspec.Struct, frozen=True):
@@ -32,16 +35,27 @@ _decoder = msgspec.msgpack.Decoder(AdoptionNote)
 
 
 def run_order(
-    identity: Identity, allocation: Allocation, key: JobKey, spec: JobSpec, files: str, failure: FilesFailure | None
+    identity: Identity,
+    allocation: Allocation,
+    key: JobKey,
+    spec: JobSpec,
+    files: str,
+    failure: FilesFailure | None,
+    *,
+    makes_folders: bool = True,
 ) -> Run:
     """The order that starts a job of an allocation.
 
-    `files` is the folder of its files, and `failure` the reason why they did not come.
+    `files` is the folder of its files, and `failure` the reason why they did not come. A runner that is older than its agent does not make
+    folders for the exchange with jobs; what jobs of accounts tell there is dropped then.
     """
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
     exchange = identity.exchange_folder
-    progress_file = exchange_file(exchange, key, PROGRESS) if exchange else ""
+    own_folder = f"{exchange}/{job_name(key)}" if exchange and account not in ("", NO_ACCOUNT) else ""
+    progress_file = exchange_file(own_folder or exchange, key, PROGRESS) if exchange else ""
+    if own_folder and not makes_folders:
+        own_folder, progress_file = "", os.devnull
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
     own = job_environment(host, spec, key, allocation.id, identity.node, files)
     return Run(
@@ -58,6 +72,7 @@ def run_order(
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
         deadline_file=deadline_file,
+        exchange_folder=own_folder,
         account=account,
         not_started_for=failure.why if failure is not None else "",
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-from functools import partial
 from typing import TypeVar, assert_never
 
 import anyio
@@ -43,7 +42,7 @@ from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.credential_renewal import CredentialRenewal
 from headrace_agent.host.incarnation import next_incarnation
-from headrace_agent.host.job_exchange import look, make_exchange, names_in
+from headrace_agent.host.job_exchange import JobExchange
 from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
@@ -278,14 +277,14 @@ class Agent:
         folder = self._settings.exchange()
         while True:
             try:
-                await anyio.to_thread.run_sync(partial(make_exchange, folder, for_accounts=facts.is_root()))
+                exchange = await anyio.to_thread.run_sync(JobExchange, folder)
                 # Before the runner's first picture a job that runs is as unknown as one that is over.
                 while self.engine.pulse.is_open:
-                    names = await anyio.to_thread.run_sync(names_in, folder)
+                    names = await anyio.to_thread.run_sync(exchange.names)
                     if names:
                         # Of what is there now the jobs are known by now, or over.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
-                        progress = await anyio.to_thread.run_sync(look, folder, names, jobs)
+                        progress = await anyio.to_thread.run_sync(exchange.look, names, jobs)
                         self._do(self.engine.on_progress(progress, self._shell.moment()))
                     await anyio.sleep(_LOOK_AT_EXCHANGE_S)
             except OSError as error:

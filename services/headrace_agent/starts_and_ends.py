@@ -40,6 +40,8 @@ class StartsAndEnds:
         self.runner_pid = 0
         #: That runner takes jobs ahead.
         self.runs_ahead = False
+        #: That runner makes folders for the exchange with jobs.
+        self.makes_folders = False
         self.hold = ""
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
@@ -217,7 +219,8 @@ class StartsAndEnds:
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """The order by which the runner starts a job of the allocation."""
         spec, failure = self._held.specs[allocation.operation], self._files.failure_of(allocation.operation)
-        return run_order(self._identity, allocation, key, spec, self._files.folder_of(spec), failure)
+        files, makes_folders = self._files.folder_of(spec), self.makes_folders
+        return run_order(self._identity, allocation, key, spec, files, failure, makes_folders=makes_folders)
 
     def _give_back(self, allocation: Allocation, why: str) -> LogRecord:
         self._held.move(allocation, AllocationEvent.CLOSE)

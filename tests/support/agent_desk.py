@@ -180,8 +180,11 @@ class Desk:
         pid: int = 77,
         *,
         runs_ahead: bool = False,
+        makes_folders: bool = False,
     ) -> None:
-        told = Picture(list(running), list(ended), "rlimit", "", pid, runs_ahead=runs_ahead)
+        told = Picture(
+            list(running), list(ended), "rlimit", "", pid, runs_ahead=runs_ahead, makes_folders=makes_folders
+        )
         self._do(self.engine.on_runner(told, self.now()))
 
     def started(self, key: JobKey, pid: int = 500) -> Started:

@@ -109,6 +109,7 @@ class RunnerEngine:
             trouble=short_text(about.trouble),
             runs_ahead=True,
             answers_pings=True,
+            makes_folders=True,
         )
         return Outcome(None, [Tell(picture)])
 

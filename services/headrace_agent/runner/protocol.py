@@ -52,6 +52,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
     #: Where the job is told when it is killed, once it gets the signal; empty: nowhere.
     deadline_file: str = ""
+    #: Made for the job before it starts, for its account only; empty: none. Its parent is the exchange folder of the host.
+    exchange_folder: str = ""
     #: The account of the host as which it runs; empty: the runner's own.
     account: AccountName = ""
     #: Why it cannot be started, so that it only ends; empty: it can.
@@ -177,6 +179,8 @@ class Picture(msgspec.Struct, frozen=True, tag="picture"):
     runs_ahead: bool = False
     #: It answers `Ping`.
     answers_pings: bool = False
+    #: It makes `Run.exchange_folder`.
+    makes_folders: bool = False
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):

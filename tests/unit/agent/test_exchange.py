@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobKey, RunningJob
+from headrace_agent.host.accounts import Accounts
 from headrace_agent.host.environment import DEADLINE, PROGRESS, exchange_file
-from headrace_agent.host.job_exchange import look, make_exchange, names_in, parse_progress
+from headrace_agent.host.job_exchange import JobExchange, parse_progress
+from headrace_agent.run_order import run_order
 from headrace_agent.runner.protocol import Run
 from tests.support.agent_desk import Desk, job, spec, start
 
@@ -21,7 +23,14 @@ OURS = JobKey(OperationId("operation-1"), 3, 2)
 
 
 def look_at(folder: Path, jobs: dict[JobKey, str]) -> dict[JobKey, int]:
-    return look(str(folder), names_in(str(folder)), jobs)
+    """The second of two looks: what belongs to no job is gone."""
+    exchange = JobExchange(str(folder))
+    exchange.look(exchange.names(), jobs)
+    return exchange.look(exchange.names(), jobs)
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {".trash"}
 
 
 def said(tmp_path: Path, text: str) -> dict[JobKey, int]:
@@ -59,7 +68,7 @@ def test_progress_is_read_of_jobs_that_run(tmp_path: Path) -> None:
 
 def test_nothing_is_made_for_a_job_that_says_nothing(tmp_path: Path) -> None:
     assert look_at(tmp_path, {OURS: ""}) == {}
-    assert list(tmp_path.iterdir()) == []
+    assert names_in(tmp_path) == set()
 
 
 def test_files_of_jobs_that_are_over_go(tmp_path: Path) -> None:
@@ -69,9 +78,21 @@ def test_files_of_jobs_that_are_over_go(tmp_path: Path) -> None:
 
     assert look_at(tmp_path, {OURS: ""}) == {OURS: 1000}
     kept = {"operation-1.3.2.deadline", "operation-1.3.2.progress", "operation-1.3.2.progress.new"}
-    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert names_in(tmp_path) == kept
     assert look_at(tmp_path, {}) == {}
-    assert list(tmp_path.iterdir()) == []
+    assert names_in(tmp_path) == set()
+
+
+def test_what_belongs_to_no_job_stays_for_one_look_in_case_the_agent_has_not_heard_of_the_job_yet(
+    tmp_path: Path,
+) -> None:
+    exchange = JobExchange(str(tmp_path))
+    Path(exchange_file(str(tmp_path), OURS, PROGRESS)).write_text("1/8")
+
+    assert exchange.look(exchange.names(), {}) == {}
+    assert exchange.look(exchange.names(), {OURS: ""}) == {OURS: 125}
+    assert exchange.look(exchange.names(), {}) == {}
+    assert len(names_in(tmp_path)) == 1
 
 
 def test_neither_links_nor_pipes_nor_folders_nor_long_files_are_believed(tmp_path: Path) -> None:
@@ -96,13 +117,6 @@ def test_a_file_of_another_account_is_not_believed(tmp_path: Path) -> None:
     assert look_at(tmp_path, {OURS: "nobody"}) == {}
 
 
-def test_with_accounts_each_may_write_and_none_may_list(tmp_path: Path) -> None:
-    make_exchange(f"{tmp_path}/own", for_accounts=False)
-    make_exchange(f"{tmp_path}/all", for_accounts=True)
-
-    assert [(tmp_path / name).stat().st_mode & 0o7777 for name in ("own", "all")] == [0o700, 0o1733]
-
-
 def test_a_job_is_told_the_names_of_its_files_and_only_one_that_understands_the_signal_a_deadline() -> None:
     desk = Desk(exchange_folder="/x")
     desk.turn(start("a", [0]))
@@ -115,6 +129,20 @@ def test_a_job_is_told_the_names_of_its_files_and_only_one_that_understands_the_
     assert plain.deadline_file == ""
     assert interruptible.environment["HEADRACE_DEADLINE"] == interruptible.deadline_file
     assert interruptible.deadline_file == exchange_file("/x", JobKey(OperationId("operation-2"), 1, 1), DEADLINE)
+
+
+@pytest.mark.parametrize("makes_folders", [True, False])
+def test_a_job_of_an_account_has_a_folder_of_its_own_if_the_runner_makes_one(makes_folders: bool) -> None:
+    desk = Desk(exchange_folder="/x")
+    desk.turn(start("a", [0]))
+    identity = msgspec.structs.replace(desk.identity, accounts=Accounts({"someone": "research"}))
+    told, allocation = msgspec.structs.replace(spec(), user="someone"), desk.engine.held.by_id[AllocationId("a")]
+
+    order = run_order(identity, allocation, job(0), told, "", None, makes_folders=makes_folders)
+
+    own = "/x/operation-1.0.1" if makes_folders else ""
+    assert order.exchange_folder == own
+    assert order.environment["HEADRACE_PROGRESS"] == (f"{own}/operation-1.0.1.progress" if own else os.devnull)
 
 
 def test_the_next_heartbeat_tells_the_progress_and_none_goes_for_its_sake() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace_agent.runner.files.exchange import make_job_folder
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.files.log_folders import LogFolders
@@ -99,7 +100,7 @@ class Launcher:
         account = _account_of(run)
         scratch = ""
         try:
-            scratch = self._prepare(run, needs_scratch=not run.working_directory and account is None)
+            scratch = self._prepare(run, account)
             return self._begin(run, scratch, account)
         except NotStarted:
             self._forget(run, scratch)
@@ -138,7 +139,7 @@ class Launcher:
         """Makes beforehand what the next job will need. A time when no job runs is a good one."""
         self._log_folders.make_spare()
 
-    def _prepare(self, run: Run, *, needs_scratch: bool) -> str:
+    def _prepare(self, run: Run, account: Account | None) -> str:
         """Makes all that the job needs on disk. Returns its scratch folder, or nothing if it needs none."""
         try:
             if not self._retention.holds(run.job.operation):
@@ -146,7 +147,9 @@ class Launcher:
             self._host.files.check_room(self._settings.logs, _LEAST_ROOM_BYTES)
             self._kept.write_job(JobRecord(run.job, run.allocation, self.boot, run.start))
             self._isolation.prepare(run)
-            return self._scratch.take() if needs_scratch else ""
+            if run.exchange_folder and account is not None:
+                make_job_folder(run.exchange_folder, account)
+            return "" if run.working_directory or account is not None else self._scratch.take()
         except LogUnwritable as error:
             raise NotStarted(f"not started: {error}", None) from None
         except OSError as error:
