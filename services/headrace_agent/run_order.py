@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from typing import Final
 
 import msgspec
 
@@ -15,11 +15,11 @@ from headrace_agent.host.environment import (
     DEADLINE,
     PROGRESS,
     exchange_file,
+    exchange_folder,
     job_environment,
     with_exchange,
     without_account,
 )
-from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
@@ -30,6 +30,8 @@ class AdoptionNote(msgspec.Struct, frozen=True):
     spec: JobSpec
 
 
+#: What jobs write there is dropped.
+_NOWHERE: Final = "/dev/null"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
 
@@ -52,10 +54,10 @@ def run_order(
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
     exchange = identity.exchange_folder
-    own_folder = f"{exchange}/{job_name(key)}" if exchange and account not in ("", NO_ACCOUNT) else ""
+    own_folder = exchange_folder(exchange, key) if exchange and account not in ("", NO_ACCOUNT) else ""
     progress_file = exchange_file(own_folder or exchange, key, PROGRESS) if exchange else ""
     if own_folder and not makes_folders:
-        own_folder, progress_file = "", os.devnull
+        own_folder, progress_file = "", _NOWHERE
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
     own = job_environment(host, spec, key, allocation.id, identity.node, files)
     return Run(

@@ -69,6 +69,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
     #: A cgroup v2 folder that was delegated to this user; empty: none.
     cgroup: str = ""
+    #: Processes and threads of one job at a time, where cgroups count them. 0: no limit.
+    job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
     #: Of one stream of one job whose operation names no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
     #: Of one stream of one job at most, whatever cap its operation names.

@@ -57,7 +57,10 @@ def test_a_node_that_systemd_runs_is_tried_with_the_cgroup_and_account_of_its_un
     )
 
     cgroup = "/sys/fs/cgroup/system.slice/headrace-selftest-host-17.service"
-    assert f"FAILED  limits: rlimit: memory of each process is limited, cpu is not; no cgroup2: {cgroup}" in done.stdout
+    assert (
+        f"FAILED  limits: rlimit: memory of each process is limited, cpu and the number of processes are not; no cgroup2: {cgroup}"
+        in done.stdout
+    )
     properties = {each.removeprefix("--property=") for each in systemctl.transient() if each.startswith("--property=")}
     assert {"User=nobody", "Delegate=yes", "UMask=0077", "Slice=system.slice", "MemoryMax=1G"} <= properties
     assert not any(each.startswith(("Exec", "Restart", "KillMode")) for each in properties)

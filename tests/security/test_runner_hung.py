@@ -14,12 +14,14 @@ import pytest
 from headrace.runtime.engine import NS_PER_MS
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.effects import LogRecord, Trouble
+from headrace_agent.runner.effects import JobExit, Keep
+from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Started, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
 from headrace_agent.to_runner.link import RunnerLink
 from tests.support.agent_desk import Desk, job, start
-from tests.unit.runner.builders import a_job, a_run
+from tests.unit.runner.builders import a_job, a_run, at
 from tests.unit.runner.harness import LONG_LEASE, gone
 
 PATIENCE_S = 60.0
@@ -177,3 +179,16 @@ def test_a_lease_that_was_over_while_jobs_ran_is_counted_and_said() -> None:
     [line] = [note for note in desk.all(LogRecord) if note.event.startswith("lease was over")]
     figures = {figure.name: figure.value for figure in desk.engine.figures()}
     assert (line.level, line.fields["jobs"], figures["leases_passed"]) == ("warning", 1, 1)
+
+
+def test_a_runner_that_sees_the_end_of_the_lease_late_says_so_in_the_ends_of_its_jobs() -> None:
+    engine = RunnerEngine()
+    engine.on_lease(NodeLease(at(1_000).steady_ns, timeout_ms=500), at(0))
+    engine.on_run(a_run(), at(0))
+    engine.on_started(a_job(), 100, at(0))
+    engine.on_time(at(61_000))
+    [kept, *_] = engine.on_exited(a_job(), JobExit(signal=9), at(61_001)).effects
+
+    assert isinstance(kept, Keep)
+    assert "the runner was stopped and saw it 60 s late, so the job may have run elsewhere meanwhile" in kept.end.reason
+    assert {figure.name: figure.value for figure in engine.figures()}["leases_seen_late"] == 1

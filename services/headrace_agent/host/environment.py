@@ -64,9 +64,14 @@ def job_environment(
     }
 
 
+def exchange_folder(folder: str, job: JobKey) -> str:
+    """The folder of a job of an account in the exchange folder, named as the job is."""
+    return f"{folder}/{job.operation}.{job.index}.{job.attempt}"
+
+
 def exchange_file(folder: str, job: JobKey, kind: str) -> str:
     """The file in which a job and its host leave word for each other, named as the job is."""
-    return f"{folder}/{job.operation}.{job.index}.{job.attempt}.{kind}"
+    return f"{exchange_folder(folder, job)}.{kind}"
 
 
 def with_exchange(environment: dict[str, str], progress_file: str, deadline_file: str) -> dict[str, str]:

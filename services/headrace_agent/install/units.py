@@ -60,7 +60,8 @@ Slice={slice}
 Delegate=yes
 # A job that needs too much memory is killed alone.
 OOMPolicy=continue
-TasksMax=infinity
+# All jobs together leave processes for the rest of the host. The setting job_pids bounds each job.
+TasksMax=80%
 KillMode=mixed
 TimeoutStopSec={stop_s}
 Restart=on-failure

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, gauge, run_checks
+from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult, short_text
 from headrace_agent.runner.effects import (
     About,
@@ -87,6 +87,8 @@ class RunnerEngine:
         self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
+        #: Times that the lease was over for so long, when that was seen, that others could have the jobs.
+        self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
     def on_recovered(self, ends: list[JobEnd], moment: Moment) -> Outcome[None, RunnerEffect]:
@@ -266,6 +268,12 @@ class RunnerEngine:
         return [
             gauge("live_jobs", "jobs", len(self._live), "Jobs whose processes run."),
             gauge("unacknowledged_ends", "ends", len(self._ended), "Ends that the agent has not taken over."),
+            counter(
+                "leases_seen_late",
+                "times",
+                self._leases_seen_late,
+                "Times that jobs ran on after the lease, since the runner was stopped.",
+            ),
             gauge("deadlines", "deadlines", len(self._deadlines), "Jobs that are killed unless they end before."),
         ]
 
@@ -335,6 +343,10 @@ class RunnerEngine:
         """Ends all jobs. The time until the kill counts from the end of the lease, however late that is seen."""
         left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease passed: no heartbeat of this node was answered in time"
+        late_ms = (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
+        if self._live and late_ms > 2 * lease.timeout_ms:
+            self._leases_seen_late += 1
+            reason += f"; the runner was stopped and saw it {late_ms / 1000:.0f} s late, so the job may have run elsewhere meanwhile"
         return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), moment)
 
     def _stop_live(self, key: JobKey, stop: Stop, moment: Moment) -> list[RunnerEffect]:

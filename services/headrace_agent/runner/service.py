@@ -71,7 +71,9 @@ class Runner:
         state = settings.state
         self._kept = KeptJobs(host.files, state)
         self._removal = Removal(host.files, f"{state}/trash")
-        self._isolation = choose_isolation(host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes)
+        self._isolation = choose_isolation(
+            host, settings.isolation, settings.cgroup, settings.memory_headroom_bytes, settings.job_pids
+        )
         scratch = ScratchFolders(host.files, state, self._removal)
         retention = Retention(settings.logs_total_bytes)
         launcher = Launcher(host, settings, self._kept, self._isolation, scratch, retention, open_files)

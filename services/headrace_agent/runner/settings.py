@@ -30,6 +30,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     cgroup: str = ""
     #: Added to a job's memory for RLIMIT_DATA, since stacks of threads and reserved memory count there.
     memory_headroom_bytes: _Bytes = 256 * 1024 * 1024
+    #: Processes and threads of one job at a time, where cgroups count them. 0: no limit.
+    job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
     #: From SIGTERM to the runner (all jobs are interrupted) to the kill of those that go on.
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
     #: From the start of a job to the run of its program; a job that is slower has failed, and its process is killed.

@@ -88,6 +88,6 @@ def test_a_trial_has_all_that_a_unit_and_its_drop_ins_say_of_its_processes_and_n
         "Slice=system.slice",
         "Delegate=yes",
         "OOMPolicy=continue",
-        "TasksMax=infinity",
+        "TasksMax=80%",
         "MemoryMax=1G",
     ]

@@ -15,7 +15,7 @@ from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choos
 from headrace_agent.runner.settings import IsolationChoice
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 
-JOB_FILES = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max", "cgroup.procs", "cgroup.kill")
+JOB_FILES = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max", "pids.max", "cgroup.procs", "cgroup.kill")
 
 
 class FakeCgroups(LinuxFiles):
@@ -63,12 +63,12 @@ def test_the_delegated_folder_is_prepared_for_groups_with_limits(kernel: FakeCgr
     Cgroup2(kernel, str(kernel.folder))
 
     assert kernel.moved == [("supervisor", "10"), ("supervisor", "11")]
-    assert (kernel.folder / "cgroup.subtree_control").read_text() == "+cpu +memory"
-    assert (kernel.folder / "jobs" / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert (kernel.folder / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+    assert (kernel.folder / "jobs" / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
 
 
 def test_a_job_gets_a_group_with_its_limits_and_its_process_in_it(kernel: FakeCgroups) -> None:
-    isolation = Cgroup2(kernel, str(kernel.folder))
+    isolation = Cgroup2(kernel, str(kernel.folder), most_processes=4_096)
     run = a_run(cpu=150, memory_bytes=512 << 20)
     isolation.prepare(run)
     isolation.confine(run, 4711)
@@ -79,6 +79,7 @@ def test_a_job_gets_a_group_with_its_limits_and_its_process_in_it(kernel: FakeCg
         "memory.oom.group": "1",
         "memory.swap.max": "0",
         "cpu.max": "150000 100000",
+        "pids.max": "4096",
         "cgroup.procs": "4711",
         "cgroup.kill": "",
     }
@@ -106,6 +107,19 @@ def test_no_amount_is_no_limit(kernel: FakeCgroups) -> None:
 
     assert (group(kernel) / "memory.max").read_text() == ""
     assert (group(kernel) / "cpu.max").read_text() == ""
+    assert (group(kernel) / "pids.max").read_text() == ""
+
+
+def test_without_the_controller_of_processes_the_rest_is_limited_and_that_is_said(tmp_path: Path) -> None:
+    kernel = FakeCgroups(tmp_path / "group", controllers="cpu memory")
+    isolation = choose_isolation(Host(kernel, LinuxProcesses()), "auto", str(kernel.folder), 0, 4_096)
+    isolation.prepare(a_run(cpu=150))
+
+    assert isolation.name == "cgroup2"
+    assert f"the processes of a job are not counted: {kernel.folder} offers no controller for pids" in isolation.detail
+    assert (kernel.folder / "jobs" / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    said = {name: (kernel.folder / "jobs" / f"{OPERATION}.0.1" / name).read_text() for name in ("cpu.max", "pids.max")}
+    assert said == {"cpu.max": "150000 100000", "pids.max": ""}
 
 
 def test_a_process_that_is_gone_already_is_no_error(kernel: FakeCgroups) -> None:
@@ -146,7 +160,12 @@ def test_a_group_that_is_still_in_use_is_removed_later(kernel: FakeCgroups, monk
     [
         ("auto", True, "cgroup2", "in /"),
         ("cgroup2", True, "cgroup2", "in /"),
-        ("auto", False, "rlimit", "cpu is not; no cgroup2: no delegated cgroup v2 folder is given"),
+        (
+            "auto",
+            False,
+            "rlimit",
+            "the number of processes are not; no cgroup2: no delegated cgroup v2 folder is given",
+        ),
         ("rlimit", True, "rlimit", "no cgroup2: the settings ask for no more"),
         ("none", True, "none", "switched off by the settings"),
     ],

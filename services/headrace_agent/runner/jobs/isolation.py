@@ -1,7 +1,7 @@
 """Isolation: jobs are kept to what they were given, in the strongest of three ways that this host allows.
 
-* `cgroup2`: a group per job in a delegated cgroup v2 folder: memory and cpu of all its processes together, and a kill that nothing
-  escapes.
+* `cgroup2`: a group per job in a delegated cgroup v2 folder: memory, cpu and number of all its processes together, and a kill that
+  nothing escapes.
 * `rlimit`: memory only, and of each process alone: RLIMIT_DATA, which counts private writable memory as it is reserved. Stacks of
   threads count with their full size and RLIMIT_AS would count far more (mapped files, address space that runtimes reserve and never
   touch), so it is set to the limit and some room. A process that asks for more is refused the memory and is not killed.
@@ -106,9 +106,11 @@ class Cgroup2(Isolation):
 
     name = "cgroup2"
 
-    def __init__(self, files: LinuxFiles, folder: str) -> None:
+    def __init__(self, files: LinuxFiles, folder: str, most_processes: int = 0) -> None:
+        """`most_processes` is the limit of each job, 0 for none."""
         super().__init__(f"in {folder}")
         self._files = files
+        self._most_processes = most_processes
         self._jobs = f"{folder}/jobs"
         try:
             self._set_up(folder)
@@ -122,6 +124,8 @@ class Cgroup2(Isolation):
             self._write(f"{group}/memory.max", str(run.memory_bytes))
             self._write(f"{group}/memory.oom.group", "1")
             self._write_if_there(f"{group}/memory.swap.max", "0")
+        if self._most_processes:
+            self._write(f"{group}/pids.max", str(self._most_processes))
         if run.cpu:
             quota_us = max(_LEAST_CPU_QUOTA_US, run.cpu * _CPU_PERIOD_US // 100)
             self._write(f"{group}/cpu.max", f"{quota_us} {_CPU_PERIOD_US}")
@@ -164,9 +168,15 @@ class Cgroup2(Isolation):
         self._files.make_folder(own)
         for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
             self._write(f"{own}/cgroup.procs", pid)
-        self._write(f"{folder}/cgroup.subtree_control", "+cpu +memory")
+        controllers = "+cpu +memory"
+        if "pids" in offered:
+            controllers += " +pids"
+        else:
+            self._most_processes = 0
+            self.detail += f"; the processes of a job are not counted: {folder} offers no controller for pids"
+        self._write(f"{folder}/cgroup.subtree_control", controllers)
         self._make_group(self._jobs)
-        self._write(f"{self._jobs}/cgroup.subtree_control", "+cpu +memory")
+        self._write(f"{self._jobs}/cgroup.subtree_control", controllers)
 
     def _make_group(self, path: str) -> None:
         self._files.make_folder(path)
@@ -198,17 +208,20 @@ class Cgroup2(Isolation):
             return 0
 
 
-def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int) -> Isolation:
-    """The strongest that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`)."""
+def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int, most_processes: int = 0) -> Isolation:
+    """The strongest that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`).
+
+    `most_processes` is the limit of each job where cgroups count them, 0 for none.
+    """
     if wanted == "none":
         return Isolation("switched off by the settings")
     why_not = "the settings ask for no more" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
     if cgroup and wanted != "rlimit":
         try:
-            return Cgroup2(host.files, cgroup)
+            return Cgroup2(host.files, cgroup, most_processes)
         except CannotIsolate as refusal:
             why_not = str(refusal)
-    limits = "memory of each process is limited, cpu is not"
+    limits = "memory of each process is limited, cpu and the number of processes are not"
     try:
         return RlimitIsolation(host.processes, headroom_bytes, f"{limits}; no cgroup2: {why_not}")
     except CannotIsolate as refusal:
