@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.heartbeat import JobResult
+from headrace_agent.runner.host.accounts import account_named
+from headrace_agent.runner.host.starting import CannotStart, Spawn, Starter
 from tests.security.test_runner_starts import LATE, Leased, is_of, leased
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import ARunner, gone, runner
@@ -93,3 +96,37 @@ def test_a_folder_that_only_root_may_enter_is_refused_before_it_is_looked_at(run
         path = str(tmp_path / folder)
         end = agent.sh(0 if folder.endswith("inside") else 1, "pwd", account="nobody", working_directory=path)
         assert end.reason == f"not started: the working directory {path}: Permission denied"
+
+
+def test_the_process_joins_its_cgroup_before_its_program_runs(leased: Leased, tmp_path: Path) -> None:
+    """A program that starts others in its first moments must not leave them outside."""
+    procs = tmp_path / "cgroup.procs"
+    procs.touch(0o600)
+    null = os.open(os.devnull, os.O_RDWR)
+    starter = Starter(null)
+    order = Spawn([str(leased.path)], {}, "/", null, null, account_named("nobody"), cgroup_file=str(procs))
+    starting = starter.begin(order)
+    while not procs.read_text():
+        assert not starter.is_over(starting, 1)
+    ran_before = leased.ran.exists()
+    starter.kill(starting, ())
+    leased.give_back()
+
+    assert (procs.read_text(), ran_before) == ("0", False)
+    assert starter.is_over(starting, 20_000)
+    assert os.waitpid(starter.result(starting), 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("missing", ["cgroup.procs", "limits"])
+def test_a_process_that_cannot_be_limited_does_not_run_its_program(tmp_path: Path, missing: str) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    starter = Starter(null)
+    limits = {resource.RLIMIT_NOFILE: (2**31, 2**31)} if missing == "limits" else {}
+    cgroup = f"{tmp_path}/{missing}" if missing != "limits" else ""
+    starting = starter.begin(Spawn(["/bin/true"], {}, "/", null, null, account_named("nobody"), limits, cgroup))
+
+    assert starter.is_over(starting, 20_000)
+    with pytest.raises(CannotStart) as refusal:
+        starter.result(starting)
+    os.waitpid(starting.pid, 0)
+    assert refusal.value.part == "limits"

@@ -41,7 +41,7 @@ _REPORT_BYTES: Final = 256
 #: Soft and hard limits by number.
 Limits = Mapping[int, tuple[int, int]]
 #: The part of an order for which a process could not start.
-Part = Literal["account", "folder", "program", "interpreter", "process"]
+Part = Literal["limits", "account", "folder", "program", "interpreter", "process"]
 
 
 class Spawn(NamedTuple):
@@ -57,6 +57,9 @@ class Spawn(NamedTuple):
     #: Limits, soft and hard, that a process with an account gives itself before it becomes its program. To set them from outside
     #: takes a right (CAP_SYS_RESOURCE) that root does not have in a container.
     limits: Limits = MappingProxyType({})
+    #: The file of a cgroup that a process with an account joins before it becomes its program; empty: none. So nothing that the program
+    #: starts in its first moments is outside.
+    cgroup_file: str = ""
 
 
 class CannotStart(HeadraceError):
@@ -202,11 +205,16 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
         # Else it would hold the runner's lock and connections as long as it waits.
         os.closerange(_FIRST_OTHER_FD, starting.report_fd)
         os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        part = "limits"
+        if order.cgroup_file:
+            cgroup = os.open(order.cgroup_file, os.O_WRONLY)
+            os.write(cgroup, b"0")
+            os.close(cgroup)
         part = "account"
         os.setgroups(account.groups)
         os.setresgid(account.gid, account.gid, account.gid)
         os.setresuid(account.uid, account.uid, account.uid)
-        part = "process"
+        part = "limits"
         for which, bounds in order.limits.items():
             resource.setrlimit(which, bounds)
         part = "folder"
@@ -219,7 +227,7 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
     except OSError as error:
         starting.report(_cannot_run(program, error) if part == "program" else CannotStart(part, error.errno or 0))
     except BaseException:
-        starting.report(CannotStart("process", errno.EINVAL))
+        starting.report(CannotStart(part, errno.EINVAL))
     finally:
         os._exit(127)
 

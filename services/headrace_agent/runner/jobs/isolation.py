@@ -7,7 +7,7 @@
   touch), so it is set to the limit and some room. A process that asks for more is refused the memory and is not killed.
 * `none`: nothing.
 
-In all of them the limits come right after the start, unless an account has the job give them to itself before: a child that the
+The process of a job of an account gets its limits before its program runs. Other jobs get them right after the start: a child that such a
 job forks in its very first moments may escape them, never the kill at the end.
 """
 
@@ -61,6 +61,10 @@ class Isolation:
     def limits(self, run: Run) -> Limits:
         """The limits of single processes."""
         return {}
+
+    def entry(self, run: Run) -> str:
+        """The file by which a process that writes 0 to it gets the job's limits, empty if there is none."""
+        return ""
 
     def confine(self, run: Run, pid: int) -> None:
         """Sets all other limits, right after the start. Raises OSError, but not for a process that is gone already."""
@@ -130,9 +134,12 @@ class Cgroup2(Isolation):
             quota_us = max(_LEAST_CPU_QUOTA_US, run.cpu * _CPU_PERIOD_US // 100)
             self._write(f"{group}/cpu.max", f"{quota_us} {_CPU_PERIOD_US}")
 
+    def entry(self, run: Run) -> str:
+        return f"{self._group(run.job)}/cgroup.procs"
+
     def confine(self, run: Run, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self._write(f"{self._group(run.job)}/cgroup.procs", str(pid))
+            self._write(self.entry(run), str(pid))
 
     def kill(self, job: JobKey) -> None:
         self._write_if_there(f"{self._group(job)}/cgroup.kill", "1")

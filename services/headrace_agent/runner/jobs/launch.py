@@ -166,7 +166,8 @@ class Launcher:
             marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
             environment = {**own, **run.environment, **marks}
             own_limits = self._limits(run) if account is not None else {}
-            order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits)
+            cgroup_file = self._isolation.entry(run) if account is not None else ""
+            order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits, cgroup_file)
             starting = self._host.processes.starter.begin(order)
         except (OSError, ValueError) as error:
             for fd in pipes:
@@ -225,6 +226,8 @@ def _not_started(run: Run, folder: str, error: OSError | ValueError | CannotStar
         return NotStarted(f"not started: {command}: {error}", NOT_RUNNABLE)
     number, part = (error.error, error.part) if isinstance(error, CannotStart) else (error.errno or 0, "process")
     why = os.strerror(number)
+    if part == "limits":
+        return NotStarted(f"not started: its limits could not be set: {why}", None)
     if part == "folder":
         return NotStarted(f"not started: the working directory {folder}: {why}", NOT_RUNNABLE)
     if part == "interpreter":
