@@ -28,6 +28,7 @@ from headrace_agent.runner.protocol import (
 )
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
+from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8

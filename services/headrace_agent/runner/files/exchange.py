@@ -6,11 +6,9 @@ folder of its own in it, which no other account can enter.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from contextlib import suppress
 
+from headrace_agent.host.own_folder import make_own_folder
 from headrace_agent.runner.host.accounts import Account
 
 _OWNER_ONLY = 0o700
@@ -19,30 +17,9 @@ _FOR_ACCOUNTS = 0o711
 
 
 def open_exchange(folder: str) -> int:
-    """Returns a descriptor of the exchange folder, made where it is missing and closed to others.
-
-    Raises OSError, also where the folder is a symbolic link or belongs to another account.
-    """
-    with suppress(FileExistsError):
-        os.mkdir(folder, _OWNER_ONLY)
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-            raise
-        raise OSError(error.errno, "it is no folder, or a symbolic link", folder) from None
-    try:
-        status = os.fstat(fd)
-        if status.st_uid != os.geteuid():
-            why = f"it belongs to the account with the number {status.st_uid}; it must be a folder of the agent's own"
-            raise OSError(errno.EPERM, why, folder)
-        mode = _OWNER_ONLY if os.geteuid() else _FOR_ACCOUNTS
-        if stat.S_IMODE(status.st_mode) != mode:
-            os.fchmod(fd, mode)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
+    """Returns a descriptor of the exchange folder, made where it is missing and closed to others. Raises `ForeignFolder`, OSError."""
+    make_own_folder(folder, _OWNER_ONLY if os.geteuid() else _FOR_ACCOUNTS)
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def make_job_folder(path: str, account: Account) -> None:
