@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.heartbeat import JobResult
+from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import ARunner, runner
@@ -146,3 +147,19 @@ def test_a_hundred_starts_that_wait_hold_up_nothing(runner: ARunner, leased: Lea
     assert {agent.end_of(index).result for index in range(100)} == {JobResult.FAILED}
     leased.give_back()
     assert not leased.ran.exists()
+
+
+def test_a_process_that_is_not_ours_to_signal_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that becomes another user, as by `sudo`, cannot be signalled by a runner that is not root. That ended the runner."""
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refuse)
+    monkeypatch.setattr(os, "killpg", refuse)
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    processes = LinuxProcesses()
+
+    assert processes.signal(1, signal.SIGKILL)
+    assert processes.signal_group(1, signal.SIGKILL)
+    assert processes.signal_pidfd(1, signal.SIGKILL)

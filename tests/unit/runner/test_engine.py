@@ -448,6 +448,7 @@ def test_figures_count_jobs_and_ends() -> None:
         "live_jobs": 1,
         "unacknowledged_ends": 1,
         "deadlines": 0,
+        "leases_seen_late": 0,
     }
 
 

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.own_process import adopt_orphans
@@ -74,28 +75,16 @@ class LinuxProcesses:
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
 
     def signal(self, pid: int, number: int) -> bool:
-        """Sends a signal. Returns False if there is no such process."""
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            return False
-        return True
+        """Sends a signal. Returns False if there is no such process. One that is not ours to signal, as after `sudo`, is there."""
+        return _is_there(lambda: os.kill(pid, number))
 
     def signal_group(self, pgid: int, number: int) -> bool:
         """Sends a signal to a group. Returns False if it has no member, not even one that waits to be collected."""
-        try:
-            os.killpg(pgid, number)
-        except ProcessLookupError:
-            return False
-        return True
+        return _is_there(lambda: os.killpg(pgid, number))
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
         """Signals as `signal` does, and never another process that got the same number."""
-        try:
-            signal.pidfd_send_signal(pidfd, number)
-        except ProcessLookupError:
-            return False
-        return True
+        return _is_there(lambda: signal.pidfd_send_signal(pidfd, number))
 
     def exited(self, pid: int) -> bool:
         """True if a child has ended. It is not collected."""
@@ -173,6 +162,17 @@ class LinuxProcesses:
         return _value(variables, MARKER)
 
 
+def _is_there(send: Callable[[], None]) -> bool:
+    """False if there is no process that a signal could go to."""
+    try:
+        send()
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _value(variables: list[bytes], name: str) -> str:
     start = name.encode() + b"="
     return next((each[len(start) :].decode(errors="replace") for each in variables if each.startswith(start)), "")
@@ -199,7 +199,7 @@ def _stat_fields(pid: int) -> list[bytes] | None:
     """The fields after the name, which may hold blanks and brackets. Index 0 is the state (field 3)."""
     try:
         return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 
 

@@ -149,7 +149,7 @@ class Starter:
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # it may be a program of another user by now
                 os.kill(pid, signal.SIGKILL)
 
     def _begin_in_thread(self, starting: Starting, call: _PosixSpawn) -> None:
@@ -177,6 +177,8 @@ class Starter:
                 starting.pid = call.perform(starting)
             except CannotStart as error:
                 starting.report(error)
+            except Exception:  # without a report the job would only fail at the end of its time
+                starting.report(CannotStart("process", errno.EINVAL))
             else:
                 starting.report(None)
 

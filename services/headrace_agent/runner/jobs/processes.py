@@ -282,7 +282,7 @@ class ProcessTable:
     def tidy(self) -> None:
         """Does once a second what could not be done at once."""
         self._sweep()
-        self._starts.reap()
+        self._starts.tidy(self._pids)
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
 
     def _store(self, process: _Process, fd: int, count: int) -> None:

@@ -47,8 +47,8 @@ class Starts:
 
     @property
     def has_dying(self) -> bool:
-        """True if `reap` has something to do."""
-        return bool(self._dying)
+        """True if `tidy` has something to do."""
+        return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
         """Begins to start a job. Answers with the process of a job that runs by now. Raises `NotStarted`.
@@ -117,8 +117,14 @@ class Starts:
         on_their_way = {begun.starting.pid for each in (self._by_fd, self._given_up) for begun in each.values()}
         return on_their_way | self._dying
 
-    def reap(self) -> None:
-        """Reaps processes that were killed and have ended by now."""
+    def tidy(self, running: Collection[int]) -> None:
+        """Reaps processes that were killed and have ended by now. Kills what came into being just when its start was given up."""
+        for begun in (*self._begun.values(), *self._given_up.values()):
+            if begun.starting.is_unwanted:
+                self._host.processes.starter.kill(begun.starting, running)
+        self._reap()
+
+    def _reap(self) -> None:
         for pid in list(self._dying):
             with suppress(ChildProcessError):
                 if self._host.processes.reap(pid) is None:
@@ -146,4 +152,4 @@ class Starts:
         self._host.processes.signal_group(pid, signal.SIGKILL)
         self._host.processes.signal(pid, signal.SIGKILL)
         self._dying.add(pid)
-        self.reap()
+        self._reap()
