@@ -7,6 +7,7 @@ import pwd
 import resource
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.runner.host.starting import CannotStart, Spawn, Starter
 from tests.security.test_runner_starts import LATE, Leased, is_of, leased
 from tests.unit.runner.builders import a_job, a_run
-from tests.unit.runner.harness import ARunner, gone, runner
+from tests.unit.runner.harness import PATIENCE_S, ARunner, gone, runner
 
 __all__ = ["leased", "runner"]
 
@@ -35,12 +36,14 @@ def tmp_path() -> Iterator[Path]:
 
 def on_its_way(runner: ARunner) -> int:
     """The process of the account that is a copy of the runner."""
-    while True:
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
         for name in filter(str.isdigit, os.listdir("/proc")):
             if is_of(runner, name) and Path(f"/proc/{name}").stat().st_uid in (NOBODY.pw_uid, 0):
                 status = Path(f"/proc/{name}/status").read_text()
                 if f"\nUid:\t{NOBODY.pw_uid}\t" in status:
                     return int(name)
+    raise AssertionError("no process is on its way")
 
 
 def test_while_the_job_of_an_account_waits_for_its_program_others_start_and_end(
