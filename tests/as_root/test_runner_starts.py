@@ -16,6 +16,7 @@ import pytest
 from headrace.wire.heartbeat import JobResult
 from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.runner.host.starting import CannotStart, Spawn, Starter
+from headrace_agent.runner.protocol import Interrupt
 from tests.security.test_runner_starts import LATE, Leased, is_of, leased
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import PATIENCE_S, ARunner, gone, runner
@@ -65,10 +66,11 @@ def test_a_signal_to_the_process_of_a_start_is_no_signal_to_the_runner(
     runner: ARunner, leased: Leased, number: signal.Signals
 ) -> None:
     """The process is a copy of the runner: it must not have the runner's own way to learn of signals."""
-    agent = runner.start(*LATE)
+    agent = runner.start()
     agent.say(a_run(0, str(leased.path), **AS_NOBODY))
     pid = on_its_way(runner)
     os.kill(pid, number)
+    agent.say(Interrupt(a_job(0), 0, "over"))
     agent.end_of(0)
 
     assert agent.sh(1, "exit 3").exit_code == 3
