@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import NodeName, node_name, node_name_from_host
-from headrace.resources import Resources, parse_amount
+from headrace.resources import MOST_OF_A_NODE, Resources, format_amount, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.heartbeat import short_text
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
@@ -126,13 +126,18 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def total(self) -> Resources:
         """The resources that the node offers. Raises `BadInput`."""
-        return Resources(
+        total = Resources(
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
             gpu=self.gpu,
             memory=parse_amount("memory", self.memory) if self.memory != "" else facts.memory_bytes(),
             network=self.network,
         )
+        name = total.name_above(MOST_OF_A_NODE)
+        if name:
+            most = format_amount(name, getattr(MOST_OF_A_NODE, name))
+            raise BadInput(name, format_amount(name, getattr(total, name)), f"at most {most} of a node")
+        return total
 
     def state(self) -> str:
         """Absolute path of the state folder."""

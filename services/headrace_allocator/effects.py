@@ -67,6 +67,15 @@ class HeldTwice(msgspec.Struct, frozen=True):
     job: JobKey
 
 
+class ForeignClaim(msgspec.Struct, frozen=True):
+    """Raise an alarm: a node speaks of jobs that it was not given. Nothing of that was believed."""
+
+    node: NodeName
+    #: Claims in this heartbeat, and the first of them in words.
+    claims: int
+    first: str
+
+
 class Alarm(msgspec.Struct, frozen=True):
     """Raise an alarm: somebody should look at this."""
 
@@ -106,6 +115,7 @@ Effect = (
     | Release
     | NudgeNode
     | HeldTwice
+    | ForeignClaim
     | Alarm
     | KeepCase
     | LowerLease

@@ -22,7 +22,16 @@ from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.nudging import nudge_below_limits, nudge_for
 from headrace_allocator.decision.ranking import Ranking
-from headrace_allocator.effects import Effect, HeldTwice, NudgeNode, Release, StepDown, Superseded, report_of
+from headrace_allocator.effects import (
+    Effect,
+    ForeignClaim,
+    HeldTwice,
+    NudgeNode,
+    Release,
+    StepDown,
+    Superseded,
+    report_of,
+)
 from headrace_allocator.explain import Answer, Question, answer_to
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
@@ -63,6 +72,8 @@ class AllocatorEngine:
         self.void_heartbeats = 0
         #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
+        #: Ends and jobs of which a node spoke though it was not given the jobs.
+        self.foreign_claims = 0
         self.alarms = PreemptionAlarms()
         self.watchdog = Watchdog()
         self.lost_nodes = LostNodes(self.facts, self.ranking)
@@ -304,6 +315,7 @@ class AllocatorEngine:
             counter("heartbeats", "heartbeats", self.heartbeats, "Heartbeats that were taken in."),
             counter("void_heartbeats", "heartbeats", self.void_heartbeats, "Heartbeats of a life that is over."),
             counter("twice_held_jobs", "jobs", self.twice_held_jobs, "Jobs that two nodes told of at once."),
+            counter("foreign_claims", "jobs", self.foreign_claims, "Jobs that a node reported and was not given."),
             *self.pace.figures(),
             *self.ranking.figures(),
             *self.answers.figures(),
@@ -321,6 +333,9 @@ class AllocatorEngine:
         effects = report_of(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         self.twice_held_jobs += len(findings.held_twice)
+        if findings.foreign:
+            self.foreign_claims += len(findings.foreign)
+            effects.append(ForeignClaim(node.record.node, len(findings.foreign), findings.foreign[0]))
         self.answers.preemptions.undone += findings.undone
         return effects + self.alarms.on_preempted(findings.preempted, moment)
 

@@ -115,7 +115,7 @@ def _view(node: Node, moment: Moment) -> NodeView:
         state=node.condition.value,
         tags=node.record.tags,
         total=node.total,
-        usage=node.used,
+        usage=node.used.within_wire(),
         allocations=len(node.allocations),
         running_jobs=sum(one.job is not None for one in node.allocations.values()),
         heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, moment),

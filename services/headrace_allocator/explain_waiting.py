@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.pools.node_filter import matches
+from headrace.pools.node_filter import matches, parse_formula
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.explanations import Cause, KeptPlaces, NodesFit, PoolRoom, Tries, Try, WaitingExplained
@@ -64,7 +65,11 @@ def explain_waiting(
 
 
 def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
-    """Explains an operation that nobody started. One in a pool that no snapshot told of is taken for one right below the root."""
+    """Explains an operation that nobody started. One in a pool that no snapshot told of is taken for one right below the root.
+
+    Raises `BadInput` for a filter that is no formula.
+    """
+    _check_filter(spec)
     if spec.pool not in facts.pools.pools:
         spec = msgspec.structs.replace(spec, pool=ROOT_POOL)
     live = LiveOperation(OperationId(""), "", spec, OperationState.RUNNING, False, False, 0, 0, 0, b"")
@@ -80,6 +85,14 @@ def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
         limits=list(_limits(facts, operation)),
         jobs_at_once=None if at_once is None else at_once.most,
     )
+
+
+def _check_filter(spec: OperationSpec) -> None:
+    """Raises `BadInput` with the place in the spec where a filter is no formula, as at a start."""
+    try:
+        parse_formula(spec.scheduling_tag_filter)
+    except BadInput as error:
+        raise BadInput("spec.scheduling_tag_filter", error.value, error.expected) from None
 
 
 def _cause(reason: why.Reason, operation: Operation) -> Cause:
@@ -178,7 +191,7 @@ def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept:
         age_ms=int((moment.steady_s - made.at_s) * 1000),
         candidates=made.candidates,
         room=made.room,
-        short=size - size.within(made.room),
+        short=(size - size.within(made.room)).within_wire(),
         started=made.started,
         tags_match=True,
         exempt=made.exempt,

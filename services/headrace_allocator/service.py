@@ -44,6 +44,7 @@ from headrace_allocator.effects import (
     Alarm,
     Draw,
     Effect,
+    ForeignClaim,
     HeldTwice,
     KeepCase,
     LowerLease,
@@ -57,6 +58,7 @@ from headrace_allocator.effects import (
 )
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import Question
+from headrace_allocator.facts.nodes import refused_incarnation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.ledger_link import LedgerLink
@@ -223,6 +225,10 @@ class AllocatorService:
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         moment = self._shell.moment()
+        refusal = refused_incarnation(heartbeat.incarnation, moment)
+        if refusal is not None:
+            self._runtime.border.report_malformed(caller.name, caller.subject, refusal.text())
+            return refusal
         orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
         self._young.note()
         self._heartbeat_log.note(heartbeat, orders, (self._shell.moment().steady_ns - moment.steady_ns) / 1e6)
@@ -319,6 +325,9 @@ class AllocatorService:
                 self._log.error(
                     "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
                 )
+            case ForeignClaim(node=node, claims=claims, first=first):
+                more = f", and {claims - 1} more" if claims > 1 else ""
+                self._runtime.border.report_forged(node, subjects.heartbeat(self._tree, node), first + more)
             case KeepCase():
                 tasks.start_soon(self._keep_case, effect.case)
             case Alarm():

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final
 
 from headrace.ids import OperationId
+from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Figure, Moment, counter, gauge
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
@@ -18,6 +19,8 @@ from headrace_allocator.effects import Alarm
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
+#: The most of each resource that a message carries.
+_MOST_TOLD: Final = Resources(*[LARGEST_SUM] * len(RESOURCE_NAMES))
 #: So long a job may wait for nothing: some heartbeats, under load too.
 _LONG_S: Final = 30.0
 #: Operations that are looked at with each tick, and those that are looked at again.
@@ -34,6 +37,8 @@ class Watchdog:
         #: Operations that are to be looked at before it begins anew.
         self._turn: list[OperationId] = []
         self._alarmed = 0
+        #: The resource of which all nodes together say they have more than a message carries, empty if there is none.
+        self._too_much_of = ""
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
         """Looks at some operations, and again at those that nothing held."""
@@ -50,11 +55,18 @@ class Watchdog:
         stuck = {name for name, (since_s, _) in self._watched.items() if moment.steady_s - since_s > _LONG_S}
         new_stuck, self._stuck = stuck - self._stuck, stuck
         self._alarmed += len(new_stuck)
-        return [Alarm("jobs fit into free room and none starts", {"operation": name}) for name in sorted(new_stuck)]
+        alarms = [Alarm("jobs fit into free room and none starts", {"operation": name}) for name in sorted(new_stuck)]
+        before_of, self._too_much_of = self._too_much_of, facts.total.name_above(_MOST_TOLD)
+        if self._too_much_of and self._too_much_of != before_of:
+            alarms.append(Alarm("the nodes report more than a message carries", {"resource": self._too_much_of}))
+        return alarms
 
     @property
     def trouble(self) -> str:
-        """Words on the operations that are stuck, empty if there are none."""
+        """Words on amounts that cannot be published in full, or on operations that are stuck. Empty if there is neither."""
+        if self._too_much_of:
+            amount = format_amount(self._too_much_of, LARGEST_SUM)
+            return f"all nodes together report more {self._too_much_of} than {amount}, which counts instead: headrace node list"
         if not self._stuck:
             return ""
         first, more = min(self._stuck), len(self._stuck) - 1

@@ -22,10 +22,17 @@ Incarnation = NewType("Incarnation", str)
 #: The root of every pool tree. It exists always, has no configuration of its own, and no operation runs in it.
 ROOT_POOL = PoolName("<Root>")
 
+_INCARNATION = re.compile(r"(?P<number>[0-9]{16})-[0-9a-f]{8}\Z")
 _TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{6,62}[a-z0-9])\Z")
 _POOL = re.compile(r"[^\s/<>\"'\x00-\x1f\x7f]{1,100}\Z")
 _TOKEN_RULE = "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
+
+
+def incarnation_number(text: str) -> int | None:
+    """Return the number of a life of an agent, the milliseconds of the wall clock or more. None for a text that names no life."""
+    match = _INCARNATION.match(text)
+    return None if match is None else int(match["number"])
 
 
 def operation_id(text: str) -> OperationId:

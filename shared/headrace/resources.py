@@ -70,6 +70,13 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
             n if (n := self.network * count) < LARGEST_SUM else LARGEST_SUM,
         )
 
+    def name_above(self, most: Resources) -> str:
+        """The name of a resource of which there is more than in `most`, empty if there is none."""
+        if most.dominates(self):
+            return ""
+        amounts = zip(RESOURCE_NAMES, self.as_tuple(), most.as_tuple(), strict=True)
+        return next((name for name, amount, limit in amounts if amount > limit), "")
+
     def within_wire(self) -> Resources:
         """Each amount brought into the bounds that decoding checks."""
         amounts = self.as_tuple()
@@ -155,6 +162,9 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 ZERO = Resources()
+#: The most that one node may say it has, or that one of its allocations has: 1 PiB of memory, and 2^40 hundredths of cores, GPUs or
+#: slots. Network units mean what the owner of the fleet says. The amounts of 100,000 ordinary nodes together stay below `LARGEST_SUM`.
+MOST_OF_A_NODE: Final = Resources(user_slots=2**40, cpu=2**40, gpu=2**40, memory=2**50, network=2**50)
 
 _NUMBER = re.compile(r"(?P<figure>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<unit>[A-Za-z]*)\Z")
 _BYTES = {

@@ -64,11 +64,11 @@ PATIENCE_S = 20.0
 class Node:
     """One node's agent, by hand."""
 
-    def __init__(self, bus: Bus, name: str = "n1", life: str = "life-1", tree: TreeName = TREE) -> None:
+    def __init__(self, bus: Bus, name: str = "n1", life: int = 1, tree: TreeName = TREE) -> None:
         self._bus = bus
         self.tree = tree
         self.name = NodeName(name)
-        self._life = Incarnation(life)
+        self._life = Incarnation(f"{life:016}-abcdef01")
         self._seq = 0
         self._term = 0
 
@@ -271,7 +271,7 @@ async def test_the_longest_lease_that_nodes_were_told_outlives_the_allocator(is_
         ):
             for number, lease_ms in enumerate((90_000, 30_000, 60_000)):
                 async with running(server, AllocatorSettings(node_lease_ms=lease_ms), noted, "allocator"):
-                    node = Node(bus, life=f"life-{number}")
+                    node = Node(bus, life=number)
                     await node.enrol()
                     assert (await node.beat()).lease_ms == lease_ms
                 if is_bucket_lost:
@@ -291,7 +291,7 @@ async def test_a_lost_bucket_of_terms_brings_no_former_term_back() -> None:
         ):
             for number in range(3):
                 async with running(server, AllocatorSettings(), serve_allocator, "allocator"):
-                    node = Node(bus, life=f"life-{number}")
+                    node = Node(bus, life=number)
                     await node.enrol()
                     terms.append((await node.beat()).term)
                 await client.jetstream().delete_key_value(subjects.TERMS_BUCKET)
@@ -414,7 +414,7 @@ async def test_no_damaged_message_stops_the_allocator_or_breaks_its_books(
                 # A heartbeat that is void gets no answer, so the message is only sent.
                 await bus.publish(subject, data)
             await bus.barrier()
-            orders = await Node(bus, life="life-2").beat()
+            orders = await Node(bus, life=2).beat()
 
     assert orders.enrolled
     assert services[0].engine.check() == []

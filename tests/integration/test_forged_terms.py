@@ -30,7 +30,7 @@ NODE = NodeName("n1")
 
 
 def heartbeat(term: int, seq: int = 1) -> tuple[str, bytes]:
-    forged = Heartbeat(NODE, TREE, Incarnation("z"), seq, 0, term, HeartbeatReason.PERIOD, ZERO)
+    forged = Heartbeat(NODE, TREE, Incarnation(f"{9_999:016}-ffffffff"), seq, 0, term, HeartbeatReason.PERIOD, ZERO)
     return subjects.heartbeat(TREE, NODE), encode(forged)
 
 

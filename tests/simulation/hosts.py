@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
+import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -395,4 +396,4 @@ class _HostLink:
 def incarnation_of(host: Host) -> Incarnation:
     """Names of lives of the agent of one host, in their order."""
     host.agent_lives += 1
-    return Incarnation(f"{host.name}-{host.agent_lives:06}")
+    return Incarnation(f"{host.agent_lives:016}-{zlib.crc32(host.name.encode()):08x}")

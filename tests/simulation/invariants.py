@@ -14,6 +14,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.shell import Shell
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationState
+from headrace_allocator.engine import AllocatorEngine
 from tests.simulation.recorded import Violation
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Invariants:
             broken = shell._engine.check()
             if broken:
                 raise Violation(f"{process}: {broken[0]}")
+            if isinstance(shell._engine, AllocatorEngine) and shell._engine.foreign_claims:
+                raise Violation(f"{process}: takes an honest node for one that speaks of others' jobs")
         self._check_terms()
         self._check_usage()
 

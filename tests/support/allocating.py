@@ -33,7 +33,7 @@ from headrace_allocator.telling.usage_cut import UsageCut
 from headrace_allocator.words import words_of
 from tests.support.clocks import at
 
-__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "nothing_owed"]
+__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "drawn_before", "nothing_owed"]
 
 TREE = TreeName("default")
 TERM = 5
@@ -64,6 +64,11 @@ def an_operation(
     return msgspec.structs.replace(live, **changes)
 
 
+def drawn_before(live: LiveOperation) -> LiveOperation:
+    """The operation, with jobs that a former allocator drew."""
+    return msgspec.structs.replace(live, block_term=TERM - 1)
+
+
 def a_share(name: str, cpu: float, demand: float = 1.0) -> ShareItem:
     """An operation that is owed this share of the cpu, and as many slots as it likes."""
     fair: Share = (1.0, cpu, 0.0, 0.0, 0.0)
@@ -87,7 +92,8 @@ def nothing_owed(live: LiveOperation) -> ShareItem:
 class Desk:
     """An engine, and nodes that are spoken for by hand."""
 
-    def __init__(self, nodes: dict[str, Resources], **timing: Any) -> None:
+    def __init__(self, nodes: dict[str, Resources], *, recovering: bool = False, **timing: Any) -> None:
+        """With `recovering` the engine waits for the word of the nodes, as after a start. Else they were enrolled later."""
         # Shares are told when a test says so, and count until then.
         self.engine = AllocatorEngine(TREE, TERM, Timing(**{"shares_count_for_s": math.inf, **timing}))
         self.nodes = nodes
@@ -99,7 +105,8 @@ class Desk:
         self.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in nodes}
         self.engine.on_operations([], self.moment)
-        self.engine.on_nodes({}, self.moment)
+        if not recovering:
+            self.engine.on_nodes({}, self.moment)
         self.engine.on_nodes(records, self.moment)
         Desk.tell(self, [], total=cores(1000, slots=1000))
 

@@ -83,6 +83,7 @@ class Allocation:
         "node",
         "observed",
         "operation",
+        "orphan_of",
         "picture",
         "place",
         "preemption",
@@ -102,6 +103,8 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
+        #: Its former operation, if that is over or not known.
+        self.orphan_of = NOBODY
         self.node = node
         self.resources = resources
         #: The stage in which it got its place; None of one that is older than this allocator, until its node tells.
@@ -219,7 +222,7 @@ class Allocation:
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
         self._unsettle()
-        self.operation, self.rest = NOBODY, _NO_REST
+        self.orphan_of, self.operation, self.rest = self.operation, NOBODY, _NO_REST
 
     @property
     def unstarted(self) -> int:

@@ -114,6 +114,9 @@ class Facts:
             self.last_heard.note(node, moment)
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
+        if record.key != node.record.key:
+            # Another agent has the name by a new token. Lives that the former holder of the name claimed do not count.
+            node.incarnation = None
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
         changed |= self._note_shape(node)

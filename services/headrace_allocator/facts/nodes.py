@@ -11,12 +11,13 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import AllocationId, Incarnation, NodeName, OperationId
+from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, incarnation_number
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
 from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobKey, NodeState, Orders
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import Allocation, Picture
@@ -78,6 +79,10 @@ class NodeRules(msgspec.Struct, frozen=True):
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _OPEN: Final = NodeState.OPEN
+#: The clock of an honest host may be wrong, but not by so much.
+_MOST_AHEAD_MS: Final = 10 * 366 * 86_400_000
+#: Letters of a foreign text that are told back.
+_TOLD_LETTERS: Final = 40
 #: Nodes of which the order is checked at once.
 _CHECKED_AT_ONCE: Final = 2_000
 
@@ -279,6 +284,20 @@ class Node:
             and len(one.slots) <= 1
             for one in self.allocations.values()
         )
+
+
+def refused_incarnation(incarnation: Incarnation, moment: Moment) -> BadRequest | None:
+    """Refuse a heartbeat of a life that no agent has: its text is ill-formed, or its number is years ahead of the clock.
+
+    Every later life of the node's agent would come before it, and would not be heard until the node is removed.
+    """
+    number = incarnation_number(incarnation)
+    if number is None:
+        return BadRequest("incarnation", incarnation[:_TOLD_LETTERS], "16 digits, a '-' and 8 hexadecimal digits")
+    most = moment.wall_ms + _MOST_AHEAD_MS
+    if number > most:
+        return BadRequest("incarnation", incarnation, f"a number of at most {most}, ten years ahead of the clock")
+    return None
 
 
 class LastHeard:

@@ -12,7 +12,7 @@ from functools import cached_property
 import msgspec
 
 from headrace.ids import AllocationId, OperationId
-from headrace.resources import ZERO
+from headrace.resources import MOST_OF_A_NODE, ZERO
 from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
@@ -30,8 +30,9 @@ from headrace_allocator.facts.allocations import NOBODY, Allocation, shown_index
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import LostJob, PlaceTaken, UnknownToNode, lose
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import break_up
+from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
+from headrace_allocator.facts.slots import has_ended
 from headrace_allocator.gangs.holds import hold_again
 
 
@@ -49,6 +50,8 @@ class Findings:
         self.preempted: list[JobKey] = []
         #: Preemptions that the node never heard of, so that they did not happen.
         self.undone = 0
+        #: Claims of the node on jobs that nobody gave it, in words. They change nothing.
+        self.foreign: list[str] = []
         #: Ends that the ledger has, and allocations that are booked out.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
@@ -131,19 +134,11 @@ class _Reconciliation:
             if key in node.recorded:
                 self._findings.forget_ends.append(key)
             elif key not in node.reporting:
-                allocation = self._node.allocations.get(end.allocation)
-                if allocation is not None and allocation.operation != end.operation:
-                    allocation = None  # a node that errs ends no job of another operation
-                slot = None if allocation is None else allocation.slots.get(end.index)
-                holder = allocation if slot is not None and slot.attempt == end.attempt else None
-                twin = self._twin(end) if holder is None else None
-                if twin is not None and end.result in (JobResult.ABORTED, JobResult.LOST):
-                    # The job goes on there, so that this is not its end.
+                holder = self._holder(end)
+                if holder is None and not self._is_unconfirmed(end):
+                    # The agent need not report it again, whether it is late or invented.
                     self._findings.forget_ends.append(key)
                     continue
-                if twin is not None:
-                    twin.drop(end.index)
-                    twin.take_back = TakeBackReason.OPERATION_ENDED
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:
                     # Its runner is older, or did not see it end. And no node's word goes before the record of whoever decided.
@@ -151,13 +146,33 @@ class _Reconciliation:
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
 
-    def _twin(self, end: JobEnd) -> Allocation | None:
-        """Another allocation that holds the job, though it ran in this one as well."""
-        operation = self._facts.operations.get(end.operation)
-        if operation is None or not operation.slots.is_out(end.index):
+    def _holder(self, end: JobEnd) -> Allocation | None:
+        """The allocation of this node that holds the job which ended, None if the books have it nowhere on this node."""
+        allocation = self._node.allocations.get(end.allocation)
+        if allocation is None or allocation.operation != end.operation:
             return None
-        slot = JobSlot(end.index, end.attempt)
-        return next((one for one in operation.allocations.values() if one.slots.get(end.index) == slot), None)
+        slot = allocation.slots.get(end.index)
+        return allocation if slot is not None and slot.attempt == end.attempt else None
+
+    def _is_unconfirmed(self, end: JobEnd) -> bool:
+        """True if any node may hold the job, so that this node's end of it counts. Notes a foreign claim if another one must hold it.
+
+        No claim, but late, is an end of an operation that is over, of an attempt that is over, or of an allocation that is taken back
+        because another one holds the job.
+        """
+        operation = self._facts.operations.get(end.operation)
+        if operation is None or has_ended(operation.slots, end.index, end.attempt):
+            return False
+        if operation.slots.is_in_doubt(end.index) and end.attempt == operation.slots.attempt(end.index):
+            return True
+        allocation = self._node.allocations.get(end.allocation)
+        if allocation is None or allocation.take_back is None:
+            self._note_foreign("ended", end.key, end.allocation)
+        return False
+
+    def _note_foreign(self, claim: str, job: JobKey, allocation: AllocationId) -> None:
+        where = f"attempt {job.attempt} of job {job.index} of operation {job.operation} in allocation {allocation}"
+        self._findings.foreign.append(f"says that it {claim} {where}, which it was not given")
 
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:
@@ -170,9 +185,7 @@ class _Reconciliation:
         if operation is not None:
             if end.result is not JobResult.COMPLETED:
                 break_up(operation)
-            # The ledger does not answer the end of an attempt that nobody let out: the job must not wait for that.
-            if end.attempt <= operation.slots.attempt(end.index):
-                operation.slots.end(end.index, end.attempt)
+            operation.slots.end(end.index, end.attempt)
             self._touch(operation.id)
             if end.result in (JobResult.COMPLETED, JobResult.FAILED) and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
@@ -223,7 +236,8 @@ class _Reconciliation:
     def _take_report(self, report: AllocationReport) -> None:
         allocation = self._node.allocations.get(report.id)
         ended, start = report.state is AllocationState.ENDED, self._heartbeat.starts.get(report.id)
-        if allocation is not None and allocation.operation == NOBODY and report.operation in self._facts.operations:
+        is_orphan = allocation is not None and self._is_orphan_of(allocation, report.operation)
+        if allocation is not None and is_orphan:
             # The operation is known by now, or came again.
             self._facts.remove(allocation)
             start, allocation = allocation.start, None
@@ -232,7 +246,7 @@ class _Reconciliation:
                 self._note_unbegun(self._told_to_go_before(report, start), report)
                 self._findings.forget_allocations.append(report.id)
                 return
-            allocation = self._adopt(report)
+            allocation = self._adopt(report, is_orphan=is_orphan)
             allocation.note_start(start)
         if report.job is not None or report.unstarted:
             self._adopt_slots(allocation, report)
@@ -243,7 +257,10 @@ class _Reconciliation:
             allocation.take_back = None
             self._note_unbegun(allocation, report)
             if report.unstarted:
-                self._give_back(allocation, report.unstarted)
+                # A job that lost its place before it began ends with the allocation (`_note_unbegun`).
+                preemption = allocation.preemption or report.preemption
+                is_unbegun = preemption is not None and report.job is None and not (ended or report.jobs_ended)
+                self._give_back(allocation, report.unstarted[is_unbegun:])
         if allocation.preemption != report.preemption and not ended:
             settle_preemption(self._facts, allocation, report.preemption)
             self._findings.operations.add(allocation.operation)
@@ -281,22 +298,49 @@ class _Reconciliation:
             self._findings.preempted.append(one.key)
             self._touch(one.operation)
 
-    def _adopt(self, report: AllocationReport) -> Allocation:
-        """Books an allocation that is not known: of a former allocator, or of an operation that is over."""
+    def _is_orphan_of(self, allocation: Allocation, name: OperationId) -> bool:
+        """True if the allocation was of this operation, which was not known and is now, with jobs that others than we drew.
+
+        A node names an operation before anybody starts it, if the id can be guessed. It gets no job by that.
+        """
+        operation = self._facts.operations.get(name)
+        is_nobodys = allocation.operation == NOBODY and allocation.orphan_of == name
+        return is_nobodys and operation is not None and operation.block_term < self._facts.term
+
+    def _adopt(self, report: AllocationReport, *, is_orphan: bool) -> Allocation:
+        """Books an allocation that is not known: of a former allocator, or of an operation that is over.
+
+        It is booked for its operation with a job that may be there, and in the first word of a node in this term also with jobs that
+        are over. Else a node that errs could use up the fair share of any operation.
+        """
         operation = self._facts.operations.get(report.operation)
-        owner = NOBODY if operation is None else report.operation
-        allocation = Allocation(report.id, owner, self._node.record.node, report.resources)
+        slots, node = shown_slots(report), self._node.record.node
+        may_hold = operation is not None and (
+            any(operation.slots.may_hold(slot, ready=is_orphan) for slot in slots)
+            or (self._facts.recovery.awaits(node) and not any(_is_foreign(operation, slot) for slot in slots))
+        )
+        size = report.resources if operation is None or operation.task_groups else operation.spec.resources
+        # What a node shows is no more than a node can have, so that no sum grows beyond what messages and tables hold.
+        size = size.within(MOST_OF_A_NODE - self._node.used)
+        allocation = Allocation(report.id, report.operation if may_hold else NOBODY, node, size)
         allocation.confirmed = True
         self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)
-        if operation is None or operation.ending:
+        if operation is None:
+            allocation.orphan_of = report.operation
+        elif is_orphan:
+            self._adopt_slots(allocation, report, ready=True)
+        elif not may_hold:
+            for slot in slots:
+                self._note_refused(operation, allocation, slot)
+        if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
             # Of so many that a former allocator preempted at once it is most likely one, whose room others were given.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 
-    def _adopt_slots(self, allocation: Allocation, report: AllocationReport) -> None:
+    def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
         """Books the jobs that an allocation holds and the facts do not know: a former allocator gave them out."""
         # Not of the report: a node that calls it another operation's would have its jobs booked in the wrong place.
         operation = self._facts.operations.get(allocation.operation)
@@ -305,16 +349,21 @@ class _Reconciliation:
         for slot in shown_slots(report):
             if allocation.slots.get(slot.index) == slot:
                 continue
-            held_elsewhere = operation.slots.is_out(slot.index)
-            if operation.slots.adopt(slot):
+            if operation.slots.adopt(slot, ready=ready):
                 allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
                 # That attempt was given up, is done or runs elsewhere: the job must not go on beside the other.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
-                if held_elsewhere:
-                    key = JobKey(operation.id, slot.index, slot.attempt)
-                    self._findings.held_twice.append((key, allocation.id))
+                self._note_refused(operation, allocation, slot)
+
+    def _note_refused(self, operation: Operation, allocation: Allocation, slot: JobSlot) -> None:
+        """Notes what is alarming about a job that the node shows and may not run. An attempt that is over is late, no more."""
+        key = JobKey(operation.id, slot.index, slot.attempt)
+        if operation.slots.is_out(slot.index):
+            self._findings.held_twice.append((key, allocation.id))
+        elif _is_foreign(operation, slot):
+            self._note_foreign("holds", key, allocation.id)
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Slots that never ran are ready again at once, with the same attempt."""
@@ -349,3 +398,9 @@ class _Reconciliation:
         if known is not None:
             self._facts.note_jobs(known)
         self._findings.operations.add(operation)
+
+
+def _is_foreign(operation: Operation, slot: JobSlot) -> bool:
+    """True if no allocation can hold the job in this attempt: nobody gave it out."""
+    slots = operation.slots
+    return not (slots.is_out(slot.index) or slots.may_hold(slot) or has_ended(slots, slot.index, slot.attempt))

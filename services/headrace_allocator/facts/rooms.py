@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.ids import NodeName
-from headrace.resources import Resources
+from headrace.resources import LARGEST_SUM, Resources
 from headrace_allocator.facts.node_shapes import Tags, TagSets
 from headrace_allocator.facts.nodes import Node
 
@@ -88,7 +88,7 @@ class Rooms:
         number = self._numbers.get(tuple(node.record.tags), -1) if node.accepts_jobs else 0
         tagged = int(self._tagged[column]) == number
         same = tagged and bool(self._online[column]) is node.online
-        same = same and tuple(self._free[:, column].tolist()) == node.free.as_tuple()
+        same = same and tuple(self._free[:, column].tolist()) == _entered(node.free)
         return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
@@ -132,7 +132,7 @@ class Rooms:
     def _enter_changed(self) -> None:
         for changed in self._changed.values():
             column = self._column(changed)
-            self._free[:, column] = changed.free.as_tuple()
+            self._free[:, column] = _entered(changed.free)
             self._tag(column, self._number(changed))
             self._online[column] = changed.online
         self._changed.clear()
@@ -150,3 +150,8 @@ class Rooms:
             self._columns[node.record.node] = column
             self._nodes[column] = node
         return column
+
+
+def _entered(free: Resources) -> tuple[int, ...]:
+    """Free room as the table holds it: in 64 bits, however much more than it has is used of a node."""
+    return tuple(max(amount, -LARGEST_SUM) for amount in free.as_tuple())

@@ -109,6 +109,10 @@ class JobSlots:
         """True if an allocation holds the job, in its newest attempt."""
         return index < self.block and self._places[index] == _OUT
 
+    def is_in_doubt(self, index: int) -> bool:
+        """True if the job may be out without anybody having said so."""
+        return index < self.block and self._places[index] == _IN_DOUBT
+
     def out(self) -> list[JobSlot]:
         """The jobs that allocations hold."""
         return self._in(_OUT)
@@ -136,21 +140,21 @@ class JobSlots:
             if self.is_out(slot.index) and slot.attempt == self.attempt(slot.index):
                 self._put(slot.index, _READY)
 
-    def adopt(self, slot: JobSlot) -> bool:
-        """An allocation that is not booked with this job holds it: it is out. False if the job must end there.
+    def may_hold(self, slot: JobSlot, *, ready: bool = False) -> bool:
+        """True if a node may run this job though it is booked nowhere: the job is in doubt, in this very attempt.
 
-        That is so when another allocation holds it, and when that attempt was given up or is done.
+        With `ready` a job that is ready counts as well.
         """
         index = slot.index
-        if (
-            index >= self.block
-            or self._places[index] in (_OUT, _ENDED, _ELSEWHERE)
-            or slot.attempt < self.attempt(index)
-        ):
+        if index >= self.block or slot.attempt != self.attempt(index):
             return False
-        self._put(index, _OUT)
-        if slot.attempt > 1:
-            self._attempts[index] = slot.attempt
+        return self._places[index] == _IN_DOUBT or (ready and self._places[index] == _READY)
+
+    def adopt(self, slot: JobSlot, *, ready: bool = False) -> bool:
+        """An allocation that is not booked with this job holds it: it is out. False if that cannot be (`may_hold`): it must end there."""
+        if not self.may_hold(slot, ready=ready):
+            return False
+        self._put(slot.index, _OUT)
         return True
 
     def end(self, index: int, attempt: int) -> None:

@@ -64,20 +64,20 @@ def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
     """The nodes of tags whose room changed since the last cut, and keys of those that have none any more."""
     rooms = facts.tagged_rooms
     changed, rooms.changed = rooms.changed, {}
-    told = [UsageItem.of_nodes(tags, rooms.of[tags]) for tags in changed if tags in rooms.of]
+    told = [UsageItem.of_nodes(tags, rooms.of[tags].within_wire()) for tags in changed if tags in rooms.of]
     return told, [UsageItem.of_nodes(tags).operation for tags in changed if tags not in rooms.of]
 
 
 def _usage_frame(facts: Facts) -> UsageFrame:
-    return UsageFrame(total=facts.total, complete=facts.recovery.complete)
+    return UsageFrame(total=facts.total.within_wire(), complete=facts.recovery.complete)
 
 
 def _usage_of(operation: Operation) -> UsageItem:
     precommit = operation.precommit
     return UsageItem(
         operation=operation.id,
-        usage=operation.held - precommit,
-        precommit=precommit,
+        usage=(operation.held - precommit).within_wire(),
+        precommit=precommit.within_wire(),
         pending_jobs=operation.pending_jobs,
         pending=ZERO if not operation.fits_somewhere or never_fits(operation) else _pending(operation),
         min_needed=operation.min_needed,
@@ -88,5 +88,5 @@ def _usage_of(operation: Operation) -> UsageItem:
 def _pending(operation: Operation) -> Resources:
     """The amount that all waiting jobs need together."""
     if operation.task_groups and operation.schedulable:
-        return Resources.sum(group.job * group.pending for group in operation.task_groups)
+        return Resources.sum(group.job * group.pending for group in operation.task_groups).within_wire()
     return operation.spec.resources * operation.pending_jobs

@@ -23,6 +23,8 @@ from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and take them out.")
 
+#: Slots of a node whose token names other amounts: the most that an agent offers.
+_MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and nothing vouches for the server"
 
 
@@ -88,6 +90,9 @@ def token(
     tag: Annotated[list[str] | None, Parameter(negative=())] = None,
     cpu: str = "",
     memory: str = "",
+    gpu: str = "",
+    slots: str = "",
+    network: str = "",
     url: str = "",
     common: Common | None = None,
 ) -> int:
@@ -95,11 +100,14 @@ def token(
 
     Whoever has it can be the node. Hand it on as you would a password.
 
+    A token that names no amount lets the node offer all that its host has. Name amounts for a host that you do not trust: of a
+    token that names any, the node offers no GPU and no network unless the token names them, and at most 1000 slots.
+
     Examples:
 
         headrace node token host-17 > token
 
-        headrace node token host-17 --tag gpu --cpu 8 --memory 64GiB
+        headrace node token host-17 --tag gpu --cpu 8 --memory 64GiB --gpu 2
 
     Parameters
     ----------
@@ -113,6 +121,12 @@ def token(
         The most cores that it may offer.
     memory
         The most memory that it may offer.
+    gpu
+        The most GPUs that it may offer.
+    slots
+        The most jobs that it may offer to run at a time, if each takes one slot.
+    network
+        The most network units that it may offer.
     url
         Where the host reaches the server; else as this command does.
     """
@@ -120,10 +134,15 @@ def token(
     from headrace_cli.agent.token import JoinToken, new_user_key
 
     name = node_name(node)
+    if any((cpu, memory, gpu, slots, network)):
+        gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
     terms = NodeTerms(
         tags=sorted({*(tag or ())}),
         cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
         memory=parse_memory(memory, "--memory") if memory else None,
+        user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
+        gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
+        network=parse_amount("network", network, place="--network") if network else None,
     )
     place = find_place(state=(common or Common()).state)
     authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""

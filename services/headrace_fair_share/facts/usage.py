@@ -74,8 +74,9 @@ class KnownUsage:
     def _take_rooms(self, frame: UsageFrame) -> bool:
         """Takes the rooms of the nodes, which count if all were heard of. True if they are not what they were."""
         before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
+        # A total that is larger than a message may say is told as the most that it may say.
         # An allocator that does not tell them, or not all of them, says nothing of what a filter leaves.
-        is_all = frame.complete and Resources.sum(rooms.values()) == frame.total
+        is_all = frame.complete and Resources.sum(rooms.values()).within_wire() == frame.total
         if not is_all or rooms != before:
             self.rooms = rooms if is_all else None
         return self.rooms != before

@@ -1,7 +1,7 @@
 """The border of a service: bytes in, a checked message to the handler, an answer out.
 
 Whatever comes malformed, oversized or under somebody else's name is counted, logged once per sender and minute, answered where an
-answer is expected, and reaches no engine.
+answer is expected, and reaches no engine. A handler that fails is answered for with a refusal, and the service goes on.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headrace.bus import MAX_PENDING_BYTES, Bus, Message, Newest, Senders, Subscription
+from headrace.bus import MAX_PENDING_BYTES, Bus, BusError, Message, Newest, Senders, Subscription
 from headrace.bus.protocol import Refused
+from headrace.errors import BadInput
 from headrace.obs import tracing
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -24,7 +25,7 @@ from headrace.runtime.engine import Figure, counter
 from headrace.runtime.role import Deposed, Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
-from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy
+from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFault
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ class Border:
         self.malformed = 0
         self.forged = 0
         self.answered_too_large = 0
+        self.failed = 0
 
     async def serve(
         self,
@@ -132,6 +134,17 @@ class Border:
                 # The bus keeps failures of handlers to themselves; this one is the end of the process.
                 self._deposition.depose(str(error))
                 return None
+            except BadInput as error:
+                self.report_malformed(caller.name, message.subject, str(error))
+                answer = BadRequest(error.place, _shorten(str(error.value)), error.expected)
+            except BusError:
+                # Nobody knows if it took effect. The caller asks again, as after any answer that was lost.
+                raise
+            except Exception as error:
+                self.failed += 1
+                if self._throttle.due(f"failed {subject} {type(error).__name__}"):
+                    logger().error("request failed", sender=caller.name, subject=message.subject, exception=error)
+                answer = ServiceFault(type(error).__name__)
             if answer is None or not message.reply_to:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
@@ -192,6 +205,7 @@ class Border:
                 self.answered_too_large,
                 "Answers that were larger than a message may be.",
             ),
+            counter("failed_requests", "messages", self.failed, "Requests at which a service failed by a defect."),
         ]
 
     def _lines_of_users(self, name_at: int) -> Senders:

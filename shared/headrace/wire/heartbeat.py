@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
-from headrace.resources import Resources
+from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.wire.files import Archive
 from headrace.wire.preemption import InterruptSignal, PreemptionRecord
 from headrace.wire.start_stages import StartRecord
@@ -118,6 +118,9 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     preemption: PreemptionRecord | None = None
     #: Of one that the node gave back by itself, before it ran or with the jobs that were to follow: why.
     given_back_for: ShortText = ""
+
+    def __post_init__(self) -> None:
+        _check_amounts("resources", self.resources)
 
 
 class JobResult(enum.StrEnum):
@@ -224,6 +227,17 @@ class Heartbeat(msgspec.Struct, frozen=True):
     boottime_ms: Millis = 0
     #: How allocations got their places that are older than their allocator, some with each of its first heartbeats.
     starts: Annotated[dict[AllocationId, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
+
+    def __post_init__(self) -> None:
+        _check_amounts("total", self.total)
+
+
+def _check_amounts(field: str, amounts: Resources) -> None:
+    """Raises `ValueError`, which decoding turns into the defect of a message, where a node has more than any may have."""
+    name = amounts.name_above(MOST_OF_A_NODE)
+    if name:
+        amount, most = getattr(amounts, name), getattr(MOST_OF_A_NODE, name)
+        raise ValueError(f"{field}.{name} {amount}, at most {most} are accepted of a node")
 
 
 class JobSpec(msgspec.Struct, frozen=True):

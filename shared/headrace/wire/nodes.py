@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
@@ -40,15 +40,20 @@ class NodeTerms(msgspec.Struct, frozen=True):
     """All that an administrator lets a node be. What its agent says beyond that is cut."""
 
     tags: Tags = []
-    #: The most that it may offer, in hundredths of cores and in bytes; None: whatever it has.
-    cpu: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    memory: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    #: The most that it may offer, in the units of `Resources`; None: whatever it has.
+    cpu: Amount | None = None
+    memory: Amount | None = None
+    #: Missing in the terms of tokens of former versions, as all that follow.
+    user_slots: Amount | None = None
+    gpu: Amount | None = None
+    network: Amount | None = None
 
     def cut(self, offered: Resources) -> Resources:
         """As much of an offer as the node may make."""
-        cpu = offered.cpu if self.cpu is None else min(self.cpu, offered.cpu)
-        memory = offered.memory if self.memory is None else min(self.memory, offered.memory)
-        return msgspec.structs.replace(offered, cpu=cpu, memory=memory)
+        most = (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
+        amounts = zip(offered.as_tuple(), most, strict=True)
+        u, c, g, m, n = (amount if limit is None else min(amount, limit) for amount, limit in amounts)
+        return Resources(u, c, g, m, n)
 
 
 class NodeRecord(msgspec.Struct, frozen=True):

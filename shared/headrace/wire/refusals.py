@@ -156,6 +156,16 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
         return f"the answer takes {self.size_bytes} bytes, a message at most {LARGEST_MESSAGE_BYTES}; ask for less"
 
 
+class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
+    """The service failed at this request by a defect of its own. It goes on."""
+
+    #: The class of the error.
+    error: str
+
+    def text(self) -> str:
+        return f"the service failed at this request ({self.error}); its log says where; it may have taken effect"
+
+
 class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
     """A change of configuration breaks several rules, and nothing was changed."""
 
@@ -227,6 +237,7 @@ Refusal = (
     | NotReady
     | NotAllowed
     | AnswerTooLarge
+    | ServiceFault
     | BrokenRules
     | OverLimit
     | StaleTerm

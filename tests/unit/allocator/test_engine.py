@@ -319,13 +319,12 @@ def test_an_allocation_that_its_node_does_not_know_any_more_is_lost_and_told_so(
 @pytest.mark.parametrize("keeps_allocation", [False, True])
 def test_a_lost_job_that_no_heartbeat_showed_to_begin_says_so(keeps_allocation: bool) -> None:
     """As where an agent was killed: another one adopts what its runner has begun, and nobody knows of the rest."""
-    desk = Desk({"n1": cores(1, slots=9)})
-    desk.start(an_operation("operation-1", jobs=3))
-    (start,) = desk.beat("n1")[0].start
+    desk = Desk({"n1": cores(1, slots=9)}, recovering=True)
+    desk.start(an_operation("operation-1", jobs=3, term=TERM - 1))
     slots = [JobSlot(0, 1), JobSlot(1, 1), JobSlot(2, 1)]
     first, second = (
         AllocationReport(
-            start.allocation, start.operation, AllocationState.RUNNING, start.resources,
+            AllocationId("4-1"), OperationId("operation-1"), AllocationState.RUNNING, cores(1),
             RunningJob(slot.index, slot.attempt, 1_000, 10), behind,
         )
         for slot, behind in ((slots[0], slots[1:]), (slots[2], []))
@@ -811,6 +810,7 @@ def test_figures_count_what_there_is() -> None:
         "heartbeats": 1,
         "void_heartbeats": 0,
         "twice_held_jobs": 0,
+        "foreign_claims": 0,
         "allocations_made": 2,
         "preemptions_undone": 0,
         "preempted_unused_user_slots": 0,

@@ -53,7 +53,7 @@ def test_a_job_that_ended_by_the_ledger_is_taken_back_where_it_goes_on(
 
 def test_two_nodes_may_name_an_allocation_alike() -> None:
     """A bucket of terms that was lost lets two allocators make the same names."""
-    desk = Desk({"n1": cores(1), "n2": cores(1)})
+    desk = Desk({"n1": cores(1), "n2": cores(1)}, recovering=True)
     desk.start(an_operation("op", jobs=9, block=9, block_term=TERM - 1))
     for index, node in enumerate(("n1", "n2")):
         job = RunningJob(index, 1, 1, 1)

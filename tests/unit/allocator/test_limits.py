@@ -18,7 +18,7 @@ from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.allocations import Allocation
-from tests.support.allocating import TREE, Desk, a_share, an_operation, cores
+from tests.support.allocating import TREE, Desk, a_share, an_operation, cores, drawn_before
 
 NODE = cores(10, slots=100)
 TOTAL = NODE
@@ -203,11 +203,12 @@ def test_an_operation_that_moves_out_or_ends_leaves_its_room_under_the_limit_to_
 
 def test_an_allocation_of_a_former_allocator_keeps_its_jobs() -> None:
     """They are out, so nobody else gets them, and their ends are theirs."""
-    desk = Desk({"n": NODE})
-    desk.start(an_operation("a", 3))
+    desk = Desk({"n": NODE}, recovering=True)
+    desk.start(drawn_before(an_operation("a", 3)))
     job = RunningJob(0, 1, started_boottime_ms=10)
     held = AllocationReport(AllocationId("4-1"), OperationId("a"), AllocationState.RUNNING, cores(1), job, [JobSlot(1)])
 
+    desk.beat("n", allocations=[held])
     orders, _ = desk.beat("n", allocations=[held])
 
     assert [start.slots for start in orders.start] == [[JobSlot(2)]]

@@ -63,7 +63,7 @@ def test_it_is_told_once_and_the_job_waits_for_the_ledger() -> None:
 
 
 def test_an_allocator_that_did_not_order_it_tells_of_it_too() -> None:
-    desk = Desk({"n": FOUR})
+    desk = Desk({"n": FOUR}, recovering=True)
     desk.start(an_operation("rich", term=4))
     record = PreemptionRecord(PreemptionReason.PREEMPTION, OperationId("poor"))
     report = AllocationReport(

@@ -25,7 +25,7 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_allocator.telling import answer_budget
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, an_operation, cores, drawn_before
 
 FOUR = cores(4, slots=4)
 
@@ -241,8 +241,8 @@ def test_a_later_allocator_knows_what_was_preempted() -> None:
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     victim = host.next_beat().take_back[0]
 
-    later = Desk({"n": FOUR})
-    later.start(rich(), an_operation("poor"))
+    later = Desk({"n": FOUR}, recovering=True)
+    later.start(drawn_before(rich()), an_operation("poor"))
     shown = [
         msgspec.structs.replace(
             one,

@@ -9,9 +9,9 @@ from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.effects import Alarm
 from headrace_allocator.preemption.alarms import PreemptionAlarms
-from tests.support.allocating import an_operation
+from tests.support.allocating import Desk, an_operation, drawn_before
 from tests.support.clocks import at
-from tests.unit.allocator.test_preemption import FOUR, Host, a_share, used
+from tests.unit.allocator.test_preemption import FOUR, Host, a_share, rich, used
 
 
 def a_host_with_old_shares(age_s: float) -> Host:
@@ -103,13 +103,13 @@ def test_an_operation_is_told_how_often_its_jobs_were_preempted_within_the_hour(
 
 
 def test_what_a_former_allocator_preempted_counts_when_its_end_tells_so() -> None:
-    host = Host(an_operation("poor"))
-    host.next_beat()
+    host = Desk({"n": FOUR}, recovering=True)
+    host.start(drawn_before(rich()), an_operation("poor"))
     record = PreemptionRecord(PreemptionReason.PREEMPTION, OperationId("poor"))
     end = JobEnd(OperationId("rich"), 7, 1, AllocationId("f-1"), JobResult.ABORTED, preemption=record)
     done = msgspec.structs.replace(end, index=8, result=JobResult.COMPLETED)
     lost = msgspec.structs.replace(end, index=9, preemption=None)
-    host.next_beat(after_s=1, ends=[end, done, lost])
-    host.next_beat(after_s=1, ends=[end, done, lost])
+    host.beat("n", ends=[end, done, lost])
+    host.beat("n", ends=[end, done, lost])
 
     assert host.engine.alarms.of(OperationId("rich"), host.moment) == {7: 1}

@@ -80,7 +80,7 @@ def test_what_a_node_gives_up_beyond_the_records_that_a_heartbeat_holds_counts_a
     assert host.operation("rich").held == ZERO
     assert all(one.preemption is not None for one in host.node("n").allocations.values())
 
-    successor = Desk({"n": cores(number, slots=number)})
+    successor = Desk({"n": cores(number, slots=number)}, recovering=True)
     successor.start(an_operation("rich", number, block=number, done=bytes(number // 8 + 1), term=TERM - 1))
     successor.beat("n", allocations=closing)
     assert successor.operation("rich").held == ZERO

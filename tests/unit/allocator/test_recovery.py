@@ -248,28 +248,17 @@ def test_a_job_that_another_allocation_holds_is_taken_back_and_alarmed_once() ->
     assert desk.engine.twice_held_jobs == 1
 
 
-def test_the_end_of_a_job_that_was_taken_back_as_held_twice_is_no_end_of_the_other() -> None:
+@pytest.mark.parametrize("result", JobResult)
+def test_the_end_of_a_job_that_was_taken_back_as_held_twice_is_no_end_of_the_other(result: JobResult) -> None:
     desk = held_by_two()
     desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
-    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-2"), JobResult.ABORTED)
+    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-2"), result)
 
     orders, effects = desk.beat("n2", term=TERM, ends=[end])
 
     assert orders.forget.ends == [end.key]
-    assert not [effect for effect in effects if isinstance(effect, Report)]
+    assert effects == []
     assert desk.operation("op").slots.out() == [JobSlot(0)]
-
-
-def test_a_job_that_is_held_twice_and_completes_in_one_place_is_taken_back_in_the_other() -> None:
-    desk = held_by_two()
-    desk.beat("n2", term=TERM, allocations=[running("4-2", "op", 0)])
-    end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-2"), JobResult.COMPLETED)
-
-    _, effects = desk.beat("n2", term=TERM, ends=[end])
-    orders, _ = desk.beat("n1", term=TERM, allocations=[running("4-1", "op", 0)])
-
-    assert [effect.ends[0].end for effect in effects if isinstance(effect, Report)] == [end]
-    assert [one.allocation for one in orders.take_back] == ["4-1"]
 
 
 def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:

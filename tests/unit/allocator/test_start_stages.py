@@ -15,7 +15,7 @@ from headrace.wire.nodes import OperationPlaces, WhereRequest
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.start_stages import LARGEST_START_BYTES, StartRecord, StartStage
 from headrace_allocator.effects import Report
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, an_operation, cores, drawn_before
 from tests.unit.allocator.test_gangs import Fleet, a_gang
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, rich
 from tests.unit.allocator.test_yarn_preemption import YarnDesk
@@ -187,8 +187,8 @@ def test_a_later_allocator_knows_how_places_came_about_once_the_node_has_told() 
     shown = [(one.stage, one.start) for one in places(host, "rich").running]
     assert shown == [(StartStage.REGULAR_MEDIUM_PRIORITY, record) for record in records.values()]
 
-    later = Desk({"n": FOUR})
-    later.start(rich())
+    later = Desk({"n": FOUR}, recovering=True)
+    later.start(drawn_before(rich()))
     later.beat("n", allocations=host.picture())
     assert [(one.stage, one.start) for one in places(later, "rich").running] == [(None, None)] * 4
 

@@ -12,7 +12,7 @@ from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
 from headrace.wire.nodes import OperationPlaces, WhereRequest
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace_allocator.effects import Effect, Report
-from tests.support.allocating import Desk, cores
+from tests.support.allocating import Desk, cores, drawn_before
 from tests.unit.allocator.test_places_taken_unbegun import THREE, a_waiting_victim
 from tests.unit.allocator.test_preemption import FOUR, Host, rich
 
@@ -38,11 +38,11 @@ def records_of(host: Host) -> dict[AllocationId, StartRecord]:
 def test_a_start_stays_known_when_the_operation_is_known_only_after_the_node_has_told() -> None:
     host = Host()
     host.next_beat()
-    later = Desk({"n": FOUR})
+    later = Desk({"n": FOUR}, recovering=True)
     later.beat("n", allocations=host.picture())
     later.beat("n", allocations=host.picture(), starts=records_of(host))
 
-    later.start(rich())
+    later.start(drawn_before(rich()))
     later.beat("n", allocations=host.picture())
 
     assert shown(later) == [*records_of(host).values()]
@@ -54,7 +54,7 @@ def test_a_start_stays_known_when_its_operation_goes_and_comes_again() -> None:
     host.start()
     host.next_beat()
 
-    host.start(rich())
+    host.start(drawn_before(rich()))
     host.next_beat()
 
     assert shown(host) == [*records_of(host).values()]
@@ -63,8 +63,8 @@ def test_a_start_stays_known_when_its_operation_goes_and_comes_again() -> None:
 def test_a_job_that_is_gone_in_the_heartbeat_that_tells_of_its_start_is_lost_with_it() -> None:
     host = Host()
     host.next_beat()
-    later = Desk({"n": FOUR})
-    later.start(rich())
+    later = Desk({"n": FOUR}, recovering=True)
+    later.start(drawn_before(rich()))
     later.beat("n", allocations=host.picture())
 
     _, effects = later.beat("n", allocations=host.picture()[1:], starts=records_of(host))
@@ -77,8 +77,8 @@ def test_a_place_that_was_taken_unbegun_says_how_it_came_about_though_another_al
     is_seen_before: bool,
 ) -> None:
     host, ended, _ = a_waiting_victim()
-    later, others = Desk({"n": THREE}), host.picture()[:3]
-    later.start(rich())
+    later, others = Desk({"n": THREE}, recovering=True), host.picture()[:3]
+    later.start(drawn_before(rich()))
     if is_seen_before:
         later.beat("n", allocations=[*others, msgspec.structs.replace(ended, state=AllocationState.CLOSING)])
 
