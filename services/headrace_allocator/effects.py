@@ -95,6 +95,12 @@ class LowerLease(msgspec.Struct, frozen=True):
     lease_ms: int
 
 
+class RecordEmptyNodes(msgspec.Struct, frozen=True):
+    """Record that these nodes run nothing, and no others. Then call `on_empty_nodes_recorded`, also where the outcome is not known."""
+
+    nodes: list[NodeName]
+
+
 class StepDown(msgspec.Struct, frozen=True):
     """A node knows a higher term: if it was truly taken, this process ends."""
 
@@ -119,6 +125,7 @@ Effect = (
     | Alarm
     | KeepCase
     | LowerLease
+    | RecordEmptyNodes
     | StepDown
     | Superseded
 )

@@ -15,10 +15,10 @@ from headrace.ids import NodeName, OperationId, TreeName
 from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
-from headrace.wire.heartbeat import Heartbeat, Orders
+from headrace.wire.heartbeat import Heartbeat, NodeState, Orders
 from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
-from headrace.wire.log import Event
-from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
+from headrace.wire.log import Event, IndexRun
+from headrace.wire.nodes import GivenUpNode, GiveUpNode, LongestLeaseRecord, NodeRecord
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.nudging import nudge_below_limits, nudge_for
 from headrace_allocator.decision.ranking import Ranking
@@ -27,6 +27,7 @@ from headrace_allocator.effects import (
     ForeignClaim,
     HeldTwice,
     NudgeNode,
+    RecordEmptyNodes,
     Release,
     StepDown,
     Superseded,
@@ -42,7 +43,7 @@ from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import Findings, reconcile
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
-from headrace_allocator.lost_nodes import LostNodes
+from headrace_allocator.lost_nodes import LostNodes, runs_nothing
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.preemption.yarn.passes import YarnPasses
@@ -53,6 +54,9 @@ from headrace_allocator.words import ends_of_lost
 
 #: Operations in one message to the ledger; their ids are up to 64 letters.
 _MOST_RELEASED: Final = 4_000
+#: Jobs that were not given out, in the record that an allocator leaves, and one run of them there.
+_MOST_LEFT_BYTES: Final = 160 * 1024
+_BYTES_OF_A_RUN: Final = 24
 #: Operations that are settled with a message; the others follow with `on_refresh_due`.
 _SETTLED_AT_ONCE: Final = 64
 
@@ -97,6 +101,41 @@ class AllocatorEngine:
         self.facts.unsettled.make_due(self.facts.operations)
         effects += self._settle(_SETTLED_AT_ONCE, moment)
         return Outcome(None, effects + self._settle_gangs(moment))
+
+    def on_left(self, left: LongestLeaseRecord, moment: Moment) -> Outcome[None, Effect]:
+        """The allocator before left this, and our term stands there now. To be called after `on_leading` and before `on_nodes`.
+
+        Jobs that it never gave out are ready.
+        """
+        self.facts.empty_nodes.begin(left.empty_nodes)
+        for name, runs in left.not_given_out.items():
+            operation = self.facts.operations.get(name)
+            if operation is not None:
+                operation.slots.release(runs)
+                self.facts.note_jobs(operation)
+        # They get their places a few at a time, with `on_refresh_due`.
+        self.ranking.mark_all()
+        return Outcome(None, self._settle_gangs(moment))
+
+    def on_stopping(self, moment: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
+        """Answers the jobs that no node has, as far as the record holds them. Nothing may be given out after it."""
+        self.facts.superseded = True
+        told: dict[OperationId, list[IndexRun]] = {}
+        left = _MOST_LEFT_BYTES
+        for operation in self.facts.operations.values():
+            runs = operation.slots.not_given_out()
+            left -= len(operation.id) + _BYTES_OF_A_RUN * (1 + len(runs))
+            if left < 0:
+                break
+            if runs:
+                told[operation.id] = runs
+        return Outcome(told)
+
+    def on_empty_nodes_recorded(self, *, durable: bool, moment: Moment) -> Outcome[None, Effect]:
+        """A `RecordEmptyNodes` was performed, or its outcome is not known. Then it is repeated with the next tick."""
+        released = self.facts.empty_nodes.written(durable=durable)
+        effects: list[Effect] = [NudgeNode(name) for name in sorted(released) if name in self.facts.nodes]
+        return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
 
     def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
         """Takes a page of everything live. A known operation keeps its slots."""
@@ -145,6 +184,7 @@ class AllocatorEngine:
         """The ledger has these ends. Their nodes may forget them with the next answer."""
         for one in ends:
             node = self.facts.nodes.get(one.node)
+            self.facts.recovery.unrecorded_losses.discard(one.end.key)
             if node is not None and one.end.key in node.reporting:
                 node.reporting.discard(one.end.key)
                 node.recorded.add(one.end.key)
@@ -199,7 +239,10 @@ class AllocatorEngine:
                 room_changed |= self.facts.enrol(record, moment)
             elif known is not None:
                 room_changed |= self.facts.let_go(known)
-        self.facts.recovery.begin(changed)
+        if not self.facts.recovery.nodes_known:
+            self.facts.recovery.begin(changed.keys() - self.facts.empty_nodes.names)
+            for name in self.facts.empty_nodes.names - changed.keys():
+                self.facts.empty_nodes.discard(name)
         self.lost_nodes.remove_gone()
         if room_changed:
             self.ranking.mark_all()
@@ -251,6 +294,8 @@ class AllocatorEngine:
             for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
                 effects += self._draws(facts.operations[name])
         effects += self._nudges_below_limits()
+        if node.state is NodeState.STOPPING or node.record.node in facts.empty_nodes.names:
+            effects += self._note_emptiness(node, heartbeat)
         return Outcome(orders, effects + self._settle_gangs(moment))
 
     def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
@@ -277,7 +322,7 @@ class AllocatorEngine:
         self.lost_nodes.tick(moment)
         self.gangs.tick(moment)
         effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
-        effects += self.lost_nodes.shorten_lease(moment)
+        effects += self.lost_nodes.shorten_lease(moment) + self._record_empty_nodes()
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
             # Some wait for a lost node, until it speaks or they are to end.
@@ -324,6 +369,19 @@ class AllocatorEngine:
             *self.yarn.figures(),
             *self.gangs.figures(),
         ]
+
+    def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:
+        """A node that stops in order with nothing on it is recorded as empty at once. One that is back is taken out of the record."""
+        name, empty = node.record.node, self.facts.empty_nodes
+        if node.state is not NodeState.STOPPING:
+            empty.discard(name)
+        elif heartbeat.term == self.facts.term and not heartbeat.ends_waiting and runs_nothing(self.facts, node):
+            empty.add(name)
+        return self._record_empty_nodes()
+
+    def _record_empty_nodes(self) -> list[Effect]:
+        names = self.facts.empty_nodes.next_write() if self.facts.term else None
+        return [] if names is None else [RecordEmptyNodes(names)]
 
     # --- what follows from a change -------------------------------------------------------------------------------
 

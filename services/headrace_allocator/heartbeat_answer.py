@@ -213,6 +213,8 @@ class HeartbeatAnswers:
         # Nothing is used of a node that the tree does not use, and it has nothing: that is no shortage to be repaired.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
+        # The next allocator would not wait for a node that may be recorded as empty.
+        gives_out = gives_out and node.record.node not in facts.empty_nodes.names
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
         may_preempt = (
@@ -345,7 +347,8 @@ class HeartbeatAnswers:
     def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
         """Tells the node of places of gangs that start."""
         starts: list[Start] = []
-        if not node.holds or not node.accepts_jobs or self._facts.superseded:
+        facts = self._facts
+        if not node.holds or not node.accepts_jobs or facts.superseded or node.record.node in facts.empty_nodes.names:
             return starts
         shown = _shown(node)
         for operation, allocation in self._gangs.due(node):

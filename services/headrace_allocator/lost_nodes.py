@@ -25,6 +25,20 @@ _AT_ONCE: Final = 5
 _MOST_POOLS: Final = 10_000
 
 
+def runs_nothing(facts: Facts, node: Node) -> bool:
+    """True if nothing runs on a node, nor can begin before we give it something: it may be recorded as empty.
+
+    It was heard in this term or its lease is over, it has nothing and was ordered nothing, and the ledger has all ends of its jobs.
+    """
+    recovery, name = facts.recovery, node.record.node
+    if recovery.awaits(name) or node.allocations or node.holds or node.reporting or node.sent is not None:
+        return False
+    if name in recovery.lost_nodes:
+        # A job that is in doubt may have run there.
+        return not (facts.doubtful or recovery.unrecorded_losses)
+    return node.enrolled and node.incarnation is not None
+
+
 class LostNodes:
     """Takes nodes and their jobs out of the facts."""
 
@@ -46,9 +60,12 @@ class LostNodes:
         facts = self._facts
         if not self._due:
             silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, moment)
-            self._due.extend(
-                node for node in silent if node.online or node.allocations or facts.recovery.awaits(node.record.node)
-            )
+            self._due.extend(node for node in silent if self._is_due(node))
+
+    def _is_due(self, node: Node) -> bool:
+        if node.online or node.allocations or self._facts.recovery.awaits(node.record.node):
+            return True
+        return not self._facts.empty_nodes.holds(node.record.node) and runs_nothing(self._facts, node)
 
     def settle(self, moment: Moment) -> list[Effect]:
         """Deals with a few of those that are due and are still silent."""
@@ -61,6 +78,8 @@ class LostNodes:
                 self.fall_silent(node)
             if node.lease_is_over(self._facts.longest_lease_s, moment):
                 effects += self.lose(node, moment)
+            if not node.online and runs_nothing(self._facts, node):
+                self._facts.empty_nodes.add(node.record.node)
         self.remove_gone()
         return effects
 

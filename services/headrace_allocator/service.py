@@ -49,6 +49,7 @@ from headrace_allocator.effects import (
     KeepCase,
     LowerLease,
     NudgeNode,
+    RecordEmptyNodes,
     Release,
     Report,
     Return,
@@ -76,6 +77,8 @@ A = TypeVar("A")
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
+#: What an allocator that stops takes to tell the next one what it did not give out.
+_HAND_OVER_S: Final = 2.0
 #: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
 #: Operations or events that are learnt between two turns of the loop; some 3 ms.
@@ -99,6 +102,8 @@ async def serve(runtime: Runtime[AllocatorSettings]) -> None:
     async def with_role(role: Role) -> None:
         await service.lead(role)
         await runtime.stopping.wait()
+        with anyio.move_on_after(_HAND_OVER_S):
+            await service.hand_over()
 
     async def recorded() -> Term:
         return await term_of_longest_lease(runtime.bus, tree)
@@ -142,6 +147,8 @@ class AllocatorService:
         )
         self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
+        #: True once the next allocator was told which jobs were not given out.
+        self._is_over = False
         self._young = YoungObjects()
 
     def follow(self) -> None:
@@ -173,15 +180,16 @@ class AllocatorService:
         self._log = logger(tree=self._tree, term=role.term)
         self._longest_lease = LongestLease(runtime.bus, self._tree, role.term)
         # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
-        longest_ms = await self._longest_lease.raise_to(runtime.settings.node_lease_ms)
+        left = await self._longest_lease.claim(runtime.settings.node_lease_ms)
         self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
         self._usage.lead(role.term)
         runtime.terms.see("admission", await self._ledger.attach())
         tasks.start_soon(self._ledger.keep_reporting, self._tell_decisions)
         await self._know_nodes_and_options()
         await self.operations.catch_up()
-        timing = runtime.settings.timing(longest_lease_ms=longest_ms)
+        timing = runtime.settings.timing(longest_lease_ms=left.lease_ms)
         self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
+        self._take(self.engine.on_left(left, self._shell.moment()))
         self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
         tasks.start_soon(self._usage.run)
         runtime.presence.watches(lambda: self.engine.watchdog.trouble)
@@ -190,6 +198,15 @@ class AllocatorService:
         tasks.start_soon(self._refresh)
         tasks.start_soon(self._tick)
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
+
+    async def hand_over(self) -> None:
+        """Gives nothing out any more, and tells the next allocator which jobs no node has."""
+        self._is_over = True
+        try:
+            not_given_out = self._shell.take(self.engine.on_stopping(self._shell.moment()))
+            await self._longest_lease.hand_over(not_given_out)
+        except BusError as error:
+            self._log.info("jobs that were not given out not told to the next allocator", error=str(error))
 
     async def _serve(self) -> None:
         border, tree = self._runtime.border, self._tree
@@ -219,6 +236,9 @@ class AllocatorService:
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
     async def _on_heartbeat(self, heartbeat: Heartbeat, caller: Caller) -> msgspec.Struct | None:
+        if self._is_over:
+            # The next allocator answers the next one.
+            return None
         if heartbeat.node != caller.name:
             self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {heartbeat.node}")
             return BadRequest("node", heartbeat.node, f"the node of the subject, {caller.name}")
@@ -334,6 +354,8 @@ class AllocatorService:
                 self._log.error(effect.what, **effect.about)
             case LowerLease():
                 tasks.start_soon(self._lower_lease, effect.lease_ms)
+            case RecordEmptyNodes():
+                tasks.start_soon(self._record_empty_nodes, effect.nodes)
             case StepDown():
                 self._role.on_term(effect.term, "a node")
             case Superseded():
@@ -356,6 +378,19 @@ class AllocatorService:
         except BusError as error:
             # Whoever leads next waits longer than it need.
             self._log.info("lower node lease not recorded", error=str(error))
+
+    async def _record_empty_nodes(self, nodes: list[NodeName]) -> None:
+        is_durable = False
+        try:
+            # One that was frozen meanwhile asks first if it still leads.
+            await self._role.until_sure()
+            await self._longest_lease.keep_empty(nodes)
+            is_durable = True
+        except KeyFenced as error:
+            self._role.step_down(str(error))
+        except BusError as error:
+            self._log.info("empty nodes not recorded", nodes=len(nodes), error=str(error))
+        self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, moment=self._shell.moment()))
 
     async def _tell(self, subject: str, message: msgspec.Struct) -> None:
         """Publishes what is told again if it is lost, or is only to be looked at."""

@@ -42,8 +42,11 @@ def words_of(reason: why.Reason) -> str:
             return "starts are paused in this tree; `headrace resume starts` ends it"
         case why.StillRecovering():
             words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
-            doubt = f"; {reason.in_doubt} jobs may still be running on the others" if reason.in_doubt else ""
-            return words + doubt
+            if not reason.in_doubt:
+                return words
+            others = reason.enrolled - reason.heard - len(reason.awaited)
+            nodes = ", ".join(reason.awaited) + (f" and {others} others" if others else "")
+            return words + f"; {reason.in_doubt} jobs may still be running on {nodes}"
         case why.LimitsUnknown():
             return "the allocator is recovering: it waits for fair_share to tell the limits of pools"
         case why.PoolLimitReached():
@@ -218,7 +221,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.GangNeverFits: "more or larger nodes, or a gang of fewer or smaller jobs",
     why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
     why.StartsPaused: "`headrace resume starts`",
-    why.StillRecovering: "the word of the other nodes, or the end of their leases",
+    why.StillRecovering: "a heartbeat of these nodes, or the end of their leases; `headrace node remove` for a host that is off for good",
     why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
     why.PreemptionPaused: "`headrace resume preemption`",
     why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",

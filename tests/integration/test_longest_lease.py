@@ -17,12 +17,12 @@ async def test_an_allocator_that_was_succeeded_changes_the_longest_lease_no_more
     """Frozen, replaced and thawed it would say that no node knows the long lease, and jobs would run twice."""
     async with world.connect("allocator") as bus:
         first, second = (LongestLease(bus, TREE, term) for term in (1, 2))
-        await first.raise_to(600_000)
+        await first.claim(600_000)
 
-        assert await second.raise_to(60_000) == 600_000
+        assert (await second.claim(60_000)).lease_ms == 600_000
         with pytest.raises(KeyFenced):
             await first.lower_to(30_000)
         with pytest.raises(KeyFenced):
-            await first.raise_to(900_000)
+            await first.claim(900_000)
 
-        assert await LongestLease(bus, TREE, 3).raise_to(60_000) == 600_000
+        assert (await LongestLease(bus, TREE, 3).claim(60_000)).lease_ms == 600_000

@@ -83,6 +83,8 @@ class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
     heard: int
     enrolled: int
     in_doubt: int
+    #: The first of the nodes that have not reported, by name.
+    awaited: list[NodeName] = []
 
 
 class LimitsUnknown(msgspec.Struct, frozen=True, tag="limits_unknown"):

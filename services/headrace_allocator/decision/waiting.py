@@ -189,7 +189,8 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
     in_doubt = operation.slots.in_doubt_count
     if facts.recovery.complete and not in_doubt:
         return None
-    return why.StillRecovering(*facts.recovery.progress(), in_doubt)
+    awaited = facts.recovery.awaited(_MOST_NODES) if in_doubt else []
+    return why.StillRecovering(*facts.recovery.progress(), in_doubt, awaited)
 
 
 def _no_room(

@@ -21,6 +21,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.empty_nodes import EmptyNodes
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation, note_progress
@@ -75,6 +76,7 @@ class Facts:
         #: Nodes that are enrolled no more, and may still hold something.
         self.leaving: set[NodeName] = set()
         self.recovery = Recovery()
+        self.empty_nodes = EmptyNodes()
         #: Over online nodes.
         self.total = ZERO
         self.used = ZERO
@@ -134,6 +136,7 @@ class Facts:
         self.set_offline(node)
         self.rooms.forget(node)
         self.last_heard.forget(node)
+        self.empty_nodes.discard(node.record.node)
         self.leaving.discard(node.record.node)
         del self.nodes[node.record.node]
 

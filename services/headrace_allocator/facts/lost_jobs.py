@@ -116,5 +116,6 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         # Very many may be in doubt: the others stay so until the next time.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
+            facts.recovery.unrecorded_losses.add(lost[-1].key)
             operation.slots.end(slot.index, slot.attempt)
     return lost

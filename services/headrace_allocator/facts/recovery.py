@@ -2,16 +2,19 @@
 
 Two things end at different times. Usage is complete once every node that was enrolled at the start has reported or is silent for the
 heartbeat timeout: a dead node has no room, so that nothing need wait for it. Doubt is over only once every one of them has reported or
-lost its lease: until then it may still run jobs that a former allocator gave out. Drained nodes count like all others.
+lost its lease: until then it may still run jobs that a former allocator gave out. Drained nodes count like all others. A node that runs
+nothing by the record of the former allocator (`empty_nodes`) is not waited for.
 A node has reported once a heartbeat shows that it obeyed this allocator's term: only that is surely no late word of before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import nsmallest
 
 from headrace.ids import NodeName
 from headrace.runtime.engine import Moment
+from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
@@ -25,6 +28,8 @@ class Recovery:
         #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
         #: True of those that may come back, false of those that were removed.
         self.lost_nodes: dict[NodeName, bool] = {}
+        #: Jobs of such nodes that are lost, and of which the ledger does not have the end yet.
+        self.unrecorded_losses: set[JobKey] = set()
         self._enrolled = 0
         #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
         self._unheard: set[NodeName] = set()
@@ -65,6 +70,10 @@ class Recovery:
         """A lost node never comes back."""
         if node in self.lost_nodes:
             self.lost_nodes[node] = False
+
+    def awaited(self, most: int) -> list[NodeName]:
+        """The names of up to `most` nodes that may run jobs nobody knows of, in their order."""
+        return nsmallest(most, self._unheard)
 
     @property
     def some_may_return(self) -> bool:

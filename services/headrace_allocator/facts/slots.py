@@ -8,6 +8,7 @@ a retry brings it there). Invariant (`check`): the counts are those of the place
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, islice
@@ -28,6 +29,7 @@ _BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
 _PLACE_OF_DIGIT: Final = bytes(_ENDED if digit == ord("1") else _IN_DOUBT for digit in range(256))
 #: Makes a one bit of each place where a job has ended here, or by the ledger; and of each other place.
 _IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
+_ALL_READY: Final = re.compile(rb"\x00+")
 _NOT_ENDED: Final = bytes(place != _ENDED for place in range(256))
 
 
@@ -217,6 +219,27 @@ class JobSlots:
         self._places = self._places.replace(_BYTE[_IN_DOUBT], _BYTE[_READY])
         self._counts[_READY] += self._counts[_IN_DOUBT]
         self._counts[_IN_DOUBT] = 0
+
+    def release(self, runs: Iterable[IndexRun]) -> None:
+        """Of these jobs none was ever given out: those in doubt are ready."""
+        for run in runs:
+            piece = self._places[run.first : run.below]
+            released = piece.count(_IN_DOUBT)
+            if released:
+                self._places[run.first : run.below] = piece.replace(_BYTE[_IN_DOUBT], _BYTE[_READY])
+                self._counts[_READY] += released
+                self._counts[_IN_DOUBT] -= released
+                self._first = min(self._first, run.first)
+
+    def not_given_out(self) -> list[IndexRun]:
+        """The jobs that no node has: those that are ready, and those that were not drawn so far as is known."""
+        if self.is_of_gang and self.ready_count < self.block:
+            # Its jobs start together, so that it is settled as a whole.
+            return []
+        runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(self._places)]
+        if self.free is None and self.block < self.job_count:
+            runs.append(IndexRun(self.block, self.job_count))
+        return runs
 
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""

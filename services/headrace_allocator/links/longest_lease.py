@@ -1,19 +1,25 @@
-"""The longest lease that nodes of a tree may have been told, kept for whoever leads next.
+"""The record that the allocator of a tree keeps for the next one: the longest lease, empty nodes, and jobs that were not given out.
 
 A runner keeps the longest lease that it was told, so that jobs of a silent node may go out only after that one. Nobody but a node
-that is silent could tell a longer one again, so the record has a copy.
+that is silent could tell a longer one again, so the record has a copy. What empty nodes are is told in `facts.empty_nodes`.
+
+Jobs that were not given out are the last word of an allocator that stops in order: it gives out nothing after it. The next allocator
+takes that word out of the record when it claims the record for its own term, before it gives anything out. So the word holds for one
+successor only, and a former allocator that was frozen can write it no more.
 """
 
 from __future__ import annotations
 
+import anyio
 import msgspec
 
 from headrace.bus import Bus, KeyValue
-from headrace.ids import TreeName
+from headrace.ids import NodeName, OperationId, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
+from headrace.wire.log import IndexRun
 from headrace.wire.nodes import LongestLeaseRecord
 from headrace.wire.version import Term
 
@@ -25,23 +31,45 @@ class LongestLease:
         self._bus = bus
         self._tree = tree
         self._term = term
+        self._writing = anyio.Lock()
+        self._record = LongestLeaseRecord(term)
 
-    async def raise_to(self, lease_ms: int) -> int:
-        """Returns the longest lease that nodes may know or get, once that is durable. Raises `KeyFenced`, `BusError`."""
+    async def claim(self, lease_ms: int) -> LongestLeaseRecord:
+        """Takes the record for our term, once it is durable that nodes may know or get this lease. Raises `KeyFenced`, `BusError`.
+
+        Returns what the allocator before left, with the longest lease that nodes may know or get.
+        """
         bucket = await _bucket_with_copies(self._bus)
         await bucket.write_lost_again()
-        before = await self._key(bucket).claim(lambda value: self._record(max(lease_ms, _lease_ms_of(value))))
-        return max(lease_ms, _lease_ms_of(before))
+        before = await self._key(bucket).claim(lambda value: msgspec.json.encode(self._of_ours(value, lease_ms)))
+        self._record = self._of_ours(before, lease_ms)
+        left = LongestLeaseRecord() if before is None else _read(before)
+        return msgspec.structs.replace(left, lease_ms=self._record.lease_ms)
 
     async def lower_to(self, lease_ms: int) -> None:
         """No node knows a longer one any more. Raises `KeyFenced`, `BusError`."""
-        await self._key(await _bucket_with_copies(self._bus)).write(self._record(lease_ms))
+        await self._write(lease_ms=lease_ms)
+
+    async def keep_empty(self, nodes: list[NodeName]) -> None:
+        """These nodes run nothing. Raises `KeyFenced`; after another `BusError` it may have been written."""
+        await self._write(empty_nodes=nodes)
+
+    async def hand_over(self, not_given_out: dict[OperationId, list[IndexRun]]) -> None:
+        """No node has these jobs, and none gets them from us any more. Raises `KeyFenced`, `BusError`."""
+        await self._write(not_given_out=not_given_out)
+
+    async def _write(self, **changes: object) -> None:
+        async with self._writing:
+            record = msgspec.structs.replace(self._record, **changes)
+            await self._key(await _bucket_with_copies(self._bus)).write(msgspec.json.encode(record))
+            self._record = record
+
+    def _of_ours(self, before: bytes | None, lease_ms: int) -> LongestLeaseRecord:
+        left = LongestLeaseRecord() if before is None else _read(before)
+        return LongestLeaseRecord(self._term, max(lease_ms, left.lease_ms), left.empty_nodes)
 
     def _key(self, bucket: KeyValue) -> FencedKey:
         return FencedKey(bucket, self._tree, self._term, lambda value: _read(value).term)
-
-    def _record(self, lease_ms: int) -> bytes:
-        return msgspec.json.encode(LongestLeaseRecord(self._term, lease_ms))
 
 
 async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
@@ -63,7 +91,3 @@ def _read(value: bytes) -> LongestLeaseRecord:
     except msgspec.DecodeError as error:
         logger().error("longest lease cannot be read", error=str(error))
         return LongestLeaseRecord()
-
-
-def _lease_ms_of(value: bytes | None) -> int:
-    return 0 if value is None else _read(value).lease_ms

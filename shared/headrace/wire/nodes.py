@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Amount, Resources
+from headrace.wire.log import IndexRun
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
@@ -147,11 +148,16 @@ class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     lost_jobs: Counter
 
 
-class LongestLeaseRecord(msgspec.Struct, frozen=True):
-    """The longest lease that nodes of a tree may have been told, as the tree's allocator keeps it."""
+class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The longest lease that nodes of a tree may have been told, and more that an allocator leaves to the next one."""
 
     term: Term = 0
     lease_ms: Counter = 0
+    #: Nodes that run nothing. None of them gets a job before it is taken out of this list.
+    empty_nodes: list[NodeName] = []
+    #: Jobs that no allocator ever gave out, or of which the start never happened. Written as the last word of an allocator that stops
+    #: in order, and taken out by the next one before it gives anything out.
+    not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
 class ListNodes(msgspec.Struct, frozen=True):
