@@ -82,6 +82,8 @@ class World:
         #: By process: the engine of it that serves now.
         self.shells: dict[str, Shell[Any]] = {}
         self._lives: dict[str, int] = {}
+        #: Set to ask a process to stop, by process.
+        self._stopping: dict[str, anyio.Event] = {}
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._programs: dict[str, Callable[[str], Awaitable[None]]] = {}
         #: Processes that are not started again when they end.
@@ -149,6 +151,19 @@ class World:
                 client.lose_connection()
         self._again(name, process)
 
+    def stop(self, name: str, *, for_good: bool = False) -> None:
+        """SIGTERM; the supervisor starts it again, unless it is stopped for good."""
+        self.note(f"stop {self.process(name)}")
+        if for_good:
+            self.given_up.add(name)
+        stopping = self._stopping.get(self.process(name))
+        if stopping is not None:
+            stopping.set()
+
+    def _asked_to_stop(self, process: str) -> anyio.Event:
+        event = self._stopping[process] = anyio.Event()
+        return event
+
     def freeze(self, name: str) -> None:
         """SIGSTOP."""
         self.note(f"freeze {self.process(name)}")
@@ -171,7 +186,7 @@ class World:
                 connect_to(self.server, process, subjects.inbox("service", kind)) as bus,
                 anyio.create_task_group() as tasks,
             ):
-                runtime: Any = runtime_on(bus, kind, settings, tasks, anyio.Event(), self._clock())
+                runtime: Any = runtime_on(bus, kind, settings, tasks, self._asked_to_stop(process), self._clock())
                 tasks.start_soon(runtime.deposition.watch)
                 await runtime.terms.serve(bus)
                 await serve(runtime)
@@ -203,7 +218,7 @@ class World:
                 connect_to(self.server, process, subjects.inbox("node", node)) as bus,
                 anyio.create_task_group() as tasks,
             ):
-                runtime = runtime_on(bus, "agent", settings, tasks, anyio.Event(), self._clock())
+                runtime = runtime_on(bus, "agent", settings, tasks, self._asked_to_stop(process), self._clock())
                 await SimulatedAgent(runtime, host).run()
                 tasks.cancel_scope.cancel()
 

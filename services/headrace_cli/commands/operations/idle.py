@@ -19,7 +19,7 @@ _TIME_S: Final = 0.5
 async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tuple[dict[str, str], bool]:
     """Says by id why no job of an operation runs, and True if all was answered in time.
 
-    Only those are asked about that run and of which no job has ended yet.
+    Only those are asked about that run, first those of which no job has ended yet.
     """
     found: dict[str, str] = {}
 
@@ -31,11 +31,14 @@ async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tup
 
     with anyio.move_on_after(_TIME_S) as scope:
         async with anyio.create_task_group() as asking:
-            for view in [each for each in views if _may_be_idle(each)][:_MOST]:
+            for view in sorted(filter(_may_be_idle, views), key=_has_ended_jobs)[:_MOST]:
                 asking.start_soon(ask, view)
     return found, not scope.cancelled_caught
 
 
 def _may_be_idle(view: OperationView) -> bool:
-    ended = view.completed_jobs + view.failed_jobs + view.aborted_jobs
-    return view.state is OperationState.RUNNING and not view.suspended and not ended
+    return view.state is OperationState.RUNNING and not view.suspended
+
+
+def _has_ended_jobs(view: OperationView) -> bool:
+    return view.completed_jobs + view.failed_jobs + view.aborted_jobs > 0
