@@ -41,6 +41,10 @@ def picture_bytes(allocations: int, unstarted: int) -> int:
 #: Longer than any that Linux lets a host have.
 LONGEST_ACCOUNT = 64
 AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
+#: Ids as a node tells them. Those that services make are shorter.
+ToldOperation = Annotated[OperationId, msgspec.Meta(max_length=64)]
+ToldAllocation = Annotated[AllocationId, msgspec.Meta(max_length=64)]
+ExitNumber = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 #: Of a `ShortText`, in characters.
 LONGEST_SHORT_TEXT = 4096
 ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
@@ -104,8 +108,8 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One allocation as the agent sees it."""
 
-    id: AllocationId
-    operation: OperationId
+    id: ToldAllocation
+    operation: ToldOperation
     state: AllocationState
     resources: Resources
     job: RunningJob | None = None
@@ -145,14 +149,14 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     What most ends have nothing to say of is left out: the log keeps one of every job.
     """
 
-    operation: OperationId
+    operation: ToldOperation
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    allocation: AllocationId
+    allocation: ToldAllocation
     result: JobResult
-    exit_code: int | None = None
+    exit_code: ExitNumber | None = None
     #: Number of the signal that ended it.
-    signal: int | None = None
+    signal: ExitNumber | None = None
     #: Why, in words, where an exit code does not say it: not started, interrupted, disk full.
     reason: ShortText = ""
     #: The last bytes of stderr, of a failed one.
@@ -160,7 +164,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     started_at_ms: Millis = 0
     ended_at_ms: Millis = 0
     cpu_ms: Millis = 0
-    max_rss_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_rss_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     #: Of a job that ended after it was told that its place is preempted.
     preemption: PreemptionRecord | None = None
     #: True if it failed before it had a process, for want of its program or its folder.
@@ -218,7 +222,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     ends_waiting: Counter = 0
     state: NodeState = NodeState.OPEN
     #: How jobs are kept to what they were given on this host: `cgroup2`, `rlimit`, `none`.
-    isolation: str = ""
+    isolation: ShortText = ""
     #: Why the node starts nothing, when it does not (too many unacknowledged ends, no log folder).
     trouble: ShortText = ""
     #: The machine on which the agent runs. Two of them may have been given one name.
@@ -226,7 +230,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     #: CLOCK_BOOTTIME of the host when it was sent.
     boottime_ms: Millis = 0
     #: How allocations got their places that are older than their allocator, some with each of its first heartbeats.
-    starts: Annotated[dict[AllocationId, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
+    starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
 
     def __post_init__(self) -> None:
         _check_amounts("total", self.total)

@@ -127,3 +127,27 @@ def test_a_host_that_joins_by_a_new_token_is_heard_whatever_life_the_one_before_
     desk.engine.on_nodes({record.node: msgspec.structs.replace(record, key="U2")}, desk.moment)
 
     assert desk.beat("n1", incarnation=Incarnation("5"))[0].enrolled
+
+
+END = {"operation": "op", "index": 0, "attempt": 1, "allocation": "4-1", "result": "completed"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"operation": "o" * 65},
+        {"allocation": "a" * 65},
+        {"exit_code": 2**31},
+        {"signal": -(2**31) - 1},
+        {"max_rss_bytes": 2**62 + 1},
+        {"started_at_ms": 2**53 + 1},
+        {"attempt": 2**31},
+    ],
+)
+def test_an_end_with_texts_or_numbers_beyond_all_bounds_is_refused(changed: dict[str, object]) -> None:
+    """The log keeps what an end says, and every service reads it again."""
+    plain = msgspec.to_builtins(PLAIN)
+
+    assert decode(msgspec.msgpack.encode(plain | {"ends": [END]}), Heartbeat).ends[0].attempt == 1
+    with pytest.raises(BadMessage, match=next(iter(changed))):
+        decode(msgspec.msgpack.encode(plain | {"ends": [END | changed]}), Heartbeat)
