@@ -134,16 +134,7 @@ def token(
     from headrace_cli.agent.token import JoinToken, new_user_key
 
     name = node_name(node)
-    if any((cpu, memory, gpu, slots, network)):
-        gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
-    terms = NodeTerms(
-        tags=sorted({*(tag or ())}),
-        cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_memory(memory, "--memory") if memory else None,
-        user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
-        gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
-        network=parse_amount("network", network, place="--network") if network else None,
-    )
+    terms = _terms(tag or [], cpu, memory, gpu, slots, network)
     place = find_place(state=(common or Common()).state)
     authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""
     key = new_user_key()
@@ -238,3 +229,17 @@ def _change(node: str, change: NodeChange, what: str, common: Common | None) -> 
         screen.show_line(done, f"node {done.node}: {what}")
 
     return talk(common, work)
+
+
+def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network: str) -> NodeTerms:
+    """The terms of a token. If one amount is named, no GPU and no network are given unless they are named as well."""
+    if any((cpu, memory, gpu, slots, network)):
+        gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
+    return NodeTerms(
+        tags=sorted({*tags}),
+        cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
+        memory=parse_memory(memory, "--memory") if memory else None,
+        user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
+        gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
+        network=parse_amount("network", network, place="--network") if network else None,
+    )

@@ -134,17 +134,11 @@ class Border:
                 # The bus keeps failures of handlers to themselves; this one is the end of the process.
                 self._deposition.depose(str(error))
                 return None
-            except BadInput as error:
-                self.report_malformed(caller.name, message.subject, str(error))
-                answer = BadRequest(error.place, _shorten(str(error.value)), error.expected)
             except BusError:
                 # Nobody knows if it took effect. The caller asks again, as after any answer that was lost.
                 raise
             except Exception as error:
-                self.failed += 1
-                if self._throttle.due(f"failed {subject} {type(error).__name__}"):
-                    logger().error("request failed", sender=caller.name, subject=message.subject, exception=error)
-                answer = ServiceFault(type(error).__name__)
+                answer = self._answer_to_failure(error, caller, subject)
             if answer is None or not message.reply_to:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
@@ -231,6 +225,16 @@ class Border:
             self.report_forged(sender, message.subject, f"wants its answer at {message.reply_to}")
             return None
         return caller
+
+    def _answer_to_failure(self, error: Exception, caller: Caller, served: str) -> BadRequest | ServiceFault:
+        """The refusal of a request at which a handler failed: by a foreign text that cannot be read, or by a defect of the service."""
+        if isinstance(error, BadInput):
+            self.report_malformed(caller.name, caller.subject, str(error))
+            return BadRequest(error.place, _shorten(str(error.value)), error.expected)
+        self.failed += 1
+        if self._throttle.due(f"failed {served} {type(error).__name__}"):
+            logger().error("request failed", sender=caller.name, subject=caller.subject, exception=error)
+        return ServiceFault(type(error).__name__)
 
     def _encode(self, answer: msgspec.Struct, subject: str) -> bytes:
         try:
