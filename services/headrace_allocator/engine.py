@@ -41,6 +41,7 @@ from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.facts.reconcile import Findings, reconcile
+from headrace_allocator.facts.slots import not_given_out
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes, runs_nothing
@@ -123,7 +124,7 @@ class AllocatorEngine:
         told: dict[OperationId, list[IndexRun]] = {}
         left = _MOST_LEFT_BYTES
         for operation in self.facts.operations.values():
-            runs = operation.slots.not_given_out()
+            runs = not_given_out(operation.slots)
             left -= len(operation.id) + _BYTES_OF_A_RUN * (1 + len(runs))
             if left < 0:
                 break

@@ -22,6 +22,12 @@ MOST_MODULES_IN_A_FOLDER = 25
 
 #: Breaks a rule for good, and why.
 ALLOWED: dict[str, dict[str, str]] = {
+    "big_classes": {
+        "headrace_allocator.engine:AllocatorEngine": "one method for each message, as every engine has",
+    },
+    "long_functions": {
+        "headrace_cli.commands.node:token": "its docstring is the help of its options",
+    },
     "folders": {
         "headrace.wire": "one module for the messages of each subject, flat so that an import says the subject",
     },

@@ -163,7 +163,7 @@ class _Reconciliation:
         operation = self._facts.operations.get(end.operation)
         if operation is None or has_ended(operation.slots, end.index, end.attempt):
             return False
-        if operation.slots.is_in_doubt(end.index) and end.attempt == operation.slots.attempt(end.index):
+        if operation.slots.may_hold(JobSlot(end.index, end.attempt)):
             return True
         allocation = self._node.allocations.get(end.allocation)
         if allocation is None or allocation.take_back is None:

@@ -111,10 +111,6 @@ class JobSlots:
         """True if an allocation holds the job, in its newest attempt."""
         return index < self.block and self._places[index] == _OUT
 
-    def is_in_doubt(self, index: int) -> bool:
-        """True if the job may be out without anybody having said so."""
-        return index < self.block and self._places[index] == _IN_DOUBT
-
     def out(self) -> list[JobSlot]:
         """The jobs that allocations hold."""
         return self._in(_OUT)
@@ -231,16 +227,6 @@ class JobSlots:
                 self._counts[_IN_DOUBT] -= released
                 self._first = min(self._first, run.first)
 
-    def not_given_out(self) -> list[IndexRun]:
-        """The jobs that no node has: those that are ready, and those that were not drawn so far as is known."""
-        if self.is_of_gang and self.ready_count < self.block:
-            # Its jobs start together, so that it is settled as a whole.
-            return []
-        runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(self._places)]
-        if self.free is None and self.block < self.job_count:
-            runs.append(IndexRun(self.block, self.job_count))
-        return runs
-
     def check(self) -> list[str]:
         """Broken invariants in words, none if all hold."""
         broken = []
@@ -264,6 +250,17 @@ class JobSlots:
         self._places[index] = place
         if place == _READY:
             self._first = min(self._first, index)
+
+
+def not_given_out(slots: JobSlots) -> list[IndexRun]:
+    """The jobs that no node has: those that are ready, and those that were not drawn so far as is known."""
+    if slots.is_of_gang and slots.ready_count < slots.block:
+        # Its jobs start together, so that it is settled as a whole.
+        return []
+    runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(slots._places)]
+    if slots.free is None and slots.block < slots.job_count:
+        runs.append(IndexRun(slots.block, slots.job_count))
+    return runs
 
 
 def is_whole(slots: JobSlots) -> bool:

@@ -131,12 +131,10 @@ class Border:
                 with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
                     answer = await handler(request, caller)
             except Deposed as error:
-                # The bus keeps failures of handlers to themselves; this one is the end of the process.
                 self._deposition.depose(str(error))
                 return None
             except BusError:
-                # Nobody knows if it took effect. The caller asks again, as after any answer that was lost.
-                raise
+                raise  # Nobody knows if it took effect: the caller asks again, as after an answer that was lost.
             except Exception as error:
                 answer = self._answer_to_failure(error, caller, subject)
             if answer is None or not message.reply_to:
