@@ -11,11 +11,12 @@ from typing import Final
 import anyio.lowlevel
 
 from headrace.bus import BusError, Log
-from headrace.wire.codec import BadMessage, decode
+from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
-from headrace.wire.log import LogBatch, concerned
+from headrace.wire.log import concerned
 from headrace.wire.refusals import NotFound, NotReady
 from headrace_admission.log.byte_budget import size_bytes
+from headrace_admission.log.recorder import batch_of
 from headrace_admission.queries import not_found
 from headrace_admission.state.state import State
 
@@ -49,7 +50,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
             if entry.sequence > until:
                 break
             if name in entry.data:
-                for event in decode(entry.data, LogBatch).events:
+                for event in batch_of(entry).events:
                     told.happenings.extend(happenings_of(event) if concerned(event) == operation.id else ())
                 page_bytes = size_bytes(told)
             read += 1

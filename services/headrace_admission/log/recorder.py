@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.bus import AppenderFenced, Bus, BusError, GroupAppender, Log
+from headrace.bus import AppenderFenced, Bus, BusError, GroupAppender, Log, LogEntry
 from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
@@ -22,9 +22,9 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import MessageTooLarge, encode
+from headrace.wire.codec import MessageTooLarge, decode, encode
 from headrace.wire.happenings import recorded
-from headrace.wire.log import Event, OperationStarted, Published
+from headrace.wire.log import Event, LogBatch, OperationStarted, Published
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
@@ -49,6 +49,11 @@ def term_of(data: bytes) -> int | None:
         return msgspec.msgpack.decode(data, type=_TermOnly).term
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def batch_of(entry: LogEntry) -> LogBatch:
+    """Reads an entry. A foreign entry has no term and no events. Raises `BadMessage` for an entry of admission that is damaged."""
+    return LogBatch(0, []) if term_of(entry.data) is None else decode(entry.data, LogBatch)
 
 
 def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:

@@ -11,17 +11,16 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.bus import Bus, BusError, Log, LogEntry
+from headrace.bus import Bus, BusError, Log
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode
-from headrace.wire.log import LogBatch
+from headrace.wire.codec import BadMessage
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
-from headrace_admission.log.recorder import encode_batch, term_of
+from headrace_admission.log.recorder import batch_of, encode_batch, term_of
 
 #: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
@@ -118,15 +117,7 @@ class LogReader:
             if entry.sequence != self.sequence + 1:
                 # The log has just forgotten what comes next: a checkpoint covers it.
                 return
-            batch = _batch_of(entry)
+            batch = batch_of(entry)
             if term is not None and batch.term > term:
                 raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
-
-
-def _batch_of(entry: LogEntry) -> LogBatch:
-    """Reads an entry. A foreign one has no term and no events, and is logged at error."""
-    if term_of(entry.data) is None:
-        logger().error("foreign entry in the log", sequence=entry.sequence, size_bytes=len(entry.data))
-        return LogBatch(0, [])
-    return decode(entry.data, LogBatch)

@@ -12,11 +12,12 @@ import anyio.lowlevel
 import msgspec
 
 from headrace.bus import BusError, Log
-from headrace.wire.codec import BadMessage, decode
-from headrace.wire.log import Event, JobsEnded, LogBatch, LoggedEnd, OperationStarted
+from headrace.wire.codec import BadMessage
+from headrace.wire.log import Event, JobsEnded, LoggedEnd, OperationStarted
 from headrace.wire.refusals import NotReady
 from headrace.wire.replay import LogPage, ReadEvents, ToldEntry
 from headrace_admission.log.byte_budget import size_bytes
+from headrace_admission.log.recorder import batch_of
 from headrace_admission.queries import without_command
 
 #: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
@@ -38,7 +39,7 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
     page_bytes = 0
     async with aclosing(log.read(request.after)) as entries:
         async for entry in entries:
-            batch = decode(entry.data, LogBatch)
+            batch = batch_of(entry)
             told.append(ToldEntry(entry.sequence, batch.term, [_told(event) for event in batch.events]))
             page_bytes += size_bytes(told[-1])
             if (page_bytes >= _PAGE_BYTES or len(told) >= _MOST_ENTRIES) and entry.sequence < last:

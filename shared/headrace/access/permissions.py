@@ -3,8 +3,10 @@
 Whoever serves answers into the inboxes of those who may ask, and nowhere else: a forged reply subject leads nowhere. The server's own
 `allow_responses` would let a node publish wherever an accomplice wants an answer. The name of each inbox cannot be guessed.
 A node and a person are named in their subjects, so that nobody speaks or listens for another.
-Services trust one another so far: what JetStream answers them comes wherever they want it, which the server does not check. So one
-that was taken over can spoil what others keep. What it has delivered at others' subjects is not taken for a word of theirs.
+A service chooses the subject at which JetStream delivers or answers, and nats-server (2.15.1, tried) checks no right of the service
+there: neither the `deliver_subject` of a consumer nor the reply subject of a pull. So the rights cannot keep a service from storing
+a message in another's stream, and readers do not believe it: a delivered message keeps its own subject in the stream that stores it
+(`JetStream.is_foreign`). No service may use direct gets: their answers would be messages under any subject.
 """
 
 from __future__ import annotations

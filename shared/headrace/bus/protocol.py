@@ -218,7 +218,10 @@ class Writes(Subscription, Protocol):
 
 
 class KeyValue(Protocol):
-    """A bucket of small values with compare-and-set."""
+    """A bucket of small values with compare-and-set.
+
+    A value in whose place the server put something that nobody wrote for that key is lost: the key is not there any more.
+    """
 
     async def get(self, key: str) -> Entry | None: ...
 
@@ -250,7 +253,7 @@ class KeyValue(Protocol):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One entry of a log. Sequences rise by one."""
+    """One entry of a log. Sequences rise by one. An entry that was not written for this log has no data."""
 
     sequence: int
     data: bytes

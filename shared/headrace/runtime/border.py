@@ -192,6 +192,12 @@ class Border:
             counter("malformed_messages", "messages", self.malformed, "Messages that could not be read."),
             counter("forged_messages", "messages", self.forged, "Messages whose sender may not send them."),
             counter(
+                "foreign_entries",
+                "entries",
+                sum(each.get("foreign", 0) for each in counted),
+                "Entries of buckets and streams that were not written for their subject. Each is ignored: a credential of a service may be stolen.",
+            ),
+            counter(
                 "too_large_answers",
                 "messages",
                 self.answered_too_large,

@@ -148,7 +148,7 @@ class OperationsFeed:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
                         # No admission wrote it; admission passes it over, too.
-                        self._border.report_malformed("log", subjects.LOG, f"entry {entry.sequence}: {error}")
+                        self._border.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)

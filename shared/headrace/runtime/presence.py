@@ -34,7 +34,7 @@ class Presence:
         self._name = ""
         self._role: Role | None = None
         self._sequence: Callable[[], int] | None = None
-        self._troubles: list[Callable[[], str]] = []
+        self._troubles: list[Callable[[], str]] = [self._foreign_entries]
         self._figures: list[Callable[[], list[Figure]]] = []
 
     async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
@@ -74,6 +74,15 @@ class Presence:
             pid=os.getpid(),
             entries_behind=await self._entries_behind(),
             trouble="; ".join(filter(None, (trouble() for trouble in self._troubles))),
+        )
+
+    def _foreign_entries(self) -> str:
+        count = self._bus.statistics().get("foreign", 0)
+        if not count:
+            return ""
+        return (
+            f"{count} foreign entries in buckets or streams were ignored: a credential of a service may be stolen; "
+            "the log of this process names each entry"
         )
 
     async def _entries_behind(self) -> int | None:

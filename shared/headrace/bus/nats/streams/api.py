@@ -7,6 +7,7 @@ after a server's restart. Answers are read as Structs. What the server refuses i
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from headrace.bus.protocol import (
     RequestTimeout,
     WrongConfiguration,
 )
+from headrace.obs.logging import logger
 
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
@@ -30,6 +32,10 @@ NAME_IN_USE: Final = 10058
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
 #: Of a stream or of a subject; the second is what a cluster says.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
+#: The header by which the server says that it has nothing to deliver.
+_STATUS: Final = "status"
+#: The beginning of what the server itself says: an answer of its API, or the acknowledgement of a write.
+_SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"|error":\{)')
 
 
 class JetStreamRefused(BusError):
@@ -175,6 +181,25 @@ class JetStream:
         self.replicas = replicas
         self.makes_stores = makes_stores
         self.timeout_s = timeout_s
+        #: Foreign messages that readers met, each counted once.
+        self.foreign = 0
+        self._foreign_up_to: dict[str, int] = {}
+
+    def is_foreign(self, stream: str, stored: Stored, subject: str) -> bool:
+        """True if a message was not written for `subject` (a prefix, where it ends in a dot). Counts and logs each once.
+
+        A service chooses where the server sends what it delivers or answers, and the server checks no right of the service there.
+        A delivered message keeps its own subject in the stream that stores it. An answer of the server itself has the
+        subject of that stream, but it has a status or begins as all answers do.
+        """
+        is_own = stored.subject.startswith(subject) if subject.endswith(".") else stored.subject == subject
+        if is_own and _STATUS not in stored.headers and not _SERVER_ANSWER.match(stored.data):
+            return False
+        if stored.sequence > self._foreign_up_to.get(stream, 0):
+            self._foreign_up_to[stream] = stored.sequence
+            self.foreign += 1
+            logger().error("foreign entry in a stream", stream=stream, sequence=stored.sequence, subject=stored.subject)
+        return True
 
     async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
         """Sends one request. Returns the answer's bytes, which carry no error."""
@@ -285,8 +310,10 @@ def _raise_refusal(what: str, error: _ApiError | None) -> None:
 
 
 def _stored_headers(raw: bytes) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for line in raw.decode("utf-8", "replace").split("\r\n")[1:]:
+    version, *lines = raw.decode("utf-8", "replace").split("\r\n")
+    status = version.split()[1:2]
+    headers: dict[str, str] = {_STATUS: status[0]} if status else {}
+    for line in lines:
         name, colon, value = line.partition(":")
         if colon:
             headers[name.strip().lower()] = value.strip()

@@ -71,14 +71,22 @@ class NatsKeyValue:
         except WrongRevision:
             if revision:
                 raise
-            # A key that was deleted has a marker, with a revision of its own.
+            # A key that was deleted has a marker, with a revision of its own, and so has a foreign message.
             stored = await self._jetstream.last_message(self._stream, self._subject(key))
-            if stored is None or not _is_deleted(stored.headers):
+            if stored is None or self._entry_or_none(stored) is not None:
                 raise
             return await self._write(key, value, {_EXPECTED: str(stored.sequence)})
 
     async def delete(self, key: str) -> None:
-        await self._write(key, b"", {_OPERATION: "DEL"})
+        while True:
+            stored = await self._jetstream.last_message(self._stream, self._subject(key))
+            # With it the server refuses the marker when a reader has it delivered here again, after the key was written anew.
+            expected = str(0 if stored is None else stored.sequence)
+            try:
+                await self._write(key, b"", {_OPERATION: "DEL", _EXPECTED: expected})
+            except WrongRevision:
+                continue
+            return
 
     async def purge(self, prefix: str) -> None:
         # Deleting leaves a marker for each key, for ever: 15,640 after 401 checkpoints.
@@ -93,7 +101,9 @@ class NatsKeyValue:
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AsyncIterator[Mirror]:
         """A mirror that is complete when entered. `on_change` hears of the first filling, too."""
-        mirror = BucketMirror(self._jetstream, self._stream, self._entry_or_none, self._key_of, on_change)
+        mirror = BucketMirror(
+            self._jetstream, self._stream, self._entry_or_none, self._key_of, self._is_foreign, on_change
+        )
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             try:
@@ -135,9 +145,12 @@ class NatsKeyValue:
         return subject.removeprefix(self._prefix)
 
     def _entry_or_none(self, stored: Stored) -> Entry | None:
-        if _is_deleted(stored.headers):
+        if _is_deleted(stored.headers) or self._is_foreign(stored):
             return None
         return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
+
+    def _is_foreign(self, stored: Stored) -> bool:
+        return not _is_deleted(stored.headers) and self._jetstream.is_foreign(self._stream, stored, self._prefix)
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:

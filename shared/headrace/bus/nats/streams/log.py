@@ -12,6 +12,7 @@ from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
+    Stored,
     standard_stream,
 )
 from headrace.bus.nats.streams.pulling import pulled
@@ -61,7 +62,7 @@ class NatsLog:
 
     async def last(self) -> LogEntry | None:
         stored = await self._jetstream.last_message(self._name, self._subject)
-        return None if stored is None else LogEntry(sequence=stored.sequence, data=stored.data)
+        return None if stored is None else self._entry(stored)
 
     async def bounds(self) -> tuple[int, int]:
         state = (await self._jetstream.existing(self._name)).state
@@ -74,8 +75,7 @@ class NatsLog:
         """The entries after `after` up to the last one there is now, in order.
 
         They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away. Reading on
-        after the
-        last entry got loses nothing.
+        after the last entry got loses nothing.
         """
         first, last = await self.bounds()
         if max(first, after + 1) > last:
@@ -83,7 +83,11 @@ class NatsLog:
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, after + 1)}
         async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
-                yield LogEntry(sequence=entry.sequence, data=entry.data)
+                yield self._entry(entry)
 
     async def forget(self, up_to: int) -> None:
         await self._jetstream.ask(f"STREAM.PURGE.{self._name}", {"seq": up_to + 1})
+
+    def _entry(self, stored: Stored) -> LogEntry:
+        is_foreign = self._jetstream.is_foreign(self._name, stored, self._subject)
+        return LogEntry(sequence=stored.sequence, data=b"" if is_foreign else stored.data)

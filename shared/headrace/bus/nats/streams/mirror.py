@@ -8,7 +8,7 @@ and the whole is read anew whenever that, a reconnect, a gap or a silent watch g
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from types import MappingProxyType
 
 import anyio
@@ -39,12 +39,14 @@ class BucketMirror:
         stream: str,
         entry_of: Callable[[Stored], Entry | None],
         key_of: Callable[[str], str],
+        is_foreign: Callable[[Stored], bool],
         on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None,
     ) -> None:
         self._jetstream = jetstream
         self._stream = stream
         self._entry_of = entry_of
         self._key_of = key_of
+        self._is_foreign = is_foreign
         self._on_change = on_change
         self._entries: dict[str, Entry] = {}
         self._view = MappingProxyType(self._entries)
@@ -78,7 +80,7 @@ class BucketMirror:
                 if refusal.err_code == STREAM_NOT_FOUND and self._created and not self._is_gone:
                     self._is_gone = True
                     logger().error("bucket is gone", stream=self._stream, known=self._revision)
-                    self._lost = self._without_revisions()
+                    self._lost = self._without_revisions(self._entries.keys())
                     self._entries.update(self._lost)
                     self._tell(set(self._lost))
                 raise
@@ -196,6 +198,11 @@ class BucketMirror:
     def _take_one(self, item: Stored) -> set[str]:
         entry = self._entry_of(item)
         key = self._key_of(item.subject)
+        if self._is_foreign(item):
+            lost = self._without_revisions({key})
+            self._lost |= lost
+            self._entries |= lost
+            return set(lost)
         self._lost.pop(key, None)
         if entry is not None:
             self._entries[key] = entry
@@ -214,9 +221,10 @@ class BucketMirror:
                 entries[entry.key] = entry
         if self._lost_writes(info, revision, entries):
             logger().error("bucket lost writes", stream=self._stream, known=self._revision, found=revision)
-            self._lost = self._without_revisions()
+            self._lost = self._without_revisions(self._entries.keys())
         for item in items:
             self._lost.pop(self._key_of(item.subject), None)
+        self._lost |= self._without_revisions({self._key_of(item.subject) for item in items if self._is_foreign(item)})
         entries |= self._lost
         changed = {key for key, entry in entries.items() if self._entries.get(key) != entry}
         changed |= self._entries.keys() - entries.keys()
@@ -226,8 +234,9 @@ class BucketMirror:
         self._created, self._is_gone = info.created, False
         self._tell(changed)
 
-    def _without_revisions(self) -> dict[str, Entry]:
-        return {key: Entry(key, entry.value, revision=0) for key, entry in self._entries.items()}
+    def _without_revisions(self, keys: Set[str]) -> dict[str, Entry]:
+        """The values of these keys as far as they are known: nobody deleted them, and the bucket has them no more."""
+        return {key: Entry(key, self._entries[key].value, revision=0) for key in self._entries.keys() & keys}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:
         if not self._created:

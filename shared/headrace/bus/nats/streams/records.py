@@ -15,6 +15,7 @@ from headrace.bus.nats.streams.api import (
     WRONG_LAST_SEQUENCE,
     JetStream,
     JetStreamRefused,
+    Stored,
     seconds_ns,
     standard_stream,
 )
@@ -74,7 +75,10 @@ class NatsRecords:
     async def last(self) -> LogEntry:
         sequence = (await self._jetstream.existing(self._name)).state.last_seq
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
-        return LogEntry(sequence, b"") if stored is None else LogEntry(stored.sequence, stored.data)
+        if stored is None:
+            return LogEntry(sequence, b"")
+        # A foreign entry may stand behind it: the next one of ours goes behind both.
+        return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:
         info = await self._jetstream.existing(self._name)
@@ -93,7 +97,11 @@ class NatsRecords:
             start = {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
         async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
-                yield LogEntry(sequence=entry.sequence, data=entry.data)
+                if not self._is_foreign(entry):
+                    yield LogEntry(sequence=entry.sequence, data=entry.data)
+
+    def _is_foreign(self, stored: Stored) -> bool:
+        return self._jetstream.is_foreign(self._name, stored, self._subject)
 
 
 def _unix_ms(moment: str) -> int:
