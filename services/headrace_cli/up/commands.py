@@ -18,6 +18,7 @@ from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
 from headrace_cli.up.state_folder import StateFolder
 
+NATS_SERVER = "nats-server"
 ADMISSION = "admission"
 SERVICES = {
     ADMISSION: StopGroup.ADMISSION,
@@ -98,7 +99,7 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     """Plans and commands, in the order of starting."""
     server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
     cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
-    plan = ProcessPlan(name="nats-server", group=StopGroup.BUS)
+    plan = ProcessPlan(name=NATS_SERVER, group=StopGroup.BUS)
     found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():

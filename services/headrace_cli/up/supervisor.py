@@ -21,7 +21,8 @@ from headrace.runtime.engine import Moment
 from headrace.wire.nodes import NodeView, StopMode
 from headrace_cli.stores import as_provisioner, keep_stores
 from headrace_cli.up import marks
-from headrace_cli.up.commands import commands, scrubbed, write_configuration
+from headrace_cli.up.commands import NATS_SERVER, commands, scrubbed, write_configuration
+from headrace_cli.up.damaged_buckets import have_buckets_checked
 from headrace_cli.up.engine import (
     DiskIsFull,
     Effect,
@@ -40,7 +41,7 @@ from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import collect, describe_status, guard, spawn
-from headrace_cli.up.readiness import tell_pauses, wait_ready
+from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
 from headrace_cli.up.state_folder import InUse, StateFolder, free_bytes, free_port, port_is_free, take_lock
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
@@ -234,6 +235,8 @@ class _Supervisor:
     def _start(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
         command = self._commands[name]
         self._log_starts[name] = size_of(command.log)
+        if name == NATS_SERVER:
+            have_buckets_checked(self._state.nats)
         pid = self._running[name] = self._nursery.take(name) or spawn(command, self._environment)
         logger().info("started", process=name, pid=pid)
         tasks.start_soon(self._await_end, name, pid)
@@ -287,6 +290,7 @@ class _Supervisor:
             await self._events.send(_StopAsked(by_signal=False))
             return
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tell_troubles, self._url, credential, tree, self._tell)
             for tree in self._options.trees:
                 tasks.start_soon(tell_pauses, self._url, credential, tree, warnings, self._tell)
 

@@ -97,6 +97,17 @@ class WrongRevision(BusError):
     """The key was changed by somebody else since it was read."""
 
 
+class DamagedValue(BusError):
+    """The file of a value is damaged, and the server neither reads the value nor lets it be replaced."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        super().__init__(
+            f"bucket {bucket}, key {key}: its file is damaged, and the nats-server neither reads nor replaces the value. "
+            f"Stop the server, delete `streams/KV_{bucket}/msgs/index.db` in its store, and start it: "
+            "it leaves out what is damaged, and the services write it again"
+        )
+
+
 class AppendRefused(BusError):
     """Somebody else appended to the log, and nothing of ours was added."""
 

@@ -195,7 +195,7 @@ class Border:
                 "foreign_entries",
                 "entries",
                 sum(each.get("foreign", 0) for each in counted),
-                "Entries of buckets and streams that were not written for their subject. Each is ignored: a credential of a service may be stolen.",
+                "Entries of buckets and streams that were not written for their subject, and are ignored.",
             ),
             counter(
                 "too_large_answers",

@@ -89,6 +89,8 @@ class _StreamState(msgspec.Struct):
     last_seq: int = 0
     #: RFC 3339.
     first_ts: str = ""
+    #: Messages of each subject that was asked for; null where there are none.
+    subjects: dict[str, int] | None = None
 
 
 class _Replica(msgspec.Struct):
@@ -220,6 +222,11 @@ class JetStream:
     async def existing(self, name: str) -> StreamInfo:
         """A stream that must be there."""
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
+
+    async def has_messages(self, stream: str, subject: str) -> bool:
+        """True if the server counts messages of a subject, whether it can read them or not."""
+        answer = await self.ask(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
+        return bool(msgspec.json.decode(answer, type=StreamInfo).state.subjects)
 
     async def names(self) -> set[str]:
         """The names of all streams."""

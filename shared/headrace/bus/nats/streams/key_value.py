@@ -17,7 +17,7 @@ from headrace.bus.nats.streams.api import (
 )
 from headrace.bus.nats.streams.mirror import BucketMirror
 from headrace.bus.nats.streams.pulling import pulled
-from headrace.bus.protocol import Entry, Mirror, WrongRevision
+from headrace.bus.protocol import DamagedValue, Entry, Mirror, WrongRevision
 from headrace.errors import BadInput
 
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+\Z")
@@ -63,30 +63,18 @@ class NatsKeyValue:
         return {entry.key: entry for entry in map(self._entry_or_none, read) if entry is not None}
 
     async def put(self, key: str, value: bytes) -> int:
-        return await self._write(key, value, {})
+        return await self._overwrite(key, value, {})
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        try:
-            return await self._write(key, value, {_EXPECTED: str(revision)})
-        except WrongRevision:
-            if revision:
-                raise
-            # A key that was deleted has a marker, with a revision of its own, and so has a foreign message.
-            stored = await self._jetstream.last_message(self._stream, self._subject(key))
-            if stored is None or self._entry_or_none(stored) is not None:
-                raise
-            return await self._write(key, value, {_EXPECTED: str(stored.sequence)})
+        if not revision:
+            before = await self._stored(key)
+            if before is not None and self._entry_or_none(before) is None:
+                # A key that was deleted has a marker, with a revision of its own, and so has a foreign message.
+                revision = before.sequence
+        return await self._write(key, value, {_EXPECTED: str(revision)})
 
     async def delete(self, key: str) -> None:
-        while True:
-            stored = await self._jetstream.last_message(self._stream, self._subject(key))
-            # With it the server refuses the marker when a reader has it delivered here again, after the key was written anew.
-            expected = str(0 if stored is None else stored.sequence)
-            try:
-                await self._write(key, b"", {_OPERATION: "DEL", _EXPECTED: expected})
-            except WrongRevision:
-                continue
-            return
+        await self._overwrite(key, b"", {_OPERATION: "DEL"})
 
     async def purge(self, prefix: str) -> None:
         # Deleting leaves a marker for each key, for ever: 15,640 after 401 checkpoints.
@@ -127,6 +115,32 @@ class NatsKeyValue:
         start = {"deliver_policy": policy, "filter_subject": subject}
         async with aclosing(pulled(self._jetstream, self._stream, start, info.state.last_seq)) as messages:
             return [message async for message in messages]
+
+    async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
+        """Writes whatever is there, with the sequence of what it replaces.
+
+        With it the server refuses the message when a reader has it delivered here again.
+        """
+        while True:
+            before = await self._stored(key)
+            try:
+                return await self._write(key, value, {**headers, _EXPECTED: str(before.sequence if before else 0)})
+            except WrongRevision:
+                continue
+
+    async def _stored(self, key: str) -> Stored | None:
+        """The newest message of a key, before it is written over. Raises `DamagedValue`, and other kinds of `BusError`.
+
+        The server reads no damaged message. One that is written over it is stored, and ends all writes to the bucket.
+        """
+        subject = self._subject(key)
+        stored = await self._jetstream.last_message(self._stream, subject)
+        if stored is None and await self._jetstream.has_messages(self._stream, subject):
+            # It may have been written since.
+            stored = await self._jetstream.last_message(self._stream, subject)
+            if stored is None:
+                raise DamagedValue(self._bucket, key)
+        return stored
 
     async def _write(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         try:
