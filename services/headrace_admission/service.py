@@ -118,12 +118,15 @@ class AdmissionService:
         await pools.write_lost_again()
         tasks.start_soon(pools.keep)
         writer = f"admission-{term}"
-        last = await self._reader.finish(log, store, term=term, writer=writer)
+        acknowledged = self._role.acknowledged
+        last = await self._reader.finish(log, store, term=term, writer=writer, acknowledged=acknowledged)
+        self._runtime.presence.watches(self._reader.trouble, self._reader.figures)
         self._tell_terms()
         tree = TreeName(self._settings.tree)
         self._recorder = Recorder(
             bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
         )
+        self._role.tell_acknowledged(lambda: self._recorder.sequence)
         self._runtime.presence.watches(lambda: self._recorder.appender.trouble)
         self._checkpointing = Checkpointing(
             bus, self._settings, self.engine.state, self._recorder, log, store, self._role

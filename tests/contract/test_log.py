@@ -22,6 +22,7 @@ from headrace.bus import (
     WrongConfiguration,
     connect,
 )
+from tests.contract.both_worlds import World, on_both_worlds
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -328,3 +329,21 @@ async def test_a_log_that_takes_nothing_says_that_its_disk_may_be_full_and_one_w
             with pytest.raises(BusError, match="its disk is full"):
                 await bucket.put("key", b"x")
             assert await log.bounds() == (1, 0)
+
+
+@on_both_worlds
+async def test_a_log_that_forgets_more_than_it_has_goes_on_behind_that(world: World) -> None:
+    """A checkpoint may cover more than a log that was lost and made anew."""
+    async with world.connect("test") as bus:
+        log = await bus.log(world.word, f"{world.word}.log")
+        await log.append(b"a", expected_last=0, timeout_s=5)
+
+        await log.forget(7)
+
+        assert await log.bounds() == (8, 7)
+        assert await log.append(b"b", expected_last=7, timeout_s=5) == 8
+    await world.crash()
+    await world.start()
+    async with world.connect("test") as bus:
+        log = await bus.log(world.word, f"{world.word}.log")
+        assert await log.bounds() == (8, 8)

@@ -137,9 +137,9 @@ async def test_of_a_head_that_cannot_be_read_it_is_said_where_it_stands_and_noth
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
         await bucket.put("head", b"rubbish")
-        for use in (lambda: writer_of_checkpoint(bucket), CheckpointStore(bucket, 1).claim):
-            with pytest.raises(BadMessage, match=r"bucket headrace_checkpoint, key head: .* put back"):
-                await use()
+        with pytest.raises(BadMessage, match="bucket headrace_checkpoint, key head: "):
+            await CheckpointStore(bucket, 1).claim()
+        assert await writer_of_checkpoint(bucket) == 0
         kept = await bucket.get("head")
         assert kept is not None
         assert kept.value == b"rubbish"

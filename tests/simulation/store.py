@@ -60,7 +60,8 @@ class Stream:
         return [LogEntry(each.sequence, each.data) for each in self.messages if each.sequence > sequence]
 
     def forget(self, up_to: int) -> None:
-        """Removes messages up to a sequence and including it."""
+        """Removes messages up to a sequence and including it. The next one comes behind that sequence."""
+        self.last_sequence = max(self.last_sequence, up_to)
         self.messages = [message for message in self.messages if message.sequence > up_to]
 
     def roll_back(self, messages: int) -> None:

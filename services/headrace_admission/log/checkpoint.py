@@ -16,6 +16,7 @@ from anyio import lowlevel
 
 from headrace.bus import KeyValue
 from headrace.ids import OperationId, TreeName
+from headrace.obs.logging import logger
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
@@ -126,27 +127,45 @@ class CheckpointStore:
     def __init__(self, bucket: KeyValue, term: int) -> None:
         self._bucket = bucket
         self._term = term
-        self._key = FencedKey(bucket, _HEAD, term, lambda value: _head_of(value).last_term)
+        self._key = FencedKey(bucket, _HEAD, term, lambda value: self._read_head(value).last_term)
         self._head = _NO_HEAD
+        self._replaces_unreadable = False
 
-    async def claim(self) -> None:
-        """Takes the head for this term: no former term writes it any more. Raises `KeyFenced` if a higher one has it, and `BusError`."""
-        self._head = _head_of(await self._key.claim(self._restated))
+    @property
+    def last_term(self) -> int:
+        """The highest term that claimed or wrote the head before this one."""
+        return self._head.last_term
+
+    async def claim(self, *, replaces_unreadable: bool = False) -> None:
+        """Takes the head for this term: no former term writes it any more. A head that `replaces_unreadable` may be damaged.
+
+        Raises `KeyFenced` if a higher term has it, `BadMessage` if it cannot be read and must not be replaced, and `BusError`.
+        """
+        self._replaces_unreadable = replaces_unreadable
+        self._head = self._read_head(await self._key.claim(self._restated))
+
+    def give_up(self) -> None:
+        """The checkpoint that stands cannot be used: it counts as lost, until the next one is written."""
+        self._head = _NO_HEAD
 
     async def read(self) -> Restored:
         """Reads the checkpoint that stands. It may be replaced meanwhile unless this term has claimed the head.
 
-        Raises `BadMessage` if a page is missing or damaged, since the log alone may not tell everything, and `BusError`.
+        Raises `BadMessage` if the head or a page is missing or damaged, since the log alone may not tell everything, and `BusError`.
         """
         entries = await self._bucket.entries()
-        head = _head_of(entries[_HEAD].value if _HEAD in entries else None)
+        head = self._read_head(entries[_HEAD].value if _HEAD in entries else None)
         operations: list[OperationRecord] = []
         pools: list[TreePools] = []
         lost_work: list[LostWorkRow] = []
         for number in range(head.pages):
             prefix = f"{head.prefix}.{number}."
             pieces = sorted((key for key in entries if key.startswith(prefix)), key=_last_number)
-            page = read_page(b"".join(entries[key].value for key in pieces))
+            try:
+                page = read_page(b"".join(entries[key].value for key in pieces))
+            except (BadMessage, msgspec.DecodeError) as error:
+                where = f"bucket {subjects.CHECKPOINT_BUCKET}, page {number + 1} of {head.pages} (keys {prefix}*)"
+                raise BadMessage(f"{where}: {error}") from None
             operations += page.operations
             pools += page.pools
             lost_work += page.lost_work
@@ -157,7 +176,7 @@ class CheckpointStore:
 
         Raises `KeyFenced` if a higher term has the head, and `BusError`.
         """
-        head = _head_of(await self._key.read())
+        head = self._read_head(await self._key.read())
         return head.prefix != self._head.prefix or first > head.sequence + 1
 
     async def sweep(self) -> None:
@@ -187,13 +206,27 @@ class CheckpointStore:
             await self._bucket.purge(before.prefix)
 
     def _restated(self, value: bytes | None) -> bytes:
-        return _encode(msgspec.structs.replace(_head_of(value), writer=self._term))
+        return _encode(msgspec.structs.replace(self._read_head(value), writer=self._term))
+
+    def _read_head(self, value: bytes | None) -> _Head:
+        try:
+            return _head_of(value)
+        except BadMessage as error:
+            if not self._replaces_unreadable:
+                raise
+            logger().error("checkpoint cannot be read", error=str(error))
+            return _NO_HEAD
 
 
 async def writer_of_checkpoint(bucket: KeyValue) -> int:
-    """Returns the highest term that wrote a checkpoint, 0 for none. Raises `BusError`."""
+    """Returns the highest term that wrote a checkpoint, 0 for none and for one that cannot be read. Raises `BusError`."""
     entry = await bucket.get(_HEAD)
-    return _head_of(None if entry is None else entry.value).last_term
+    try:
+        return _head_of(None if entry is None else entry.value).last_term
+    except BadMessage as error:
+        # The log tells the term as well.
+        logger().error("checkpoint cannot be read", error=str(error))
+        return 0
 
 
 def read_page(data: bytes) -> Page:
@@ -207,8 +240,7 @@ def _head_of(value: bytes | None) -> _Head:
     try:
         return _NO_HEAD if value is None else msgspec.msgpack.decode(value, type=_Head)
     except msgspec.DecodeError as error:
-        where = f"bucket {subjects.CHECKPOINT_BUCKET}, key {_HEAD}"
-        raise BadMessage(f"{where}: {error}; put back a copy of the bucket that can be read") from None
+        raise BadMessage(f"bucket {subjects.CHECKPOINT_BUCKET}, key {_HEAD}: {error}") from None
 
 
 def _last_number(key: str) -> int:

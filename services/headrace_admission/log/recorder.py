@@ -97,7 +97,6 @@ class Recorder:
         #: Durable and to be published.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: The last entry that is durable.
         self._sequence = self._announced = last
         self.appender = GroupAppender(
             log,
@@ -112,6 +111,11 @@ class Recorder:
     def recorded(self) -> tuple[int, int]:
         """Events that this term recorded, and their bytes."""
         return self._durable_count, self._durable_bytes
+
+    @property
+    def sequence(self) -> int:
+        """The last entry that is durable."""
+        return self._sequence
 
     def unrecorded_starts(self) -> set[OperationId]:
         """The operations of which not even the start is durable. Nobody was told that they are."""

@@ -14,12 +14,13 @@ import msgspec
 from headrace.bus import Bus, BusError, Log
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
+from headrace.runtime.engine import Figure, gauge
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
+from headrace_admission.log.checkpoint import CheckpointStore, Restored, writer_of_checkpoint
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
 
 #: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
@@ -43,6 +44,20 @@ class LogReader:
         self._clock = clock
         self.engine = engine
         self._has_begun = False
+        #: The last entry that the checkpoint covers with which this reader began.
+        self._restored = 0
+        #: Acknowledged entries that the log had lost at the start, and words about them.
+        self._lost_entries = 0
+        self._loss = ""
+
+    def trouble(self) -> str:
+        """Words about entries that the log has lost, empty if it has lost none."""
+        return self._loss
+
+    def figures(self) -> list[Figure]:
+        """The number of entries that the log has lost."""
+        says = "Acknowledged entries that the log of operations had lost when this process began to lead."
+        return [gauge("log_entries_lost", "entries", self._lost_entries, says)]
 
     @property
     def sequence(self) -> int:
@@ -55,34 +70,41 @@ class LogReader:
             try:
                 log = await self._bus.log(subjects.STREAM, subjects.LOG)
                 # Of no term: it may read, and claims nothing.
-                await self._begin(log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0))
+                await self._begin(log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), False)
                 await self._read_on(log)
             except (BusError, BadMessage, msgspec.MsgspecError) as error:
                 # Pages may go while they are read, when the leader has written newer ones.
                 logger().info("log not followed", sequence=self.sequence, error=str(error))
             await anyio.sleep(_FOLLOW_PERIOD_S)
 
-    async def finish(self, log: Log, checkpoints: CheckpointStore, *, term: int, writer: str) -> int:
+    async def finish(
+        self, log: Log, checkpoints: CheckpointStore, *, term: int, writer: str, acknowledged: int = 0
+    ) -> int:
         """Reads to the end and announces the term. Returns the entry that does.
 
-        Raises `Deposed` if entries are missing or of a higher term.
+        `acknowledged` is the last entry that a former leader is known to have acknowledged. Where the log ends before it, entries
+        are lost: that is logged and told as trouble. Raises `Deposed` if entries are missing that the checkpoint does not cover, or
+        are of a higher term.
         """
+        first, end = await log.bounds()
         try:
-            await checkpoints.claim()
+            await checkpoints.claim(replaces_unreadable=first == 1 <= end)
         except KeyFenced as error:
             raise Deposed(str(error)) from error
-        first, end = await self._begin(log, checkpoints)
+        except BadMessage as error:
+            raise Deposed(_no_checkpoint(first, f"cannot be read ({error})")) from error
+        first, end = await self._begin(log, checkpoints, True)
         if first > 1 and not self.sequence:
-            raise Deposed(
-                f"the log begins with entry {first}, and the checkpoint of what was before is lost: put the bucket "
-                f"{subjects.CHECKPOINT_BUCKET} back from a backup, or delete the stream {subjects.STREAM} too to begin with no operations"
-            )
+            raise Deposed(_no_checkpoint(first, "is lost"))
+        if end < self.sequence == self._restored:
+            first, end = await self._go_on_behind_checkpoint(log, end, checkpoints.last_term)
         if end < self.sequence or first > self.sequence + 1:
             raise Deposed(
                 f"the log holds entries {first} to {end}, and we know it up to {self.sequence}: entries are missing"
             )
         for attempt in range(_ANNOUNCE_TRIES):
             await self._read_on(log, term)
+            kept = self.sequence
             # An empty entry of this term: whoever appended before is refused from here on.
             entry = encode_batch(term, [], writer, attempt)
             try:
@@ -92,14 +114,30 @@ class LogReader:
                 await anyio.sleep(0.05)
             else:
                 self.engine.on_entry([], announced, term, self._clock.moment())
+                self._tell_loss(kept, acknowledged)
                 return announced
         raise Deposed("another process appends to the log faster than this one can read it")
 
-    async def _begin(self, log: Log, checkpoints: CheckpointStore) -> tuple[int, int]:
-        """Takes the checkpoint, the first time and where the log has forgotten what comes next. Returns the log's bounds."""
+    async def _begin(self, log: Log, checkpoints: CheckpointStore, leads: bool) -> tuple[int, int]:
+        """Takes the checkpoint, the first time and where the log has forgotten what comes next. Returns the log's bounds.
+
+        A process that `leads` does without a damaged checkpoint if the log has everything.
+        """
         first, end = await log.bounds()
         if not self._has_begun or first > self.sequence + 1:
-            restored = await checkpoints.read()
+            try:
+                restored = await checkpoints.read()
+            except BadMessage as error:
+                if not leads:
+                    raise
+                if not first == 1 <= end:
+                    raise Deposed(_no_checkpoint(first, f"cannot be read ({error})")) from error
+                logger().error(
+                    "checkpoint cannot be read; the log has everything and is read instead", error=str(error)
+                )
+                checkpoints.give_up()
+                restored = Restored()
+            self._restored = restored.sequence
             self.engine.on_restored(
                 restored.operations,
                 restored.pools,
@@ -112,6 +150,33 @@ class LogReader:
             first, end = await log.bounds()
         return first, end
 
+    async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
+        """Lets the log go on behind the checkpoint, which covers more than the log has. Returns the log's bounds.
+
+        Without that new entries would get sequences that the checkpoint covers, and the next start would pass them over.
+        """
+        newest = await log.last()
+        term = 0 if newest is None else term_of(newest.data) or 0
+        if term > last_term:
+            raise Deposed(
+                f"the log ends with entry {end} of term {term}, and the checkpoint covers entries up to {self.sequence} of terms "
+                f"up to {last_term}: they do not belong together. Put the stream {subjects.STREAM} and the bucket "
+                f"{subjects.CHECKPOINT_BUCKET} back from the same backup"
+            )
+        logger().error("the log lost entries that the checkpoint covers", last=end, checkpoint=self.sequence)
+        await log.forget(self.sequence)
+        return await log.bounds()
+
+    def _tell_loss(self, kept: int, acknowledged: int) -> None:
+        self._lost_entries = max(0, acknowledged - kept)
+        if not self._lost_entries:
+            return
+        self._loss = (
+            f"the log of operations lost at least {self._lost_entries} acknowledged entries ({kept + 1} to {acknowledged}): operations "
+            "whose start they held are gone, and jobs whose end they held run again"
+        )
+        logger().error("the log has lost entries", kept=kept, acknowledged=acknowledged, lost=self._lost_entries)
+
     async def _read_on(self, log: Log, term: int | None = None) -> None:
         async for entry in log.read(self.sequence):
             if entry.sequence != self.sequence + 1:
@@ -121,3 +186,10 @@ class LogReader:
             if term is not None and batch.term > term:
                 raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
+
+
+def _no_checkpoint(first: int, why: str) -> str:
+    return (
+        f"the log begins with entry {first}, and the checkpoint of what was before {why}: put the bucket "
+        f"{subjects.CHECKPOINT_BUCKET} back from a backup, or delete the stream {subjects.STREAM} too to begin with no operations"
+    )

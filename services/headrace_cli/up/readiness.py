@@ -76,6 +76,15 @@ async def tell_pauses(
         await anyio.sleep(_PAUSES_S)
 
 
+async def tell_troubles(url: str, credential_file: str, tree: TreeName, tell: Callable[[str], None]) -> None:
+    """Tells the troubles that services have after their start, such as entries that the log has lost."""
+    with suppress(HeadraceError):
+        async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
+            for view in await client.processes.list():
+                if view.trouble:
+                    tell(f"{view.service}: {view.trouble}")
+
+
 async def _ask_everybody(
     client: Client, tree: TreeName, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:

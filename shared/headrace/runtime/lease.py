@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import BusError, Entry, KeyValue, WrongRevision
+from headrace.bus import BusError, DamagedValue, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire.version import Counter, Term
 
@@ -35,6 +35,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     is_released: bool = False
     #: The term of the role, its holder's or a former one's: known here too if the bucket of terms is lost.
     term: Term = 0
+    #: Sequence of the last entry of the log that the holder acknowledged before this renewal; 0 if it writes no log.
+    acknowledged: Counter = 0
 
 
 class Candidate:
@@ -67,6 +69,7 @@ class Lease:
         self._record = LeaseRecord(instance, life)
         self._lease_s = lease_s
         self._revision = 0
+        self._acknowledged: Callable[[], int] | None = None
         #: Until then nobody else can have taken it, by this process's own clock.
         self.sure_until_s = 0.0
 
@@ -76,7 +79,7 @@ class Lease:
         return self._revision > 0
 
     async def acquire(self) -> None:
-        """Waits until the lease is free and takes it, however long that takes."""
+        """Waits until the lease is free and takes it, however long that takes. Raises `DamagedValue`."""
         candidate = Candidate(self._record.instance, self._lease_s)
         told = ""
         while True:
@@ -91,12 +94,17 @@ class Lease:
                     await self._give_up_former(record, revision)
                     continue
                 if candidate.may_take(revision, record, anyio.current_time()):
-                    self.note_term(record.term if record is not None else 0)
+                    if record is not None:
+                        self._record = msgspec.structs.replace(
+                            self._record, term=record.term, acknowledged=record.acknowledged
+                        )
                     await self._write(revision)
                     logger().info("lease taken", role=self._role, revision=self._revision)
                     return
             except WrongRevision:
                 continue
+            except DamagedValue:
+                raise
             except BusError as error:
                 # Its holder could not renew it either: a whole lease counts from when the bucket is there again.
                 candidate = Candidate(self._record.instance, self._lease_s)
@@ -106,6 +114,15 @@ class Lease:
     def note_term(self, term: Term) -> None:
         """Has the term written with each renewal from now on."""
         self._record = msgspec.structs.replace(self._record, term=term)
+
+    @property
+    def acknowledged(self) -> int:
+        """The last entry of the log that a holder of the lease is known to have acknowledged."""
+        return self._record.acknowledged
+
+    def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
+        """Has the last acknowledged entry of the log written with each renewal from now on."""
+        self._acknowledged = sequence
 
     async def keep(
         self, on_lost: Callable[[str], None], on_regained: Callable[[], None], reconnects: Callable[[], int]
@@ -150,10 +167,9 @@ class Lease:
 
     async def _write(self, revision: int) -> None:
         """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""
-        record, began_s = (
-            msgspec.structs.replace(self._record, renewals=self._record.renewals + 1),
-            anyio.current_time(),
-        )
+        began_s = anyio.current_time()
+        acknowledged = self.acknowledged if self._acknowledged is None else self._acknowledged()
+        record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1, acknowledged=acknowledged)
         self._revision = await self._bucket.update(self._role, msgspec.json.encode(record), revision)
         self._record, self.sure_until_s = record, began_s + self._lease_s
 

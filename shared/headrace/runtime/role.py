@@ -78,6 +78,16 @@ class Role:
         self._doubt = anyio.Event()
         self._looked_up = anyio.Event()
 
+    @property
+    def acknowledged(self) -> int:
+        """The last entry of the log that a leader of this role is known to have acknowledged, 0 for none."""
+        return 0 if self._lease is None else self._lease.acknowledged
+
+    def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
+        """Has the last acknowledged entry of the log kept in the lease, for a start after the log lost entries."""
+        if self._lease is not None:
+            self._lease.tell_acknowledged(sequence)
+
     async def until_sure(self) -> None:
         """Returns once it is sure that no other process leads. Does not return in a process that was succeeded.
 

@@ -179,3 +179,118 @@ def test_without_the_checkpoint_nobody_leads_what_the_log_alone_cannot_tell() ->
             assert await finish(reader, bus, 3) == 4
 
     run_virtually(1, course)
+
+
+async def a_checkpointed_log(bus: Bus, loop: VirtualLoop, *, forgotten: bool) -> LogReader:
+    """Two operations in the log and in a checkpoint. `forgotten`: the log has let go of what the checkpoint covers."""
+    reader = a_reader(bus, loop)
+    await append(bus, await finish(reader, bus, 1), ["one", "two"])
+    with anyio.move_on_after(0.5):
+        await reader.follow()
+    store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 1)
+    await store.claim()
+    await store.save(Checkpoint(reader.engine.state))
+    if forgotten:
+        await (await bus.log(subjects.STREAM, subjects.LOG)).forget(reader.sequence)
+    return reader
+
+
+async def damage(bus: Bus, what: str) -> None:
+    """Truncates the head of the checkpoint or its page."""
+    bucket = await bus.key_value(subjects.CHECKPOINT_BUCKET)
+    for key, entry in (await bucket.entries()).items():
+        if (key == "head") == (what == "head"):
+            await bucket.put(key, entry.value[:-3])
+
+
+@pytest.mark.parametrize("what", ["head", "page"])
+def test_a_damaged_checkpoint_does_no_harm_while_the_log_has_everything(what: str) -> None:
+    async def course(loop: VirtualLoop) -> None:
+        async with connect_to(SimulatedServer(loop), "admission") as bus:
+            await a_checkpointed_log(bus, loop, forgotten=False)
+            await damage(bus, what)
+            reader = a_reader(bus, loop)
+            store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 2)
+            log = await bus.log(subjects.STREAM, subjects.LOG)
+
+            assert await reader.finish(log, store, term=2, writer="admission-2") == 4
+
+            assert list(reader.engine.state.operations) == ["one", "two"]
+            assert what == "head" or await store.is_lost(1)
+            await store.save(Checkpoint(reader.engine.state))
+            assert await finish(again := a_reader(bus, loop), bus, 3) == 5
+            assert list(again.engine.state.operations) == ["one", "two"]
+
+    run_virtually(1, course)
+
+
+@pytest.mark.parametrize(("what", "named"), [("head", "key head"), ("page", r"page 1 of 1 \(keys page\.1\.3\.0\.\*\)")])
+def test_a_damaged_checkpoint_that_is_needed_is_named_with_what_to_do(what: str, named: str) -> None:
+    async def course(loop: VirtualLoop) -> None:
+        async with connect_to(SimulatedServer(loop), "admission") as bus:
+            await a_checkpointed_log(bus, loop, forgotten=True)
+            await damage(bus, what)
+            before = await (await bus.key_value(subjects.CHECKPOINT_BUCKET)).entries()
+
+            with pytest.raises(
+                Deposed, match=f"begins with entry 4, .*bucket headrace_checkpoint, {named}: .* back from a backup"
+            ):
+                await finish(a_reader(bus, loop), bus, 2)
+
+            after = await (await bus.key_value(subjects.CHECKPOINT_BUCKET)).entries()
+            assert what == "page" or after == before
+
+    run_virtually(1, course)
+
+
+def test_a_checkpoint_is_gone_on_from_where_the_log_is_lost_and_its_entries_get_no_sequence_again() -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "admission") as bus:
+            await a_checkpointed_log(bus, loop, forgotten=False)
+            del server.store.streams[subjects.STREAM]
+
+            for term in (2, 3):
+                reader = a_reader(bus, loop)
+                assert await finish(reader, bus, term) == 2 + term
+                assert list(reader.engine.state.operations) == ["one", "two"]
+                assert reader.trouble() == ""
+
+    run_virtually(1, course)
+
+
+def test_a_log_that_does_not_belong_to_the_checkpoint_is_refused() -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "admission") as bus:
+            await a_checkpointed_log(bus, loop, forgotten=False)
+            del server.store.streams[subjects.STREAM]
+            await append(bus, 0, ["other"], term=7)
+
+            with pytest.raises(
+                Deposed, match=r"entry 1 of term 7, and the checkpoint covers entries up to 3 .* do not belong together"
+            ):
+                await finish(a_reader(bus, loop), bus, 8)
+            assert (await (await bus.log(subjects.STREAM, subjects.LOG)).bounds()) == (1, 1)
+
+    run_virtually(1, course)
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_acknowledged_entries_that_the_log_lost_are_told_with_their_number(lost: int) -> None:
+    async def course(loop: VirtualLoop) -> None:
+        server = SimulatedServer(loop)
+        async with connect_to(server, "admission") as bus:
+            await append(bus, await finish(a_reader(bus, loop), bus, 1), ["one", "two", "three"])
+            server.store.roll_back([subjects.STREAM], lost)
+            reader = a_reader(bus, loop)
+            store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 2)
+            log = await bus.log(subjects.STREAM, subjects.LOG)
+
+            await reader.finish(log, store, term=2, writer="admission-2", acknowledged=4)
+
+            assert ("at least 2 acknowledged entries (3 to 4)" in reader.trouble()) == bool(lost)
+            assert [figure.value for figure in reader.figures()] == [lost]
+            assert list(reader.engine.state.operations) == ["one", "two", "three"][: 3 - lost]
+
+    run_virtually(1, course)
