@@ -76,6 +76,14 @@ class ForeignClaim(msgspec.Struct, frozen=True):
     first: str
 
 
+class UnknownOperation(msgspec.Struct, frozen=True):
+    """Log that a node holds an allocation of an operation that admission does not know. It is taken back."""
+
+    node: NodeName
+    allocation: AllocationId
+    operation: OperationId
+
+
 class Alarm(msgspec.Struct, frozen=True):
     """Raise an alarm: somebody should look at this."""
 
@@ -122,6 +130,7 @@ Effect = (
     | NudgeNode
     | HeldTwice
     | ForeignClaim
+    | UnknownOperation
     | Alarm
     | KeepCase
     | LowerLease

@@ -31,6 +31,7 @@ from headrace_allocator.effects import (
     Release,
     StepDown,
     Superseded,
+    UnknownOperation,
     report_of,
 )
 from headrace_allocator.explain import Answer, Question, answer_to
@@ -391,6 +392,7 @@ class AllocatorEngine:
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = report_of(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
+        effects += [UnknownOperation(node.record.node, *unknown) for unknown in findings.unknown]
         self.twice_held_jobs += len(findings.held_twice)
         if findings.foreign:
             self.foreign_claims += len(findings.foreign)

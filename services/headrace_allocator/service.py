@@ -55,6 +55,7 @@ from headrace_allocator.effects import (
     Return,
     StepDown,
     Superseded,
+    UnknownOperation,
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
@@ -348,6 +349,10 @@ class AllocatorService:
             case ForeignClaim(node=node, claims=claims, first=first):
                 more = f", and {claims - 1} more" if claims > 1 else ""
                 self._runtime.border.report_forged(node, subjects.heartbeat(self._tree, node), first + more)
+            case UnknownOperation(node=node, allocation=allocation, operation=operation):
+                self._log.warning(
+                    "job of an unknown operation taken back", operation=operation, node=node, allocation=allocation
+                )
             case KeepCase():
                 tasks.start_soon(self._keep_case, effect.case)
             case Alarm():

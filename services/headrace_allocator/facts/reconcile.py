@@ -46,6 +46,8 @@ class Findings:
         self.lost: list[LostJob] = []
         #: Jobs that this node holds beside another allocation, each with the allocation here.
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
+        #: Allocations whose operation is not known, each with the name that the node gives it.
+        self.unknown: list[tuple[AllocationId, OperationId]] = []
         #: Jobs that lost their place to others and are over by that.
         self.preempted: list[JobKey] = []
         #: Preemptions that the node never heard of, so that they did not happen.
@@ -328,6 +330,7 @@ class _Reconciliation:
         self._findings.operations.add(report.operation)
         if operation is None:
             allocation.orphan_of = report.operation
+            self._findings.unknown.append((report.id, report.operation))
         elif is_orphan:
             self._adopt_slots(allocation, report, ready=True)
         elif not may_hold:

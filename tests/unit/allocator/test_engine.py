@@ -36,7 +36,7 @@ from headrace.wire.log import (
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.preemption import PreemptionReason
-from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
+from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded, UnknownOperation
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain import list_nodes
 from headrace_allocator.facts.operations import Operation
@@ -389,9 +389,11 @@ def test_what_no_operation_owns_is_taken_back() -> None:
     job = RunningJob(0, 1, 1, 1)
     foreign = AllocationReport(AllocationId("1-1"), OperationId("unknown-1"), AllocationState.RUNNING, cores(1), job)
 
-    orders, _ = desk.beat("n1", allocations=[foreign])
+    orders, effects = desk.beat("n1", allocations=[foreign])
 
     assert [(t.allocation, t.reason) for t in orders.take_back] == [("1-1", TakeBackReason.OPERATION_ENDED)]
+    assert UnknownOperation(NodeName("n1"), AllocationId("1-1"), OperationId("unknown-1")) in effects
+    assert not [e for e in desk.beat("n1", allocations=[foreign])[1] if isinstance(e, UnknownOperation)]
 
 
 def test_an_aborting_operation_is_released_when_no_node_holds_anything_of_it() -> None:
