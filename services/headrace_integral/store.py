@@ -13,6 +13,7 @@ from headrace.bus import KeyValue
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.runtime.fenced import FencedKey
+from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.integral import PAGE_BYTES, PoolVolume
 from headrace.wire.version import Term
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class UnreadableVolumes(HeadraceError):
-    """The saved volumes are none. They are not replaced by empty ones: put the key right or delete it."""
+    """The saved volumes cannot be read. They are not replaced by empty ones."""
 
 
 class _Stored(VolumesRecord, frozen=True):
@@ -93,7 +94,10 @@ class VolumeStore:
             raise self._unreadable(str(error)) from None
 
     def _unreadable(self, why: str) -> UnreadableVolumes:
-        return UnreadableVolumes(f"{UnreadableVolumes.__doc__} ({self._tree}: {why})")
+        return UnreadableVolumes(
+            f"bucket {subjects.VOLUMES_BUCKET}, key {self._tree}: the saved volumes cannot be read ({why}). They are not replaced by "
+            "empty ones. Put the bucket back from a backup, or delete the key to begin with no savings"
+        )
 
 
 async def term_of_volumes(bucket: KeyValue, tree: TreeName) -> Term:
