@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_cli.up.damaged_buckets import have_buckets_checked
 from tests.support.killing import killed
 from tests.support.nats_server import NatsServer, nats_server
-from tests.support.tree_services import PATIENCE_S, a_bus, ask
+from tests.support.tree_services import PATIENCE_S, a_bus, ask, running
 
 SETTINGS = AdmissionSettings(administrators="*")
 
@@ -93,6 +94,14 @@ async def test_a_damaged_value_that_the_server_has_not_checked_is_named_and_the_
             await bucket.put("kept", b"still")
 
 
+async def start_some(server: NatsServer, *numbers: int) -> None:
+    async with a_bus(server, "user", "anna") as bus:
+        for number in numbers:
+            spec = OperationSpec(PoolName("research"), ["true"], 1, Resources(user_slots=1, cpu=100))
+            start = StartOperation(OperationId(f"operation-{number}"), spec)
+            await ask(bus, subjects.user("anna", "op.start"), start, StartAnswer)
+
+
 async def operations(server: NatsServer) -> list[str]:
     async with a_bus(server, "user", "anna") as bus:
         listed = await ask(bus, subjects.user("anna", "op.list"), ListOperations(), OperationList)
@@ -102,11 +111,8 @@ async def operations(server: NatsServer) -> list[str]:
 async def test_acknowledged_operations_that_are_gone_with_the_end_of_the_log_are_told() -> None:
     """The server drops whatever stands behind a damaged entry, and 17 of 20 operations were gone without a word."""
     with nats_server() as server:
-        async with killed(server, SETTINGS, serve), a_bus(server, "user", "anna") as bus:
-            for number in range(6):
-                spec = OperationSpec(PoolName("research"), ["true"], 1, Resources(user_slots=1, cpu=100))
-                start = StartOperation(OperationId(f"operation-{number}"), spec)
-                await ask(bus, subjects.user("anna", "op.start"), start, StartAnswer)
+        async with killed(server, SETTINGS, serve), a_bus(server, "service", "reader") as bus:
+            await start_some(server, *range(6))
             leases = await bus.key_value(subjects.LEASES_BUCKET)
             _, last = await (await bus.log(subjects.STREAM, subjects.LOG)).bounds()
             with anyio.fail_after(PATIENCE_S):
@@ -135,3 +141,48 @@ async def test_acknowledged_operations_that_are_gone_with_the_end_of_the_log_are
         async with killed(server, SETTINGS, serve) as runtime:
             assert await operations(server) == ["operation-0", "operation-1"]
             assert {figure.name: figure.value for figure in runtime.presence.figures()}["log_entries_lost"] == 0
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        lambda data: data.rindex(b"head") + 8,
+        lambda data: data.rindex(b"head") + 1,
+        lambda data: data.rindex(b"operation-1"),
+        lambda data: data.index(b"page.") + 2,
+    ],
+    ids=["head", "key of the head", "page", "key of the page"],
+)
+async def test_a_damaged_checkpoint_harms_nothing_while_the_log_has_everything(at: Callable[[bytes], int]) -> None:
+    """It ended admission at every start: «Input data was truncated»."""
+    with nats_server() as server:
+        async with running(server, SETTINGS, serve):
+            await start_some(server, 0, 1)
+        server.stop()
+        flip(block_of(server, f"KV_{subjects.CHECKPOINT_BUCKET}"), at)
+        have_buckets_checked(server.folder / "store")
+        server.start()
+
+        async with killed(server, SETTINGS, serve):
+            assert await operations(server) == ["operation-0", "operation-1"]
+            await start_some(server, 2)
+        for _ in range(2):
+            async with running(server, SETTINGS, serve):
+                assert await operations(server) == ["operation-0", "operation-1", "operation-2"]
+
+
+async def test_admission_goes_on_behind_the_checkpoint_when_the_stream_of_the_log_is_gone() -> None:
+    """It ended at every start and told no way out."""
+    with nats_server() as server:
+        async with running(server, SETTINGS, serve):
+            await start_some(server, 0, 1)
+        server.stop()
+        shutil.rmtree(block_of(server, subjects.STREAM).parents[1])
+        server.start()
+
+        async with running(server, SETTINGS, serve):
+            await start_some(server, 2)
+        async with killed(server, SETTINGS, serve):
+            await start_some(server, 3)
+        async with killed(server, SETTINGS, serve):
+            assert await operations(server) == [f"operation-{number}" for number in range(4)]

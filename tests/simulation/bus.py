@@ -438,6 +438,12 @@ class _KeyValue:
     async def purge(self, prefix: str) -> None:
         await self._bus.ask_stream(lambda: self.bucket.purge(f"{prefix}."))
 
+    async def revision(self) -> int:
+        return await self._bus.ask_stream(lambda: self.bucket.last_sequence)
+
+    async def clear(self, up_to: int) -> None:
+        await self._bus.ask_stream(lambda: self.bucket.forget(up_to))
+
     async def history(self, key: str) -> list[Entry]:
         return await self._bus.ask_stream(lambda: self.bucket.kept(key))
 

@@ -127,25 +127,28 @@ class CheckpointStore:
     def __init__(self, bucket: KeyValue, term: int) -> None:
         self._bucket = bucket
         self._term = term
-        self._key = FencedKey(bucket, _HEAD, term, lambda value: self._read_head(value).last_term)
+        self._key = FencedKey(bucket, _HEAD, term, lambda value: _head_of(value).last_term)
         self._head = _NO_HEAD
-        self._replaces_unreadable = False
+        #: The newest write to the bucket when this term claimed it: what a successor writes is newer.
+        self._claimed_at = 0
 
     @property
     def last_term(self) -> int:
         """The highest term that claimed or wrote the head before this one."""
         return self._head.last_term
 
-    async def claim(self, *, replaces_unreadable: bool = False) -> None:
-        """Takes the head for this term: no former term writes it any more. A head that `replaces_unreadable` may be damaged.
+    async def claim(self) -> None:
+        """Takes the head for this term: no former term writes it any more.
 
-        Raises `KeyFenced` if a higher term has it, `BadMessage` if it cannot be read and must not be replaced, and `BusError`.
+        Raises `KeyFenced` if a higher term has it, `BadMessage` or `DamagedValue` if it cannot be read, and `BusError`.
         """
-        self._replaces_unreadable = replaces_unreadable
-        self._head = self._read_head(await self._key.claim(self._restated))
+        self._claimed_at = await self._bucket.revision()
+        self._head = _head_of(await self._key.claim(self._restated))
 
-    def give_up(self) -> None:
-        """The checkpoint that stands cannot be used: it counts as lost, until the next one is written."""
+    async def begin_anew(self) -> None:
+        """Removes a checkpoint that cannot be read, and takes the head. Only for a log that has everything. Raises as `claim` does."""
+        await self._bucket.clear(self._claimed_at)
+        await self._key.claim(lambda _: _encode(msgspec.structs.replace(_NO_HEAD, writer=self._term)))
         self._head = _NO_HEAD
 
     async def read(self) -> Restored:
@@ -154,7 +157,7 @@ class CheckpointStore:
         Raises `BadMessage` if the head or a page is missing or damaged, since the log alone may not tell everything, and `BusError`.
         """
         entries = await self._bucket.entries()
-        head = self._read_head(entries[_HEAD].value if _HEAD in entries else None)
+        head = _head_of(entries[_HEAD].value if _HEAD in entries else None)
         operations: list[OperationRecord] = []
         pools: list[TreePools] = []
         lost_work: list[LostWorkRow] = []
@@ -176,7 +179,7 @@ class CheckpointStore:
 
         Raises `KeyFenced` if a higher term has the head, and `BusError`.
         """
-        head = self._read_head(await self._key.read())
+        head = _head_of(await self._key.read())
         return head.prefix != self._head.prefix or first > head.sequence + 1
 
     async def sweep(self) -> None:
@@ -206,16 +209,7 @@ class CheckpointStore:
             await self._bucket.purge(before.prefix)
 
     def _restated(self, value: bytes | None) -> bytes:
-        return _encode(msgspec.structs.replace(self._read_head(value), writer=self._term))
-
-    def _read_head(self, value: bytes | None) -> _Head:
-        try:
-            return _head_of(value)
-        except BadMessage as error:
-            if not self._replaces_unreadable:
-                raise
-            logger().error("checkpoint cannot be read", error=str(error))
-            return _NO_HEAD
+        return _encode(msgspec.structs.replace(_head_of(value), writer=self._term))
 
 
 async def writer_of_checkpoint(bucket: KeyValue) -> int:

@@ -11,7 +11,8 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.bus import Bus, BusError, Log
+from headrace.bus import Bus, BusError, DamagedValue, Log
+from headrace.errors import HeadraceError
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, gauge
@@ -70,7 +71,9 @@ class LogReader:
             try:
                 log = await self._bus.log(subjects.STREAM, subjects.LOG)
                 # Of no term: it may read, and claims nothing.
-                await self._begin(log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), False)
+                await self._begin(
+                    log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), leads=False
+                )
                 await self._read_on(log)
             except (BusError, BadMessage, msgspec.MsgspecError) as error:
                 # Pages may go while they are read, when the leader has written newer ones.
@@ -86,14 +89,8 @@ class LogReader:
         are lost: that is logged and told as trouble. Raises `Deposed` if entries are missing that the checkpoint does not cover, or
         are of a higher term.
         """
-        first, end = await log.bounds()
-        try:
-            await checkpoints.claim(replaces_unreadable=first == 1 <= end)
-        except KeyFenced as error:
-            raise Deposed(str(error)) from error
-        except BadMessage as error:
-            raise Deposed(_no_checkpoint(first, f"cannot be read ({error})")) from error
-        first, end = await self._begin(log, checkpoints, True)
+        await self._claim(log, checkpoints)
+        first, end = await self._begin(log, checkpoints, leads=True)
         if first > 1 and not self.sequence:
             raise Deposed(_no_checkpoint(first, "is lost"))
         if end < self.sequence == self._restored:
@@ -118,7 +115,24 @@ class LogReader:
                 return announced
         raise Deposed("another process appends to the log faster than this one can read it")
 
-    async def _begin(self, log: Log, checkpoints: CheckpointStore, leads: bool) -> tuple[int, int]:
+    async def _claim(self, log: Log, checkpoints: CheckpointStore) -> None:
+        try:
+            await checkpoints.claim()
+        except KeyFenced as error:
+            raise Deposed(str(error)) from error
+        except (BadMessage, DamagedValue) as error:
+            await self._do_without(log, checkpoints, error)
+
+    async def _do_without(self, log: Log, checkpoints: CheckpointStore, error: HeadraceError) -> None:
+        """Begins a damaged checkpoint anew. Raises `Deposed` if the log has forgotten what stands in the checkpoint alone."""
+        first, end = await log.bounds()
+        has_all = first == 1 <= end
+        if not has_all and not (self._has_begun and first <= self.sequence + 1):
+            raise Deposed(_no_checkpoint(first, f"cannot be read ({error})")) from error
+        logger().error("checkpoint cannot be read; nothing is lost, since the log has everything", error=str(error))
+        await checkpoints.begin_anew()
+
+    async def _begin(self, log: Log, checkpoints: CheckpointStore, *, leads: bool) -> tuple[int, int]:
         """Takes the checkpoint, the first time and where the log has forgotten what comes next. Returns the log's bounds.
 
         A process that `leads` does without a damaged checkpoint if the log has everything.
@@ -130,12 +144,7 @@ class LogReader:
             except BadMessage as error:
                 if not leads:
                     raise
-                if not first == 1 <= end:
-                    raise Deposed(_no_checkpoint(first, f"cannot be read ({error})")) from error
-                logger().error(
-                    "checkpoint cannot be read; the log has everything and is read instead", error=str(error)
-                )
-                checkpoints.give_up()
+                await self._do_without(log, checkpoints, error)
                 restored = Restored()
             self._restored = restored.sequence
             self.engine.on_restored(

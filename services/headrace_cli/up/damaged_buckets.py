@@ -11,16 +11,23 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
+from headrace.wire import subjects
+
+#: Without its index the server would leave out everything behind a damaged page that nothing needs any more. Admission itself
+#: begins a damaged checkpoint anew.
+_KEPT: Final = f"KV_{subjects.CHECKPOINT_BUCKET}"
 #: A larger bucket would hold up the start: it has archives of files, each of which is written once.
 _LARGEST_BYTES: Final = 64 * 2**20
 
 
 def have_buckets_checked(store: Path) -> None:
-    """Removes the indexes of all buckets in the store of a nats-server that does not run, as far as they can be removed.
+    """Removes the indexes of all small buckets in the store of a nats-server that does not run, as far as they can be removed.
 
     The log of operations keeps its index: without it the server would leave out whatever stands behind a damaged entry.
     """
     for messages in store.glob("jetstream/*/streams/KV_*/msgs"):
         with contextlib.suppress(OSError):
+            if messages.parent.name == _KEPT:
+                continue
             if sum(block.stat().st_size for block in messages.glob("*.blk")) <= _LARGEST_BYTES:
                 (messages / "index.db").unlink(missing_ok=True)

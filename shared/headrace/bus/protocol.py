@@ -252,6 +252,14 @@ class KeyValue(Protocol):
         """Removes all keys below `prefix`, as `page.1` is below `page`, with their markers. No mirror hears of it."""
         ...
 
+    async def revision(self) -> int:
+        """The revision of the newest write to any key, 0 for none."""
+        ...
+
+    async def clear(self, up_to: int) -> None:
+        """Removes everything that was written up to a revision, damaged values too. No mirror hears of it."""
+        ...
+
     async def history(self, key: str) -> list[Entry]:
         """The kept values of a key, oldest first."""
         ...

@@ -73,6 +73,12 @@ class CopiedBucket:
         await self._copies.purge(prefix)
         await self._bucket.purge(prefix)
 
+    async def revision(self) -> int:
+        return await self._bucket.revision()
+
+    async def clear(self, up_to: int) -> None:
+        await self._bucket.clear(up_to)
+
     async def history(self, key: str) -> list[Entry]:
         return await self._bucket.history(key)
 

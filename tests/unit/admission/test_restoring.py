@@ -216,7 +216,6 @@ def test_a_damaged_checkpoint_does_no_harm_while_the_log_has_everything(what: st
             assert await reader.finish(log, store, term=2, writer="admission-2") == 4
 
             assert list(reader.engine.state.operations) == ["one", "two"]
-            assert what == "head" or await store.is_lost(1)
             await store.save(Checkpoint(reader.engine.state))
             assert await finish(again := a_reader(bus, loop), bus, 3) == 5
             assert list(again.engine.state.operations) == ["one", "two"]

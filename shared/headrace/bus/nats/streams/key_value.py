@@ -80,6 +80,13 @@ class NatsKeyValue:
         # Deleting leaves a marker for each key, for ever: 15,640 after 401 checkpoints.
         await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"filter": f"{self._subject(prefix)}.>"})
 
+    async def revision(self) -> int:
+        return (await self._jetstream.existing(self._stream)).state.last_seq
+
+    async def clear(self, up_to: int) -> None:
+        # Without a subject the server removes whole files, and reads no message in them.
+        await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"seq": up_to + 1})
+
     async def history(self, key: str) -> list[Entry]:
         read = await self._read(self._subject(key), "all")
         return [entry for entry in map(self._entry_or_none, read) if entry is not None]
