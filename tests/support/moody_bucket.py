@@ -55,6 +55,12 @@ class MoodyBucket:
     async def delete(self, key: str) -> None:
         self.kept.pop(key, None)
 
+    async def revision(self) -> int:
+        return self.sequence
+
+    async def clear(self, up_to: int) -> None:
+        self.kept = {key: entry for key, entry in self.kept.items() if entry.revision > up_to}
+
     async def history(self, key: str) -> list[Entry]:
         raise NotImplementedError
 
