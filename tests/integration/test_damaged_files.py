@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import DamagedValue, connect
+from headrace.bus import BusError, DamagedValue, connect
 from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire import subjects
@@ -186,3 +186,21 @@ async def test_admission_goes_on_behind_the_checkpoint_when_the_stream_of_the_lo
             await start_some(server, 3)
         async with killed(server, SETTINGS, serve):
             assert await operations(server) == [f"operation-{number}" for number in range(4)]
+
+
+@pytest.mark.parametrize("number", [2, 5], ids=["in the middle", "the last"])
+async def test_a_damaged_entry_of_the_log_that_is_needed_is_named(number: int) -> None:
+    """The words were that another process appends faster than this one can read."""
+    with nats_server() as server:
+        async with killed(server, SETTINGS, serve):
+            await start_some(server, *range(6))
+        # Its index is new, so it drops nothing, and answers that entry no more.
+        server.stop()
+        flip(block_of(server, subjects.STREAM), lambda data: data.index(b"operation-%d" % number))
+        server.start()
+
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(BusError, match=r"entry \d+ of the log cannot be read"), flatten_subgroups=True
+        ):
+            async with killed(server, SETTINGS, serve):
+                await anyio.sleep_forever()

@@ -187,14 +187,24 @@ class LogReader:
         logger().error("the log has lost entries", kept=kept, acknowledged=acknowledged, lost=self._lost_entries)
 
     async def _read_on(self, log: Log, term: int | None = None) -> None:
+        """Takes the entries up to the end. Raises `Deposed` for an entry of a higher term, and `BusError` for a damaged entry."""
+        _, end = await log.bounds()
         async for entry in log.read(self.sequence):
             if entry.sequence != self.sequence + 1:
-                # The log has just forgotten what comes next: a checkpoint covers it.
-                return
+                break
             batch = batch_of(entry)
             if term is not None and batch.term > term:
                 raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
+        first, _ = await log.bounds() if self.sequence < end else (0, 0)
+        # Otherwise the log has just forgotten what comes next: a checkpoint covers it.
+        if self.sequence < end and first <= self.sequence + 1:
+            raise BusError(
+                f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Put the stream "
+                f"and the bucket {subjects.CHECKPOINT_BUCKET} back from the same backup. Or stop the server, delete "
+                f"`streams/{subjects.STREAM}/msgs/index.db` in its store and start it: the log then ends before that entry, and up to "
+                f"{end - self.sequence} acknowledged entries are lost"
+            )
 
 
 def _no_checkpoint(first: int, why: str) -> str:

@@ -142,7 +142,10 @@ class OperationsFeed:
                 if first > self.sequence + 1:
                     await self._take_whole()
                     continue
+                before = self.sequence
                 async for entry in log.read(self.sequence):
+                    if entry.sequence != self.sequence + 1:
+                        break
                     self.sequence = entry.sequence
                     try:
                         batch = decode(entry.data, LogBatch)
@@ -152,6 +155,9 @@ class OperationsFeed:
                         continue
                     self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)
+                if self.sequence == before:
+                    # The next entry is damaged, or was just forgotten. Admission knows what it said.
+                    await self._take_whole()
             except BusError as error:
                 logger().warning("log cannot be read", error=str(error))
                 await anyio.sleep(_RETRY_S * (1 + _jitter.random()))
