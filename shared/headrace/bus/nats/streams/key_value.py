@@ -66,7 +66,7 @@ class NatsKeyValue:
         return await self._overwrite(key, value, {})
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        if not revision:
+        if not revision and await self._jetstream.has_messages(self._stream, self._subject(key)):
             before = await self._stored(key)
             if before is not None and self._entry_or_none(before) is None:
                 # A key that was deleted has a marker, with a revision of its own, and so has a foreign message.
