@@ -85,6 +85,26 @@ async def deliver(
         await bus._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", pull, reply=where)
 
 
+async def answered_at(bus: NatsBus, answer: str, where: str) -> None:
+    """Has the server answer at a subject that is not the asker's."""
+    key, headers = f"$KV.{subjects.VOLUMES_BUCKET}.{TREE}", {"Nats-Expected-Last-Sequence": "99"}
+    match answer:
+        case "of the API":
+            await bus._link.send(f"$JS.API.STREAM.INFO.{VOLUMES}", b"", reply=where)
+        case "to a refused request":
+            await bus._link.send(f"$JS.API.STREAM.MSG.GET.{VOLUMES}", b'{"seq":99}', reply=where)
+        case "to a write":
+            await bus._link.send(key, b"x", reply=where)
+        case "to a refused write":
+            await bus._link.send(key, b"x", reply=where, headers=headers)
+        case _:
+            name = secrets.token_hex(8)
+            config = {"name": name, "ack_policy": "none"}
+            await bus.jetstream.ask(f"CONSUMER.CREATE.{VOLUMES}.{name}", {"stream_name": VOLUMES, "config": config})
+            pull = msgspec.json.encode({"batch": 1, "no_wait": True})
+            await bus._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{VOLUMES}.{name}", pull, reply=where)
+
+
 async def grown(bus: NatsBus, stream: str, last: int) -> None:
     """Returns once a stream has this entry."""
     with anyio.fail_after(PATIENCE_S):
@@ -178,7 +198,12 @@ async def test_no_service_has_an_entry_of_the_log_or_a_value_stored_again(server
 
 
 @pytest.mark.parametrize("copied", [True, False])
-async def test_an_answer_of_the_server_in_place_of_a_value_is_a_lost_value(server: Guarded, copied: bool) -> None:
+@pytest.mark.parametrize(
+    "answer", ["of the API", "to a refused request", "to a write", "to a refused write", "a status"]
+)
+async def test_an_answer_of_the_server_in_place_of_a_value_is_a_lost_value(
+    server: Guarded, answer: str, copied: bool
+) -> None:
     """As a record of the longest lease any answer could be read: it has no field that is needed."""
     async with with_stores(server) as buses:
         allocator = buses["allocator"]
@@ -186,7 +211,7 @@ async def test_an_answer_of_the_server_in_place_of_a_value_is_a_lost_value(serve
         await lease.raise_to(600_000)
         buckets = [subjects.NODE_LEASES_BUCKET] + ([] if copied else [subjects.copies_of(subjects.NODE_LEASES_BUCKET)])
         for bucket in buckets:
-            await buses["integral"]._link.send(f"$JS.API.STREAM.INFO.{VOLUMES}", b"", reply=f"$KV.{bucket}.{TREE}")
+            await answered_at(buses["integral"], answer, f"$KV.{bucket}.{TREE}")
             await grown(allocator, f"KV_{bucket}", 2)
 
         assert await (await allocator.key_value(subjects.NODE_LEASES_BUCKET)).get(TREE) is None

@@ -32,8 +32,6 @@ NAME_IN_USE: Final = 10058
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
 #: Of a stream or of a subject; the second is what a cluster says.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-#: The header by which the server says that it has nothing to deliver.
-_STATUS: Final = "status"
 #: The beginning of what the server itself says: an answer of its API, or the acknowledgement of a write.
 _SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"|error":\{)')
 
@@ -192,10 +190,10 @@ class JetStream:
 
         A service chooses where the server sends what it delivers or answers, and the server checks no right of the service there.
         A delivered message keeps its own subject in the stream that stores it. An answer of the server itself has the
-        subject of that stream, but it has a status or begins as all answers do.
+        subject of that stream, but it has neither data nor headers, or begins as all answers do.
         """
         is_own = stored.subject.startswith(subject) if subject.endswith(".") else stored.subject == subject
-        if is_own and _STATUS not in stored.headers and not _SERVER_ANSWER.match(stored.data):
+        if is_own and (stored.data or stored.headers) and not _SERVER_ANSWER.match(stored.data):
             return False
         if stored.sequence > self._foreign_up_to.get(stream, 0):
             self._foreign_up_to[stream] = stored.sequence
@@ -317,10 +315,8 @@ def _raise_refusal(what: str, error: _ApiError | None) -> None:
 
 
 def _stored_headers(raw: bytes) -> dict[str, str]:
-    version, *lines = raw.decode("utf-8", "replace").split("\r\n")
-    status = version.split()[1:2]
-    headers: dict[str, str] = {_STATUS: status[0]} if status else {}
-    for line in lines:
+    headers: dict[str, str] = {}
+    for line in raw.decode("utf-8", "replace").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
         if colon:
             headers[name.strip().lower()] = value.strip()
