@@ -108,7 +108,7 @@ async def answered_at(bus: NatsBus, answer: str, where: str) -> None:
 async def grown(bus: NatsBus, stream: str, last: int) -> None:
     """Returns once a stream has this entry."""
     with anyio.fail_after(PATIENCE_S):
-        while (await bus.jetstream.existing(stream)).state.last_seq < last:  # noqa: ASYNC110 - the server tells nobody
+        while (await bus.jetstream.existing(stream)).state.last_seq < last:  # noqa: ASYNC110 - the server sends no notice
             await anyio.sleep(0.01)
 
 
@@ -237,7 +237,7 @@ async def test_a_mirror_keeps_the_value_in_whose_place_an_answer_came_until_it_i
         mirrored = await buses["allocator"].key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         async with mirrored.mirror(on_change) as mirror:
             with anyio.fail_after(PATIENCE_S):
-                while await consumers_of(buses["allocator"], POOLS) < 2:  # noqa: ASYNC110 - the server tells nobody
+                while await consumers_of(buses["allocator"], POOLS) < 2:  # noqa: ASYNC110 - the server sends no notice
                     await anyio.sleep(0.01)
             for key in (TREE, "another"):
                 where = f"$KV.{subjects.POOLS_BUCKET}.{key}"
@@ -269,7 +269,7 @@ async def test_records_go_on_behind_a_foreign_entry_and_do_not_tell_it(server: G
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PartyKind if kind is not PartyKind.PROVISIONER])
-def test_nobody_but_the_provisioner_makes_or_changes_a_stream_or_has_its_messages_sent_raw(kind: PartyKind) -> None:
+def test_only_the_provisioner_makes_or_changes_streams_and_no_party_reads_messages_raw(kind: PartyKind) -> None:
     """A stream of one's own takes and repeats any subject. A direct answer would be a message under any subject."""
     unsafe = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.RESTORE", "DIRECT", ">", "*")
     api = "$JS.API."

@@ -231,7 +231,7 @@ class Writes(Subscription, Protocol):
 class KeyValue(Protocol):
     """A bucket of small values with compare-and-set.
 
-    A value in whose place the server put something that nobody wrote for that key is lost: the key is not there any more.
+    A value is lost if the server stored a foreign message in its place. Readers then find no such key.
     """
 
     async def get(self, key: str) -> Entry | None: ...

@@ -235,7 +235,7 @@ class BucketMirror:
         self._tell(changed)
 
     def _without_revisions(self, keys: Set[str]) -> dict[str, Entry]:
-        """The values of these keys as far as they are known: nobody deleted them, and the bucket has them no more."""
+        """Return the known values of these keys, for keys that the bucket lost and that were not deleted."""
         return {key: Entry(key, self._entries[key].value, revision=0) for key in self._entries.keys() & keys}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:
