@@ -38,10 +38,7 @@ class Stack:
         own |= {"HEADRACE_CLIENT": str(self.client), "HEADRACE_IMAGE": self.image}
         #: Where people and agents outside send their spans.
         self.trace_endpoint = "" if is_ha else f"http://127.0.0.1:{own['COLLECTOR_PORT']}"
-        if is_ha:
-            more = [f",tls://127.0.0.1:{own[f'HEADRACE_PORT_{number}']}" for number in (2, 3)]
-            own["HEADRACE_MORE_URLS"] = "".join(more)
-        else:
+        if not is_ha:
             own["HEADRACE_COLLECTOR"] = "http://collector:4318"
             own["HEADRACE_TRACE_ENDPOINT"] = self.trace_endpoint
         self.environment = {

@@ -146,6 +146,12 @@ def test_services_and_agents_start_with_the_settings(tmp_path: Path) -> None:
         ({"url": "10.0.0.1:4222"}, "--url"),
         ({"url": "nats://h", "node": ["Far"]}, "Far"),
         ({"url": "nats://h", "node": ["one"], "beside": ["one"]}, "one"),
+        ({"url": "nats://h", "health": "0.0.0.0:8222"}, "--health: '0.0.0.0:8222'.*loopback"),
+        ({"url": "nats://h", "health": "10.0.0.1:8222"}, "--health"),
+        ({"url": "nats://h", "health": "[::]:8222"}, "--health"),
+        ({"url": "nats://h", "health": ":8222"}, "--health"),
+        ({"url": "nats://h", "health": "127.0.0.1"}, "--health"),
+        ({"url": "nats://h", "administrators": "Eve"}, "Eve"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, options: dict[str, object], words: str) -> None:

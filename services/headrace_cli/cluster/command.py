@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from headrace.ids import node_name
 from headrace.server_urls import parse_server_urls
-from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
+from headrace_cli.cluster.folder import ADMINISTRATOR, ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
@@ -107,13 +107,15 @@ def init(
     listen
         Address and port at which the server listens.
     health
-        Address and port at which the server answers `/healthz`, to whoever asks; nowhere unless given.
+        Loopback address and port at which the server answers `/healthz`. It answers all of NATS' monitoring there, so no other host may
+        reach it.
     node
         A host that may join, with the files in `client/nodes/NAME`; may be repeated.
     beside
         The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
     administrators
-        Users who may do everything, with commas between them. Else as before, and everybody at first. Services read it when they start.
+        People who may do everything besides the holder of `client/credential`, with commas between them; `*` is everybody. Unless
+        given, it stays as it was; a new cluster has no other administrator. Services read it when they start.
     operator
         Let the server believe an operator's word on each credential, in place of passwords in its configuration, from now on. The keys
         are in `authority`, which belongs on no host of the cluster. `headrace cluster push` tells of keys that count no more.
@@ -126,7 +128,20 @@ def init(
     parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
     cluster, hosts = ClusterFolder(folder.absolute()), [*map(node_name, servers.split(","))]
-    options = ClusterOptions(url, listen, health, hosts, administrators or cluster.administrators())
+    options = ClusterOptions(url, listen, health, hosts, cluster.administrators(administrators))
     known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
-    Screen().out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
+    screen = Screen()
+    screen.out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
+    words, style = administrators_line(options, folder)
+    screen.say(words, style=style, whole=True)
     return Exit.DONE
+
+
+def administrators_line(options: ClusterOptions, folder: Path) -> tuple[str, str]:
+    """One line on who may do everything in a cluster, and its style: a warning where that is everybody."""
+    if options.everybody_administers:
+        words = "everybody may do everything here; `headrace cluster init … --administrators NAME` names those who may"
+        return words, "yellow"
+    named = [name for name in options.administrator_names if name != ADMINISTRATOR]
+    holder = [f"the holder of {folder / 'client'}"] if ADMINISTRATOR in options.administrator_names else []
+    return f"administrators: {', '.join([*holder, *named])}", ""

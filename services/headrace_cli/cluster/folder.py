@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +23,7 @@ from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, PERSON_LOGIN, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
+from headrace.pools.rights import EVERYBODY
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
@@ -33,6 +36,9 @@ _SETTINGS: Final = "settings.toml"
 _ACCOUNT_AUTHORITY: Final = "authority.json"
 _ROUTES_PORT: Final = 6222
 _OPTIONS: Final = "client/cluster.json"
+#: The user by whose name `client/credential` speaks, and an administrator of every cluster that names its administrators.
+ADMINISTRATOR: Final = UserName("administrator")
+_LOOPBACK: Final = "localhost"
 
 
 class ClusterOptions(msgspec.Struct, frozen=True):
@@ -40,11 +46,21 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 
     url: str
     listen: str
-    #: Where the server answers `/healthz`; empty: nowhere.
+    #: Loopback address and port of the server's monitoring; empty: nowhere.
     health: str = ""
     servers: Sequence[str] = ("nats",)
-    #: Of the services, with commas between them.
-    administrators: str = "*"
+    #: Of the services, with commas between them. Folders of earlier releases that do not say it have everybody.
+    administrators: str = EVERYBODY
+
+    @property
+    def administrator_names(self) -> list[str]:
+        """The users who may do everything."""
+        return [name for each in self.administrators.split(",") if (name := each.strip())]
+
+    @property
+    def everybody_administers(self) -> bool:
+        """True if every holder of a credential may do everything."""
+        return EVERYBODY in self.administrator_names
 
 
 class ClusterFolder:
@@ -67,10 +83,18 @@ class ClusterFolder:
         except msgspec.DecodeError as error:
             raise BadInput(str(file), str(error), "the options of `headrace cluster init`, as it wrote them") from None
 
-    def administrators(self) -> str:
-        """The administrators as they were named last. Everybody at first. Raises `BadInput`."""
-        known = self.options()
-        return known.administrators if known is not None else "*"
+    def administrators(self, named: str) -> str:
+        """The administrators where `named` are given: those and the holder of `client/credential`, or everybody.
+
+        Where none are given they stay as they were. A new cluster has the holder of `client/credential` alone. Raises `BadInput`.
+        """
+        wanted = [name for each in named.split(",") if (name := each.strip())]
+        if EVERYBODY in wanted:
+            return EVERYBODY
+        known = None if wanted else self.options()
+        if known is not None:
+            return known.administrators
+        return ",".join(dict.fromkeys([ADMINISTRATOR, *map(user_name, wanted)]))
 
     def person(self, name: UserName) -> Path:
         """The folder that is for a person."""
@@ -88,16 +112,24 @@ class ClusterFolder:
     ) -> list[NodeName]:
         """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
 
-        Raises `BadInput` for a node that is in both places, and OSError.
+        Raises `BadInput` for a node that is in both places, a person of the administrator's name, monitoring that other hosts could
+        reach, and OSError.
         """
         url, servers = options.url, options.servers
+        _check_loopback(options.health)
+        own = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else UserName("")
+        if own and (own in people or self.person(own).exists()):
+            raise BadInput("name of a person", own, f"another name: {self._path / 'client'} speaks by this one")
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
         authority = self._take_certificates(servers, url, tls)
         client = self._folder(self._path / "client")
-        self._admit_person(client, "", url, authority)
+        self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
+        self._write_endpoint(client, own, url, authority)
         for path in self._known_or_new(self._folder(client / "people"), people):
-            self._admit_person(self._folder(path), user_name(path.name), url, authority)
+            name = user_name(path.name)
+            self._let_in(Party(kind=PartyKind.PERSON, name=name), self._folder(path), f"{PERSON_LOGIN}{name}")
+            self._write_endpoint(path, name, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)
         self._let_in(Party(kind=provisioner), folder, provisioner.value)
@@ -215,12 +247,8 @@ class ClusterFolder:
         there = [path.name for path in folder.iterdir() if path.is_dir()]
         return (folder / name for name in sorted({*there, *wanted}))
 
-    def _admit_person(self, folder: Path, user: str, url: str, authority: str) -> None:
-        """Writes all that a person needs. Without a name they may call themselves as they like."""
-        if user:
-            self._let_in(Party(kind=PartyKind.PERSON, name=user), folder, f"{PERSON_LOGIN}{user}")
-        else:
-            self._let_in(Party(kind=PartyKind.PERSON), folder, "headrace")
+    def _write_endpoint(self, folder: Path, user: str, url: str, authority: str) -> None:
+        """Says where the server is, and by which name a person speaks there. Without one it is their login name."""
         self._write_authority(folder, authority)
         endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE, user=user)).decode()
         self._write(folder / ENDPOINT_FILE, endpoint + "\n")
@@ -240,6 +268,24 @@ class ClusterFolder:
             path.mkdir(mode=0o700, parents=True)
             _give_to_owner_of_folder(path)
         return path
+
+
+def _check_loopback(health: str) -> None:
+    """Raises `BadInput` for an address of the server's monitoring that another host could reach: it has no switch per page."""
+    if not health:
+        return
+    expected = (
+        "a loopback address and a port, such as 127.0.0.1:8222: the server answers all of its monitoring there, with the names "
+        "of connections and streams"
+    )
+    try:
+        address = urlsplit(f"//{health}")
+        host, port = address.hostname or "", address.port
+        is_loopback = host == _LOOPBACK or ip_address(host).is_loopback
+    except ValueError:
+        raise BadInput("--health", health, expected) from None
+    if not is_loopback or not port:
+        raise BadInput("--health", health, expected)
 
 
 def _give_to_owner_of_folder(path: Path) -> None:

@@ -12,6 +12,7 @@ from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.near import hint
+from headrace_cli.cluster.command import administrators_line
 from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
@@ -46,9 +47,9 @@ def add(name: str, /, *, cluster: Path) -> int:
     screen.say(f"in it: headrace login {options.url} --credential-file {CREDENTIAL_FILE}{ca_file}", whole=True)
     if not folder.authority.exists():
         screen.say("the server knows the credential once it was sent a SIGHUP")
-    if options.administrators == "*":
-        words = "everybody may do everything here; `headrace cluster init … --administrators` names those who may"
-        screen.say(words, style="yellow", whole=True)
+    if options.everybody_administers:
+        words, style = administrators_line(options, cluster)
+        screen.say(words, style=style, whole=True)
     return Exit.DONE
 
 

@@ -1,0 +1,97 @@
+"""The compose stack held against itself: what Prometheus scrapes, and the addresses that people and hosts get."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+COMPOSE = Path(__file__).parents[2] / "compose"
+STACK: dict[str, dict[str, Any]] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+HA = dict(
+    line.split("=", 1) for line in (COMPOSE / "ha.env").read_text().splitlines() if line and not line.startswith("#")
+)
+#: Where the container of Prometheus has its configuration and its targets.
+MOUNTED = "/etc/headrace/"
+
+
+def filled_in(text: str, **variables: str) -> str:
+    """A text of compose.yaml with its variables, as Compose puts them in."""
+    known = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", lambda found: variables.get(found[1]) or found[2] or "", text)
+    return known.replace("$$", "$")
+
+
+def scraped(variables: dict[str, str]) -> set[str]:
+    """The addresses that Prometheus scrapes with these variables."""
+    mounts = {}
+    for volume in STACK["prometheus"]["volumes"]:
+        source, target = filled_in(volume, **variables).split(":")[:2]
+        mounts[target] = COMPOSE / source
+    configuration = yaml.safe_load((mounts[MOUNTED.rstrip("/")] / "prometheus.yml").read_text())
+    groups = []
+    for job in configuration["scrape_configs"]:
+        groups += job.get("static_configs", [])
+        for listed in job.get("file_sd_configs", []):
+            for file in listed["files"]:
+                groups += yaml.safe_load(mounts[file].read_text())
+    return {target for group in groups for target in group["targets"]}
+
+
+def serving(profiles: set[str]) -> set[str]:
+    """The addresses at which processes of these profiles serve metrics."""
+    found = set()
+    for name, service in STACK.items():
+        environment = service.get("environment", {})
+        if "HEADRACE_METRICS_PORT" in environment and set(service.get("profiles", [])) <= profiles:
+            found.add(f"{name}:{environment['HEADRACE_METRICS_PORT']}")
+    return found
+
+
+@pytest.mark.parametrize(("profiles", "variables"), [({"agents"}, {}), ({"agents", "ha"}, HA)])
+def test_every_process_that_serves_metrics_is_scraped_in_every_profile(
+    profiles: set[str], variables: dict[str, str]
+) -> None:
+    assert len(serving(profiles)) == (11 if "ha" in profiles else 7)
+    assert scraped(variables) == serving(profiles)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "tls://127.0.0.1:4270"),
+        ({"HEADRACE_HOST": "10.0.0.1", "HEADRACE_PORT": "14270"}, "tls://10.0.0.1:14270"),
+        (HA, "tls://127.0.0.1:4270,tls://127.0.0.1:4271,tls://127.0.0.1:4272"),
+        (
+            HA | {"HEADRACE_HOST": "10.0.0.1", "HEADRACE_PORT_2": "14271", "HEADRACE_PORT_3": "14272"},
+            "tls://10.0.0.1:4270,tls://10.0.0.1:14271,tls://10.0.0.1:14272",
+        ),
+    ],
+)
+def test_people_get_the_addresses_at_which_the_servers_are_published(
+    tmp_path: Path, variables: dict[str, str], expected: str
+) -> None:
+    init = STACK["init"]
+    assert init["entrypoint"][:2] == ["sh", "-ec"]
+    script = filled_in(init["entrypoint"][2], **variables).replace("/cluster", str(tmp_path / "cluster"))
+    (tmp_path / "headrace").write_text(f'#!/bin/sh\nexec {sys.executable} -m headrace_cli "$@"\n')
+    (tmp_path / "headrace").chmod(0o700)
+    (tmp_path / "cluster" / "authority").mkdir(parents=True)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    subprocess.run(["sh", "-ec", script, "init", *init["command"]], env={"PATH": path}, check=True, capture_output=True)
+
+    endpoint = json.loads((tmp_path / "cluster" / "client" / "endpoint.json").read_text())
+    assert endpoint["url"] == expected
+    published = [
+        filled_in(port, **variables).removesuffix(":4222")
+        for name, service in STACK.items()
+        if name in variables.get("HEADRACE_SERVERS", "nats").split(",")
+        for port in service["ports"]
+    ]
+    assert [url.removeprefix("tls://") for url in endpoint["url"].split(",")] == published
+    assert endpoint["user"] == "administrator"
