@@ -76,6 +76,7 @@ def run_order(
         deadline_file=deadline_file,
         exchange_folder=own_folder,
         account=account,
+        lowest_uid=identity.accounts.lowest_uid_of(spec.user),
         not_started_for=failure.why if failure is not None else "",
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
     )

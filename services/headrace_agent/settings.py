@@ -55,6 +55,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: Accounts as which jobs run where the agent is root, else all run as the agent: `same` for that of the person's name, a table
     #: such as `{alice = "research"}`, or `agent` for its own. No job starts for whoever has none.
     users: dict[str, str] | str = ""
+    #: With `users` `same`, persons whose account has a smaller uid start no job: it is an account of the system, such as `daemon`.
+    #: 0: `UID_MIN` of /etc/login.defs, or 1000 where that file does not say it.
+    lowest_uid: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     #: An unanswered heartbeat is given up after this.
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
     #: An unanswered request to be enrolled, likewise.
@@ -84,7 +87,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def accounts(self) -> Accounts:
         """The accounts of persons, none unless the agent is root. Raises `BadInput`."""
-        accounts = parse_accounts(self.users)
+        accounts = parse_accounts(self.users, self.lowest_uid or facts.lowest_uid_of_people())
         return accounts if facts.is_root() else Accounts()
 
     def warning_of_accounts(self) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from headrace.client import login_user
+from headrace.client import connect, login_user
 from tests.support.headrace_up import Up
 
 #: Each process of a test run makes its own, one after the other.
@@ -145,6 +146,22 @@ def test_an_account_that_cannot_be_is_named(users: str, said: str) -> None:
         done = up.run("run", "--max-failed-job-count", "1", "--wait", "--", "true", expect=1)
 
     assert said in done.stderr
+
+
+def test_a_person_who_is_named_like_an_account_of_the_system_runs_no_job_as_it() -> None:
+    async def last_failure() -> str:
+        async with connect(state=up.state, user="daemon") as client:
+            operation = await client.run(["id"], working_directory="/", max_failed_job_count=1)
+            with anyio.fail_after(60):
+                view = await operation.wait()
+            return view.last_failures[-1].reason
+
+    running = Up()
+    running.environment["HEADRACE_AGENT_USERS"] = "same"
+    with running as up:
+        said = anyio.run(last_failure)
+
+    assert "account daemon (uid 1) is an account of the system" in said
 
 
 def test_on_one_machine_jobs_run_as_the_agent_though_it_is_root_and_that_is_said() -> None:

@@ -27,19 +27,25 @@ class Accounts(msgspec.Struct, frozen=True):
     is_same: bool = False
     #: The account of everybody else: empty for the agent's own, `NO_ACCOUNT` for none, as which no job starts.
     of_others: str = ""
+    #: The smallest uid of an account that a person has by its name alone; 0: any but the superuser's will do.
+    lowest_uid: int = 0
 
     def account_of(self, person: str) -> str:
         """The account of a person, empty for the agent's own."""
         return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
+    def lowest_uid_of(self, person: str) -> int:
+        """The smallest uid that the account of a person may have. 0 where the settings name the account."""
+        return self.lowest_uid if self.is_same and person not in self.by_person else 0
 
-def parse_accounts(users: Users) -> Accounts:
+
+def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
     """Reads the setting `users` of an agent that is root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`. Raises `BadInput`.
 
     Whoever is not named has no account: the agent's own would give the host away.
     """
     if users == SAME:
-        return Accounts(is_same=True)
+        return Accounts(is_same=True, lowest_uid=lowest_uid)
     if users == AGENT:
         return Accounts()
     pairs = users.items() if not isinstance(users, str) else map(_pair, filter(None, users.split(",")))

@@ -16,6 +16,8 @@ from headrace_agent.host.environment import host_environment, path_with_interpre
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROBE = b"headrace" * 512
+#: The smallest uid of people's accounts where the host does not say it.
+_LOWEST_UID = 1000
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -34,6 +36,15 @@ def machine_name() -> str:
 def is_root() -> bool:
     """True if this process may start others as any account of the host."""
     return os.geteuid() == 0
+
+
+def lowest_uid_of_people(definitions: Path = Path("/etc/login.defs")) -> int:
+    """The smallest uid of accounts of people, as the host's tools make them; those below are the system's."""
+    for line in _read(definitions).splitlines():
+        match line.split():
+            case ["UID_MIN", value, *_] if value.isdigit():
+                return int(value)
+    return _LOWEST_UID
 
 
 def cpu_centi(cgroup: Path = _CGROUP) -> int:

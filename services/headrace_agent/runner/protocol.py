@@ -56,6 +56,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     exchange_folder: str = ""
     #: The account of the host as which it runs; empty: the runner's own.
     account: AccountName = ""
+    #: An account with a smaller uid starts no job: it is an account of the system. 0: any but the superuser's may.
+    lowest_uid: _Natural = 0
     #: Why it cannot be started, so that it only ends; empty: it can.
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     #: The host is at fault for that.

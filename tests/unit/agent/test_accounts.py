@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.errors import BadInput
@@ -42,7 +44,7 @@ def test_an_agent_that_is_not_root_maps_nobody(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(facts, "is_root", lambda: True)
 
-    assert settings.accounts() == Accounts(is_same=True)
+    assert settings.accounts() == Accounts(is_same=True, lowest_uid=facts.lowest_uid_of_people())
     assert not settings.warning_of_accounts()
 
 
@@ -53,3 +55,15 @@ def test_an_agent_that_is_root_says_loudly_what_that_means(
     monkeypatch.setattr(facts, "is_root", lambda: True)
 
     assert words in AgentSettings(users=users).warning_of_accounts()
+
+
+@pytest.mark.parametrize(
+    ("text", "uid"),
+    [("# UID_MIN 1\nUID_MAX 60000\nUID_MIN\t\t  500\n", 500), ("SYS_UID_MIN 101\n", 1000), ("UID_MIN x\n", 1000), (None, 1000)],
+)
+def test_uids_of_people_begin_where_the_hosts_tools_begin(tmp_path: Path, text: str | None, uid: int) -> None:
+    definitions = tmp_path / "login.defs"
+    if text is not None:
+        definitions.write_text(text)
+
+    assert facts.lowest_uid_of_people(definitions) == uid

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
+#: The uid of `nobody`, to which the kernel and NFS map accounts that they do not know.
+_OVERFLOW_UID: Final = 65_534
+
 
 class NoAccount(HeadraceError):
-    """Jobs cannot run as the account: the host has none of that name, or it is the superuser's."""
+    """Jobs cannot run as the account: the host has none of that name, or it is the superuser's or the system's."""
 
 
 class Account(NamedTuple):
@@ -28,8 +31,11 @@ class Account(NamedTuple):
         return {"HOME": self.home, "LOGNAME": self.name, "USER": self.name}
 
 
-def account_named(name: str) -> Account:
-    """The account of that name. Raises `NoAccount`."""
+def account_named(name: str, lowest_uid: int = 0) -> Account:
+    """Return the account of that name. Raises `NoAccount`.
+
+    Where there is a `lowest_uid`, accounts with a smaller uid are refused, and so is the account of nobody.
+    """
     if name == NO_ACCOUNT:
         raise NoAccount("the agent of this host is root, and its setting `users` names no account for this person")
     try:
@@ -38,5 +44,10 @@ def account_named(name: str) -> Account:
         raise NoAccount(f"this host has no account {name}") from None
     if found.pw_uid == 0:
         raise NoAccount(f"account {name} is the superuser's, as which nobody's jobs run by a mapping")
+    if found.pw_uid < lowest_uid or (lowest_uid and found.pw_uid == _OVERFLOW_UID):
+        raise NoAccount(
+            f"account {name} (uid {found.pw_uid}) is an account of the system: with `users = \"same\"` jobs run as accounts of people, "
+            f"whose uid is {lowest_uid} or more (setting `lowest_uid` of the agent)"
+        )
     groups = os.getgrouplist(name, found.pw_gid)
     return Account(name, found.pw_uid, found.pw_gid, groups, found.pw_dir)

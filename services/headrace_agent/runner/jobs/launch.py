@@ -205,7 +205,7 @@ def _refuse_nonsense(run: Run) -> None:
 
 def _account_of(run: Run) -> Account | None:
     try:
-        return account_named(run.account) if run.account else None
+        return account_named(run.account, run.lowest_uid) if run.account else None
     except NoAccount as error:
         raise NotStarted(f"not started: {error}", NOT_RUNNABLE) from None
 
