@@ -164,7 +164,7 @@ class Agent:
         tasks.start_soon(self._send_heartbeats)
         tasks.start_soon(self._send_enrolments)
         tasks.start_soon(self._fetcher.remove_unused, self.engine.unused_files, self._on_over)
-        tasks.start_soon(self._shell.watch, self._runtime)
+        tasks.start_soon(partial(self._shell.watch, self._runtime, instance=self.node))
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
         self._shell.take(outcome)

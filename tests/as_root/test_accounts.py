@@ -150,7 +150,7 @@ def test_an_account_that_cannot_be_is_named(users: str, said: str) -> None:
 
 def test_a_person_who_is_named_like_an_account_of_the_system_runs_no_job_as_it() -> None:
     async def last_failure() -> str:
-        async with connect(state=up.state, user="daemon") as client:
+        async with connect(state=running.state, user="daemon") as client:
             operation = await client.run(["id"], working_directory="/", max_failed_job_count=1)
             with anyio.fail_after(60):
                 view = await operation.wait()
@@ -158,7 +158,7 @@ def test_a_person_who_is_named_like_an_account_of_the_system_runs_no_job_as_it()
 
     running = Up()
     running.environment["HEADRACE_AGENT_USERS"] = "same"
-    with running as up:
+    with running:
         said = anyio.run(last_failure)
 
     assert "account daemon (uid 1) is an account of the system" in said

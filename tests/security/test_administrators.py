@@ -28,7 +28,11 @@ URL = "nats://10.0.0.1:4222"
 def administrators(cluster: Path, *people: str) -> list[str]:
     """Those of some people who may do everything, as every service reads it."""
     found = [
-        [name for name in people if load(kind, service, cluster / service / "settings.toml", {}).person(name).administrator]
+        [
+            name
+            for name in people
+            if load(kind, service, cluster / service / "settings.toml", {}).person(name).administrator
+        ]
         for service, kind in SERVICES.items()
     ]
     assert found == found[:1] * len(found)

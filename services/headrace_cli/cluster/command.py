@@ -92,8 +92,6 @@ def init(
 
     Examples:
 
-        headrace cluster init cluster --url nats://10.0.0.1:4222
-
         headrace cluster init cluster --url nats://10.0.0.1:4222 --node host-17
 
         headrace cluster init cluster --url nats://a:4222,nats://b:4222,nats://c:4222 --servers a,b,c
@@ -132,16 +130,16 @@ def init(
     known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
     screen = Screen()
     screen.out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
-    words, style = administrators_line(options, folder)
-    screen.say(words, style=style, whole=True)
+    say_administrators(screen, options, folder)
     return Exit.DONE
 
 
-def administrators_line(options: ClusterOptions, folder: Path) -> tuple[str, str]:
-    """One line on who may do everything in a cluster, and its style: a warning where that is everybody."""
+def say_administrators(screen: Screen, options: ClusterOptions, folder: Path) -> None:
+    """Says who may do everything in a cluster, as a warning where that is everybody."""
     if options.everybody_administers:
         words = "everybody may do everything here; `headrace cluster init … --administrators NAME` names those who may"
-        return words, "yellow"
+        screen.say(words, style="yellow", whole=True)
+        return
     named = [name for name in options.administrator_names if name != ADMINISTRATOR]
     holder = [f"the holder of {folder / 'client'}"] if ADMINISTRATOR in options.administrator_names else []
-    return f"administrators: {', '.join([*holder, *named])}", ""
+    screen.say(f"administrators: {', '.join([*holder, *named])}", whole=True)

@@ -117,19 +117,19 @@ class ClusterFolder:
         """
         url, servers = options.url, options.servers
         _check_loopback(options.health)
-        own = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else UserName("")
-        if own and (own in people or self.person(own).exists()):
-            raise BadInput("name of a person", own, f"another name: {self._path / 'client'} speaks by this one")
+        holder = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else ""
+        if holder and (holder in people or self.person(ADMINISTRATOR).exists()):
+            raise BadInput("name of a person", holder, f"another name: {self._path / 'client'} speaks by this one")
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
         authority = self._take_certificates(servers, url, tls)
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
-        self._write_endpoint(client, own, url, authority)
+        self._write_endpoint(client, holder, url, authority)
         for path in self._known_or_new(self._folder(client / "people"), people):
-            name = user_name(path.name)
-            self._let_in(Party(kind=PartyKind.PERSON, name=name), self._folder(path), f"{PERSON_LOGIN}{name}")
-            self._write_endpoint(path, name, url, authority)
+            person = user_name(path.name)
+            self._let_in(Party(kind=PartyKind.PERSON, name=person), self._folder(path), f"{PERSON_LOGIN}{person}")
+            self._write_endpoint(path, person, url, authority)
         provisioner = PartyKind.PROVISIONER
         folder = self._folder(self._path / provisioner.value)
         self._let_in(Party(kind=provisioner), folder, provisioner.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -327,7 +326,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
         if options:
             of_tree = (await client.trees.list(client.trees.own)).trees[0].options
         text = exported(configured(listed), client.trees.own, of_tree, as_json=screen.json)
-        sys.stdout.write(text)
+        screen.print_raw(text, end="")
 
     return talk(common, work)
 

@@ -31,6 +31,8 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
     async def work(client: Client, screen: Screen) -> int:
         views = await client.processes.list()
+        for unread in client.processes.unread:
+            screen.say(unread.text(), style="yellow")
         missing = roles_without_leader(views, client.trees.own)
         screen.show({"processes": list(views), "missing": missing}, service_table(views, missing))
         say_if_full(common, screen)
@@ -62,6 +64,8 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
 
     async def work(client: Client, screen: Screen) -> int:
         everybody = await client.processes.figures()
+        for unread in client.processes.unread:
+            screen.say(unread.text(), style="yellow")
         told = [each for each in everybody if each.role.startswith(role or "")]
         if told:
             screen.show({"figures": told}, figures_table(told))

@@ -12,7 +12,7 @@ from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.near import hint
-from headrace_cli.cluster.command import administrators_line
+from headrace_cli.cluster.command import say_administrators
 from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
@@ -48,8 +48,7 @@ def add(name: str, /, *, cluster: Path) -> int:
     if not folder.authority.exists():
         screen.say("the server knows the credential once it was sent a SIGHUP")
     if options.everybody_administers:
-        words, style = administrators_line(options, cluster)
-        screen.say(words, style=style, whole=True)
+        say_administrators(screen, options, cluster)
     return Exit.DONE
 
 

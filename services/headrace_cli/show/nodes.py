@@ -41,11 +41,11 @@ _STYLES = {
 
 
 def figures_table(told: Sequence[FiguresAnswer]) -> Table:
-    """One line for each figure of each role. Of a histogram its count and mean."""
-    made = table("role", "figure", "value", "unit", right=("value",))
+    """One line for each figure of each process. Of a histogram its count and mean."""
+    made = table("role", "instance", "figure", "value", "unit", right=("value",))
     for answer in told:
         for figure in answer.figures:
-            made.add_row(answer.role or answer.service, figure.name, _value(figure.value), figure.unit)
+            made.add_row(answer.role or answer.service, answer.instance, figure.name, _value(figure.value), figure.unit)
     return made
 
 

@@ -7,7 +7,6 @@ by resource. Bytes become text.
 from __future__ import annotations
 
 import enum
-from typing import TextIO
 
 import msgspec
 
@@ -50,7 +49,6 @@ def _field(name: str, value: object) -> object:
     return plain(value)
 
 
-def print_json(value: object, stream: TextIO) -> None:
-    """One JSON document, indented, with a line end."""
-    data = msgspec.json.format(msgspec.json.encode(plain(value)), indent=2)
-    stream.write(data.decode() + "\n")
+def indented_json(value: object) -> bytes:
+    """One JSON document, indented."""
+    return msgspec.json.format(msgspec.json.encode(plain(value)), indent=2)

@@ -7,6 +7,7 @@ name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,16 +18,43 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headrace_cli.show.plain_values import plain, print_json
+from headrace_cli.show.plain_values import indented_json, plain
 
 _WIDE = 10_000
+#: Controls that change the direction of writing, so that a text reads otherwise than it is.
+_DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 #: The pictures of control characters, but for the end of a line and the tabulator.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-_SIGNS |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+_SIGNS |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *_DIRECTIONS], 0xFFFD)
+#: The same characters in a JSON string, which leaves them as they are otherwise.
+_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_DIRECTIONS)}
+#: A sequence that sets colours, bold, italic or underlined. Others could hide text, or command the terminal.
+_COLOUR: Final = r"0?[0-4]?|7|2[1-47]|39|49|[34][0-7]|9[0-7]|10[0-7]|[34]8[:;](?:5[:;]\d{1,3}|2(?:[:;]\d{1,3}){3})"
+_COLOURS: Final = re.compile(rf"(\x1b\[(?:{_COLOUR})(?:;(?:{_COLOUR}))*m)")
+_COLOURS_END: Final = "\x1b[0m"
 
 
 #: Stand in for signs that a terminal without them would not show.
 _IN_ASCII: Final = str.maketrans("│├└─…–«»→↑↓×", '||`-~-"">^vx')
+
+
+def harmless(text: str, *, with_colours: bool = False) -> str:
+    """Return a text of foreign origin as a terminal may show it: with pictures in place of control characters.
+
+    Line ends and tabulators stay, and `with_colours` sequences that only set colours; colours end with the text.
+    """
+    if text.isprintable():
+        return text
+    if not with_colours:
+        return text.translate(_SIGNS)
+    parts = _COLOURS.split(text)
+    shown = "".join(part if at % 2 else part.translate(_SIGNS) for at, part in enumerate(parts))
+    return shown + _COLOURS_END if len(parts) > 1 else shown
+
+
+def harmless_json(data: bytes) -> str:
+    """Return JSON with the same meaning that commands no terminal."""
+    return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
 
 
 class Screen:
@@ -44,7 +72,7 @@ class Screen:
         if self.json and self.one_line:
             self.print_line(answer)
         elif self.json:
-            print_json(answer, sys.stdout)
+            sys.stdout.write(harmless_json(indented_json(answer)) + "\n")
         else:
             self.print(table)
 
@@ -68,13 +96,21 @@ class Screen:
 
     def print_line(self, value: object) -> None:
         """One JSON value on one line."""
-        sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
+        sys.stdout.write(harmless_json(msgspec.json.encode(plain(value))) + "\n")
         sys.stdout.flush()
 
-    def print_raw(self, line: str, *, error: bool = False) -> None:
-        """A line as it is: neither colours nor folding. To stderr if it is an `error`."""
-        stream = sys.stderr if error else sys.stdout
-        stream.write(line + "\n")
+    def print_raw(self, text: str | bytes, *, error: bool = False, end: str = "\n") -> None:
+        """Print a text without folding, to stderr if it is an `error`: every byte as it is, but for a terminal `harmless`."""
+        stream, console = (sys.stderr, self.err) if error else (sys.stdout, self.out)
+        if stream.isatty():
+            shown = text if isinstance(text, str) else text.decode(errors="replace")
+            has_colours = console.color_system is not None and not console.no_color
+            stream.write(harmless(shown.removesuffix("\r"), with_colours=has_colours) + end)
+        elif isinstance(text, bytes):
+            stream.flush()
+            stream.buffer.write(text + end.encode())
+        else:
+            stream.write(text + end)
         stream.flush()
 
     def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
@@ -90,9 +126,7 @@ class _HarmlessConsole(Console):
             text = segment.text
             if not (text.isascii() or draws_more_than_ascii(self)):
                 text = text.translate(_IN_ASCII)
-            if not text.isprintable():
-                text = text.translate(_SIGNS)
-            yield segment if segment.control else segment._replace(text=text)
+            yield segment if segment.control else segment._replace(text=harmless(text))
 
 
 def draws_more_than_ascii(console: Console) -> bool:

@@ -15,8 +15,10 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
-from headrace.client.errors import Unanswered
+from headrace.client.errors import Unanswered, Unreadable
+from headrace.errors import shortened
 from headrace.runtime.clock import Clock
+from headrace.wire.codec import BadMessage
 from headrace.wire.defects import encode_request
 from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
 
@@ -242,7 +244,11 @@ class Asker:
         except BusError as error:
             raise Unanswered(verb, 0.0, str(error), maybe_done=False) from error
         self._silence.end(who)
-        message = decode_answer(answer, kind)
+        try:
+            message = decode_answer(answer, kind)
+        except BadMessage as error:
+            words = f"the answer cannot be read: {shortened(str(error))}"
+            raise Unreadable(verb, 0.0, words, maybe_done=reading_of(verb) is None) from None
         if isinstance(message, Refusal):
             raise Refused(message)
         return message

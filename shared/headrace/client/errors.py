@@ -54,3 +54,7 @@ class Unanswered(ClientError):
         effect = "it may have taken effect" if maybe_done else "nothing was done"
         silent = f"{who} does not answer: " if who else ""
         super().__init__(f"{silent}{verb} was not answered within {round(waited_s, 1):g} s ({why}); {effect}")
+
+
+class Unreadable(Unanswered):
+    """An answer came that cannot be read: from another release, or made up by a node."""

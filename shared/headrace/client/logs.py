@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from headrace.client.asking import Asker
-from headrace.client.errors import Unanswered
+from headrace.client.errors import Unanswered, Unreadable
 from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.wire.logs import LogChunk, LogStream, ReadLog
@@ -70,6 +70,10 @@ class LogLine(msgspec.Struct, frozen=True):
     skipped_bytes: int = 0
     #: Why the rest of this job's output cannot be read. The line has no text then.
     trouble: str = ""
+    #: The bytes of the line as the job wrote them.
+    raw: bytes = b""
+    #: False: no line end follows these bytes. They are the end of the output, or a piece of a very long line.
+    has_end: bool = True
 
 
 class _Log:
@@ -107,10 +111,9 @@ class _Log:
         self.read_to_end = not chunk.data and (chunk.ended or self.over)
         lines = (self._rest + chunk.data).split(b"\n")
         self._rest = lines.pop()
-        if self._rest and (self.read_to_end or len(self._rest) > _LONGEST_LINE):
-            lines.append(self._rest)
-            self._rest = b""
         found = [self._line(line) for line in lines]
+        if self.read_to_end or len(self._rest) > _LONGEST_LINE:
+            found += self.flush()
         if found and (self._missing_bytes or self._skipped_bytes):
             found[0] = msgspec.structs.replace(
                 found[0], missing_bytes=self._missing_bytes, skipped_bytes=self._skipped_bytes
@@ -141,10 +144,11 @@ class _Log:
     def flush(self) -> list[LogLine]:
         """Takes what has no line end yet."""
         rest, self._rest = self._rest, b""
-        return [self._line(rest)] if rest else []
+        return [self._line(rest, has_end=False)] if rest else []
 
-    def _line(self, text: bytes) -> LogLine:
-        return LogLine(self.index, self.attempt, self.node, text.decode(errors="replace"), self.stream)
+    def _line(self, raw: bytes, *, has_end: bool = True) -> LogLine:
+        text = raw.decode(errors="replace")
+        return LogLine(self.index, self.attempt, self.node, text, self.stream, raw=raw, has_end=has_end)
 
 
 class Questions(Protocol):
@@ -305,6 +309,10 @@ class JobLogReader:
         for turn in count(1):
             try:
                 chunk = await self._ask(log)
+            except Unreadable as error:
+                # The outputs of other nodes are read all the same.
+                yield log.give_up(str(error))
+                return
             except Unanswered as error:
                 if not self._follow:
                     raise

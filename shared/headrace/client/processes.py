@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
 
 from headrace.bus import Bus
+from headrace.errors import shortened
 from headrace.ids import UserName
 from headrace.wire import subjects
-from headrace.wire.codec import decode, encode
+from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.figures import FiguresAnswer, FiguresRequest
 from headrace.wire.services import ListServices, ServiceView
 
+V = TypeVar("V", bound=msgspec.Struct)
+
 #: Every process answers within this, or is not counted.
 _SCATTER_S: Final = 0.5
+
+
+class Unread(NamedTuple):
+    """An answer that cannot be read. The others count all the same."""
+
+    #: The process as the answer names it; empty where not even that can be read.
+    process: str
+    why: str
+
+    def text(self) -> str:
+        """One line for people."""
+        return f"the answer of {self.process or 'an unknown process'} cannot be read and is left out: {self.why}"
+
+
+class _Named(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The names in an answer of any kind."""
+
+    service: str = ""
+    instance: str = ""
 
 
 class Processes:
@@ -22,16 +46,35 @@ class Processes:
     def __init__(self, bus: Bus, user: UserName) -> None:
         self._bus = bus
         self._user = user
+        #: The answers to the last question that could not be read.
+        self.unread: Sequence[Unread] = ()
 
     async def list(self) -> Sequence[ServiceView]:
         """All processes, those that stand by too, by role. Raises `BusError`."""
-        views = [decode(answer, ServiceView) for answer in await self._gather("service.list", encode(ListServices()))]
+        views = await self._gather("service.list", ListServices(), ServiceView)
         return sorted(views, key=lambda view: (view.role, not view.leads, view.instance))
 
     async def figures(self) -> Sequence[FiguresAnswer]:
-        """The figures of those that lead, by role. Raises `BusError`."""
-        answers = await self._gather("service.figures", encode(FiguresRequest()))
-        return sorted((decode(answer, FiguresAnswer) for answer in answers), key=lambda told: (told.role, told.service))
+        """The figures of those that lead, and of agents, by role. Raises `BusError`."""
+        answers = await self._gather("service.figures", FiguresRequest(), FiguresAnswer)
+        return sorted(answers, key=lambda told: (told.role, told.service, told.instance))
 
-    async def _gather(self, verb: str, request: bytes) -> Sequence[bytes]:
-        return await self._bus.gather(subjects.user(self._user, verb), request, wait_s=_SCATTER_S)
+    async def _gather(self, verb: str, request: msgspec.Struct, kind: type[V]) -> Sequence[V]:
+        """The answers that can be read. `unread` has the others."""
+        found, unread = [], []
+        subject = subjects.user(self._user, verb)
+        for answer in await self._bus.gather(subject, encode(request), wait_s=_SCATTER_S):
+            try:
+                found.append(decode(answer, kind))
+            except BadMessage as error:
+                unread.append(Unread(_name_in(answer), shortened(str(error))))
+        self.unread = unread
+        return found
+
+
+def _name_in(answer: bytes) -> str:
+    try:
+        named = decode(answer, _Named)
+    except BadMessage:
+        return ""
+    return shortened(" ".join(filter(None, (named.service, named.instance))))

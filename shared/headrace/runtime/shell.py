@@ -55,6 +55,7 @@ class Shell(Generic[E]):
         self._border = border
         self._perform = perform
         self._role: Role | None = None
+        self._instance = ""
         self._figures = figures
         self._of_presence: Callable[[], list[Figure]] = list
         self._checks: Iterator[Check] = iter(())
@@ -90,11 +91,14 @@ class Shell(Generic[E]):
             *self.pauses.figures(),
         ]
 
-    async def watch(self, runtime: Runtime[Any], role: Role | None = None, details: Details = no_details) -> None:
+    async def watch(
+        self, runtime: Runtime[Any], role: Role | None = None, details: Details = no_details, *, instance: str = ""
+    ) -> None:
         """Answers and logs the figures, and looks at one structure a second. Runs until cancelled.
 
-        `role` is the one that we lead. The `details` are for `/metrics` alone.
+        `role` is the one that we lead. The `details` are for `/metrics` alone. `instance` names the process, else its settings do.
         """
+        self._instance = instance or runtime.settings.instance_name
         bus = runtime.bus
         self._role = role
         self._of_presence = runtime.presence.figures
@@ -139,7 +143,7 @@ class Shell(Generic[E]):
 
     def _told(self) -> FiguresAnswer:
         role, term = ("", 0) if self._role is None else (self._role.name, self._role.term)
-        return FiguresAnswer(self._service, self.figures(), role, term)
+        return FiguresAnswer(self._service, self.figures(), role, term, self._instance)
 
 
 class LengthsOfTime:

@@ -62,3 +62,5 @@ class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: The role that it leads, and its term; empty and 0 if it leads none.
     role: str = ""
     term: Term = 0
+    #: The name of the process, the same in all its lives; of an agent, that of its node. Empty from an earlier release.
+    instance: str = ""

@@ -59,7 +59,12 @@ def test_an_agent_that_is_root_says_loudly_what_that_means(
 
 @pytest.mark.parametrize(
     ("text", "uid"),
-    [("# UID_MIN 1\nUID_MAX 60000\nUID_MIN\t\t  500\n", 500), ("SYS_UID_MIN 101\n", 1000), ("UID_MIN x\n", 1000), (None, 1000)],
+    [
+        ("# UID_MIN 1\nUID_MAX 60000\nUID_MIN\t\t  500\n", 500),
+        ("SYS_UID_MIN 101\n", 1000),
+        ("UID_MIN x\n", 1000),
+        (None, 1000),
+    ],
 )
 def test_uids_of_people_begin_where_the_hosts_tools_begin(tmp_path: Path, text: str | None, uid: int) -> None:
     definitions = tmp_path / "login.defs"

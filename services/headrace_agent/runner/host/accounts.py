@@ -46,7 +46,7 @@ def account_named(name: str, lowest_uid: int = 0) -> Account:
         raise NoAccount(f"account {name} is the superuser's, as which nobody's jobs run by a mapping")
     if found.pw_uid < lowest_uid or (lowest_uid and found.pw_uid == _OVERFLOW_UID):
         raise NoAccount(
-            f"account {name} (uid {found.pw_uid}) is an account of the system: with `users = \"same\"` jobs run as accounts of people, "
+            f'account {name} (uid {found.pw_uid}) is an account of the system: with `users = "same"` jobs run as accounts of people, '
             f"whose uid is {lowest_uid} or more (setting `lowest_uid` of the agent)"
         )
     groups = os.getgrouplist(name, found.pw_gid)

@@ -1,0 +1,143 @@
+"""What a job writes commands no reader's terminal, and what goes to a file is what the job wrote, byte by byte."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from rich.text import Text
+
+from headrace.client import LogLine
+from headrace.client.logs import _Log
+from headrace.wire.logs import LogChunk, LogStream
+from headrace_cli.show.elements.job_output import print_output
+from headrace_cli.show.screen import Screen, harmless, harmless_json
+
+#: A title, a clipboard, a screen cleared, an answer that is typed, a hyperlink, hidden letters, C1, bidi, a line that is overwritten.
+COMMANDS = [
+    "\x1b]0;mine\x07",
+    "\x1b]52;c;cm0gLXJmIH4=\x07",
+    "\x1b[2J\x1b[H",
+    "\x1b[6n",
+    "\x1bP$q\x1b\\",
+    "\x1b]8;;http://evil.example\x1b\\here\x1b]8;;\x1b\\",
+    "\x1b[8mhidden",
+    "\x1b[5mblinks",
+    "\x1b[1;8mhidden too",
+    "\x1b[38;5;8;8mhidden at last",
+    "\x9b2J",
+    "\x9d0;mine\x9c",
+    "abc\u202edef",
+    "shown\rhidden",
+    "\x08\x08\x08",
+    "\x0e\x0f\x05\x7f",
+]
+COLOURS = ["\x1b[31mred\x1b[0m", "\x1b[1;38;5;208mfancy\x1b[m", "\x1b[38;2;1;2;3mrgb", "\x1b[0;92mgreen\x1b[39;49m"]
+
+
+def written_to_terminal(text: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What reaches a terminal when a job has written these bytes."""
+    reader, writer = pty.openpty()
+    found = bytearray()
+
+    def read() -> None:
+        while data := _read(reader):
+            found.extend(data)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        anyio.run(_print, text)
+        monkeypatch.undo()
+    thread.join()
+    os.close(reader)
+    return found.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def lines_of(text: bytes) -> list[LogLine]:
+    """The lines of a job's output, as its reader finds them."""
+    log = _Log(0, 1, "n1", LogStream.STDOUT, 0)
+    log.end()
+    read = log.take(LogChunk(text, len(text), 1, ended=True, written=len(text)))
+    return read + log.take(LogChunk(b"", len(text), 1, ended=True, written=len(text)))
+
+
+async def _print(text: bytes) -> None:
+    async def lines() -> AsyncIterator[LogLine]:
+        for line in lines_of(text):
+            yield line
+
+    await print_output(Screen(), lines(), several=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_of_a_job_reaches_the_terminal(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    shown = written_to_terminal(f"before {command} after\n\tnext\n".encode(), monkeypatch)
+
+    assert shown.startswith("before ")
+    assert shown.endswith(" after\r\n\tnext\r\n")
+    body = shown.removesuffix("\r\n").replace("\r\n\t", "")
+    assert all(letter.isprintable() for letter in body), repr(shown)
+
+
+@pytest.mark.parametrize("colours", COLOURS)
+def test_colours_of_a_job_reach_the_terminal_and_end_with_their_line(
+    colours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert written_to_terminal(f"{colours}\r\nnext\n".encode(), monkeypatch) == f"{colours}\x1b[0m\r\nnext\r\n"
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in written_to_terminal(colours.encode(), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"".join(command.encode() for command in COMMANDS),
+        bytes(range(256)) * 12,
+        b"no end",
+        b"a\nb\n",
+        b"",
+        b"\r\n\r\n\n",
+    ],
+)
+def test_a_file_gets_every_byte_as_the_job_wrote_it(text: bytes, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    anyio.run(_print, text)
+
+    assert capsysbinary.readouterr().out == text
+
+
+def test_json_means_the_same_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(COMMANDS) + "é–"
+    Screen(json=True).print_line({"text": text})
+    Screen(json=True).show({"text": text}, Text())
+    told = capsys.readouterr().out
+
+    line, _, document = told.partition("\n")
+    assert json.loads(line) == json.loads(document) == {"text": text}
+    assert all(letter.isprintable() or letter == "\n" for letter in told)
+
+
+def test_what_is_harmless_stays_as_it_is() -> None:
+    assert harmless("plain – é 漢字\n\tindented") == "plain – é 漢字\n\tindented"
+    assert harmless_json(b'{"a":"\\u001b"}') == '{"a":"\\u001b"}'
+    encoded = base64.b64encode(bytes(range(256))).decode()
+    assert harmless(encoded, with_colours=True) == encoded
