@@ -87,8 +87,7 @@ def init(
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
     What exists is kept, so it may be called again, to add a node for example.
-    A node or a person whose folder was removed is let in no more.
-    The server takes a new configuration at a SIGHUP.
+    A node or a person whose folder was removed is let in no more. The server takes a new configuration at a SIGHUP.
 
     Examples:
 
@@ -105,8 +104,7 @@ def init(
     listen
         Address and port at which the server listens.
     health
-        Loopback address and port at which the server answers `/healthz`. It answers all of NATS' monitoring there, so no other host may
-        reach it.
+        Loopback address and port at which the server answers `/healthz`, and all else that NATS tells of itself. Else nowhere.
     node
         A host that may join, with the files in `client/nodes/NAME`; may be repeated.
     beside
