@@ -27,6 +27,8 @@ A process reads its settings from the file that `--config` names, and from its e
 The file is TOML: what stands in `[common]` holds for every service, what stands in `[allocator]` for that service alone.
 In the environment `HEADRACE_LOG_LEVEL` holds for every service, and `HEADRACE_ALLOCATOR_LOG_LEVEL` for that service alone.
 A length of time is written `30s` or `500ms`; a bare number is milliseconds.
+Settings whose name ends in `_file` or `_folder` are paths: in the file a relative one is taken from the folder of the file, in a variable
+from the folder where the service starts.
 A key that nobody knows, and a value that cannot be, end the process with the place, the value and what was expected.
 
 `headrace up` writes these files itself. Options of pools and trees are no settings: they are on [their own page](pools.md).

@@ -137,7 +137,9 @@ def test_services_and_agents_start_with_the_settings(tmp_path: Path) -> None:
     admission = load(AdmissionSettings, "admission", tmp_path / "admission" / "settings.toml", {})
     assert (admission.nats_url, admission.max_operation_count) == ("nats://10.0.0.1:4222", 50_000)
     agent = load(AgentSettings, "agent", tmp_path / "client" / "nodes" / "far" / "settings.toml", {})
-    assert (agent.node_name(), agent.credential_file) == ("far", "credential")
+    credential = tmp_path / "client" / "nodes" / "far" / "credential"
+    assert (agent.node_name(), agent.credential_file) == ("far", str(credential))
+    assert credential.exists()
 
 
 @pytest.mark.parametrize(

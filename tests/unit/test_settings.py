@@ -9,6 +9,19 @@ import pytest
 from headrace.durations import format_duration, parse_duration_ms
 from headrace.errors import BadInput
 from headrace.runtime.settings import CommonSettings, load
+from headrace_admission.settings import AdmissionSettings
+from headrace_agent.settings import AgentSettings
+from headrace_allocator.settings import AllocatorSettings
+from headrace_fair_share.settings import FairShareSettings
+from headrace_integral.settings import IntegralSettings
+
+SERVICES: dict[str, type[CommonSettings]] = {
+    "admission": AdmissionSettings,
+    "agent": AgentSettings,
+    "allocator": AllocatorSettings,
+    "fair_share": FairShareSettings,
+    "integral": IntegralSettings,
+}
 
 
 class Brewery(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +73,31 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, text: s
     with pytest.raises(BadInput, match=words) as refused:
         load(Brewery, "brewery", path, {})
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_path_in_a_file_is_taken_from_the_folder_of_the_file_wherever_the_service_starts(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = SERVICES[service]
+    paths = [name for name in kind.__struct_fields__ if name.endswith(("_file", "_folder"))]
+    assert {"credential_file", "ca_file", "trace_folder"} <= set(paths)
+    folder, elsewhere = tmp_path / "host-17", tmp_path / "elsewhere"
+    for made in (folder, elsewhere):
+        made.mkdir()
+    text = f"[{service}]\n" + "".join(f'{name} = "{name}-there"\n' for name in paths)
+    a_file(folder, text)
+    monkeypatch.chdir(elsewhere)
+
+    for config in (folder / "settings.toml", Path("../host-17/settings.toml")):
+        found = load(kind, service, config, {})
+        assert {name: getattr(found, name) for name in paths} == {name: f"{folder}/{name}-there" for name in paths}
+
+    kept = {"trace_folder": "", "credential_file": "/root/there", "ca_file": "~/there"}
+    config = a_file(folder, "[common]\n" + "".join(f'{name} = "{value}"\n' for name, value in kept.items()))
+    found = load(kind, service, config, {"HEADRACE_TRACE_FOLDER": "here", "HOME": "/nowhere"})
+    expected = ("here", "/root/there", str(Path("~/there").expanduser()))
+    assert (found.trace_folder, found.credential_file, found.ca_file) == expected
 
 
 def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:

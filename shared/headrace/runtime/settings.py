@@ -2,16 +2,17 @@
 
 Unknown keys are refused. The file has a table per service (`[allocator]`) and one for all (`[common]`). A variable
 `HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`. A bare integer is
-milliseconds.
+milliseconds. Keys that end in `_file` or `_folder` are paths. In a file a relative path is taken from the folder of that file.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -22,6 +23,9 @@ from headrace.pools.rights import Person, person_of
 from headrace.server_urls import parse_server_urls
 
 S = TypeVar("S", bound="CommonSettings")
+
+#: The endings of settings that are paths.
+_PATHS: Final = ("_file", "_folder")
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,8 +120,15 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
         for key, value in entries.items():
             if key not in known:
                 raise BadInput(f"{path}: [{table}] {key}", value, "one of " + ", ".join(sorted(known)))
-            values[key] = _plain(key, value, f"{path}: [{table}] {key}")
+            values[key] = _path_beside(path, key, _plain(key, value, f"{path}: [{table}] {key}"))
     return values
+
+
+def _path_beside(file: Path, key: str, value: Any) -> Any:
+    """The value, where it is a relative path taken from the folder of the settings file: the service may start in any folder."""
+    if key.endswith(_PATHS) and isinstance(value, str) and value:
+        return os.path.join(os.path.dirname(os.path.abspath(file)), os.path.expanduser(value))
+    return value
 
 
 def _from_environment(kind: type[S], service: str, environment: Mapping[str, str]) -> dict[str, Any]:
