@@ -48,7 +48,7 @@ def words_of(reason: why.Reason) -> str:
             nodes = ", ".join(reason.awaited) + (f" and {others} others" if others else "")
             return words + f"; {reason.in_doubt} jobs may still be running on {nodes}"
         case why.LimitsUnknown():
-            return "the allocator is recovering: it waits for fair_share to tell the limits of pools"
+            return "the allocator has started anew and waits for fair_share to report the limits of pools"
         case why.PoolLimitReached():
             return f"resource_limits of pool {reason.pool} leave no room for another job: {_exceeded(reason)}"
         case why.OperationLimitReached():

@@ -73,7 +73,7 @@ def reasons_in_turn(
     fits = operation.fits_somewhere and not never_fits(operation)
     yield why.StartsPaused() if facts.starts_paused else None
     yield _recovering(facts, operation)
-    yield None if facts.pools.limits_known else why.LimitsUnknown()
+    yield _limits_unknown(facts)
     yield no_share_yet(operation)
     yield _gang_waits(facts, operation, moment)
     yield _shares_old(facts, moment)
@@ -100,7 +100,7 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
-        None if facts.pools.limits_known else why.LimitsUnknown(),
+        _limits_unknown(facts),
         gang_never_fits(operation),
         *pool_limits_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
@@ -183,6 +183,11 @@ def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:
     if facts.shares_heard_s is None or not facts.shares_are_old(moment):
         return None
     return why.SharesOld(moment.steady_s - facts.shares_heard_s)
+
+
+def _limits_unknown(facts: Facts) -> why.LimitsUnknown | None:
+    """None without an online node too: fair_share reports limits only once it knows of nodes, and waiting for it would be untrue."""
+    return why.LimitsUnknown() if facts.online_nodes and not facts.pools.limits_known else None
 
 
 def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | None:

@@ -261,12 +261,23 @@ def test_the_end_of_a_job_that_was_taken_back_as_held_twice_is_no_end_of_the_oth
     assert desk.operation("op").slots.out() == [JobSlot(0)]
 
 
+@pytest.mark.parametrize("nodes", [{}, {"n1": False}, {"n1": True, "n2": False}])
+def test_without_any_node_the_reason_is_that_and_not_fair_share(nodes: dict[str, bool]) -> None:
+    desk = after_a_restart(nodes=nodes, limits_known=False)
+    desk.start(an_operation("op", jobs=4))
+    desk.tell([a_share("op", 0.0)], total=ZERO)
+    first, *others = desk.reasons("op")
+
+    assert not any("fair_share" in words for words in (first, *others))
+    assert any("no node takes jobs" in words for words in (first, *others))
+
+
 def test_nothing_starts_before_the_limits_of_pools_are_known() -> None:
     desk = after_a_restart(nodes={"n1": False}, limits_known=False)
     desk.start(an_operation("op", jobs=4))
 
     early, _ = desk.beat("n1")
-    assert "waits for fair_share to tell the limits of pools" in desk.reasons("op")[1]
+    assert "waits for fair_share to report the limits of pools" in desk.reasons("op")[1]
     # Of a fair_share that has not heard of any node.
     desk.tell([a_share("op", 1.0)], total=ZERO)
     too_early, _ = desk.beat("n1")
