@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import anyio
 from cyclopts import Parameter
 
-from headrace.client import Client, NotAdmitted, NotRunning, NotYours, Refused, Unanswered, connect
+from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
 from headrace.client.place import find_place
 from headrace.errors import BadInput, HeadraceError
@@ -181,7 +181,7 @@ def exit_of(error: BaseException) -> int | None:
     match error:
         case NotRunning() | Unanswered():
             return Exit.NOT_RUNNING
-        case Refused() | InUse() | NotAdmitted() | NotYours() | NoServer():
+        case Refused() | InUse() | NotAdmitted() | NotTrusted() | NotYours() | NoServer():
             return Exit.REFUSED
         case BadInput() | Defects() | UnusableFile():
             return Exit.USAGE

@@ -141,4 +141,4 @@ async def test_a_bus_that_stays_away_ends_the_following() -> None:
             with anyio.fail_after(PATIENCE_S), pytest.raises(ExceptionGroup) as ended:
                 await listener.run()
 
-    assert str(first_error(ended.value)).startswith(f"Headrace is not running ({server.url}: gone for 60 s)")
+    assert str(first_error(ended.value)).startswith(f"Headrace does not answer at {server.url} (gone for 60 s)")

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.bus import NotConnected, connect
+from headrace.bus import ServerNotTrusted, connect
 from headrace.bus.credential_files import read_credential
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
@@ -51,7 +51,7 @@ def test_everybody_finds_the_authority_in_its_folder_and_believes_no_other(tmp_p
         )
         async with connect_client(state=folder / "client"):
             pass
-        with pytest.raises(NotConnected, match="certificate verify failed"):
+        with pytest.raises(ServerNotTrusted, match="not signed by.*CERTIFICATE_VERIFY_FAILED"):
             await enter("admission", Party(kind=PartyKind.ADMISSION), str(tmp_path / "others" / "ca.pem"))
 
     with Server(folder):

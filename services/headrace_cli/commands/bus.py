@@ -32,6 +32,7 @@ def provision(
     history_age: str | None = None,
     history_room: str | None = None,
     credential_file: Path | None = None,
+    ca_file: Path | None = None,
     common: Common | None = None,
 ) -> int:
     """Make the buckets and streams that services need, and say what was made, changed and found.
@@ -60,9 +61,11 @@ def provision(
         Room that records of the pools of a tree may take, such as 2G; else 512 MiB.
     credential_file
         Credential of the provisioner. Else that of the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
+    ca_file
+        The authority by whose word the server is believed. Else `ca.pem` beside the credential, or `$HEADRACE_CA_FILE`.
     """
     common = common or Common()
-    place = find_place(state=common.state, credential_file=credential_file)
+    place = find_place(state=common.state, credential_file=credential_file, ca_file=ca_file)
     if credential_file is None:
         place = as_provisioner(place)
     screen = Screen(json=common.json)

@@ -62,6 +62,10 @@ class CredentialRefused(BusError):
     """The server knows no such credential, and trying again is no use."""
 
 
+class ServerNotTrusted(BusError):
+    """The certificate of the server cannot be verified, and nothing was sent."""
+
+
 class ServerTooOld(BusError):
     """The server would take newer requests without complaint and not do them."""
 

@@ -14,12 +14,12 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from headrace.bus import BusError, CredentialRefused, PermissionRefused
+from headrace.bus import BusError, CredentialRefused, PermissionRefused, ServerNotTrusted
 from headrace.bus import connect as connect_bus
 from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.client.client import Client
-from headrace.client.errors import NotAdmitted, NotRunning
+from headrace.client.errors import NotAdmitted, NotTrusted
 from headrace.client.place import Place, find_place, login_user
 from headrace.ids import user_name
 from headrace.obs import tracing
@@ -49,7 +49,7 @@ async def connect(
     `user` is that of the place, else the login name, unless given. `tree` is asked where a question names none.
     `timeout_s` is how long requests are tried. A service that is silent for `patience_s`, if that is given, to a request that changes
     nothing is not asked such again for a few seconds: `silence` of the client says who that is.
-    `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `BadInput`.
+    `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
     name = user_name(user or place.user) if user or place.user else login_user()
@@ -68,7 +68,7 @@ async def connect(
 async def open_bus(
     place: Place, name: str, inbox_prefix: str, *, timeout_s: float = 10.0, replicas: int = 1
 ) -> AsyncIterator[NatsBus]:
-    """Connects to a place. `replicas` is for what is made there. Raises `NotRunning`, `NotAdmitted`, `BadInput`."""
+    """Connects to a place. `replicas` is for what is made there. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`."""
     await _knock(place, timeout_s)
     credential = read_credential(place.credential_file)
     opened = False
@@ -89,7 +89,9 @@ async def open_bus(
             raise
         if isinstance(error, CredentialRefused | PermissionRefused):
             raise NotAdmitted(place.where, str(error)) from error
-        raise NotRunning(place.where, str(error)) from error
+        if isinstance(error, ServerNotTrusted):
+            raise NotTrusted(place.url, str(error)) from error
+        raise place.not_running(str(error)) from error
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
@@ -120,7 +122,7 @@ async def _knock(place: Place, timeout_s: float) -> None:
             await try_all()
     if not opened:
         where = " or ".join(f"{address.hostname}:{address.port}" for address in addresses)
-        raise NotRunning(place.where, f"nobody listens at {where}")
+        raise place.not_running(f"nothing listens at {where}")
 
 
 def _lives(pid: int) -> bool:

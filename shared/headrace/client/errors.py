@@ -10,13 +10,26 @@ class ClientError(HeadraceError):
 
 
 class NotRunning(ClientError):
-    """No server stands where it was looked for, and nothing was sent."""
+    """No server answers where it was looked for, and nothing was sent."""
 
-    def __init__(self, where: str, why: str) -> None:
+    def __init__(self, where: str, why: str, *, is_own: bool = False) -> None:
+        """`is_own` is True for the place of a `headrace up`, which the person can start; a cluster is others' to start."""
         #: State folder or address.
         self.where = where
         self.why = why
-        super().__init__(f"Headrace is not running ({where}: {why}); start it with `headrace up`")
+        words = (
+            f"Headrace is not running ({where}: {why}); start it with `headrace up`, or use a cluster with `headrace login`"
+            if is_own
+            else f"Headrace does not answer at {where} ({why}); tell the administrator of that cluster"
+        )
+        super().__init__(words)
+
+
+class NotTrusted(ClientError):
+    """The server's certificate does not prove that it is the one that was meant, and nothing was sent."""
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(f"the server at {url} is not trusted: {why}")
 
 
 class NotYours(ClientError):

@@ -173,7 +173,7 @@ class Follower:
     ) -> None:
         self._bus = bus
         self._clock = clock
-        self._where = place.where
+        self._place = place
         self._tree = place.tree
         self._starving = starving
 
@@ -243,7 +243,7 @@ class Follower:
             now_s = self._clock.steady_s()
             if self._bus.connected == (gone_at_s is None):
                 if gone_at_s is not None and now_s - gone_at_s >= LONGEST_ABSENCE_S:
-                    raise NotRunning(self._where, f"gone for {now_s - gone_at_s:.0f} s")
+                    raise self._place.not_running(f"gone for {now_s - gone_at_s:.0f} s")
                 continue
             gone_at_s = now_s if gone_at_s is None else None
             on_connection(gone_at_s is None)

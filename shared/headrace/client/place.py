@@ -37,6 +37,10 @@ class Place(msgspec.Struct, frozen=True):
     #: Process id of the `headrace up` that keeps the server; 0: none is known.
     keeper: int = 0
 
+    def not_running(self, why: str) -> NotRunning:
+        """The error for a server that does not answer here."""
+        return NotRunning(self.where, why, is_own=True) if self.keeper else NotRunning(self.url, why)
+
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """`$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`.
@@ -68,6 +72,8 @@ def find_place(
 ) -> Place:
     """Finds the server: by `url`, else `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the usual state folder.
 
+    Without a `ca_file`, a server at `tls://` is believed by `ca.pem` beside the credential, if there is one.
+
     The tree is the given one, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
     Raises `NotRunning` where the state folder has no endpoint, `NotYours`, and `BadInput`.
     """
@@ -79,6 +85,10 @@ def find_place(
         ca_file = ca_file or environment.get("HEADRACE_CA_FILE")
     traces = _traces_in(environment)
     if url:
+        if not ca_file and credential_file and url.startswith("tls://"):
+            # `cluster init` puts the authority beside each credential.
+            beside = Path(credential_file).with_name(AUTHORITY_FILE)
+            ca_file = beside if beside.exists() else None
         tree = wanted or TreeName("default")
         return Place(url, str(credential_file or ""), str(ca_file or ""), tree, where=url, traces=traces)
     if state is None and not environment.get("HEADRACE_STATE"):
@@ -90,9 +100,9 @@ def find_place(
     except PermissionError:
         raise NotYours(str(folder), _owner(folder)) from None
     except OSError:
-        raise NotRunning(str(folder), "no endpoint.json in this state folder") from None
+        raise NotRunning(str(folder), "no endpoint.json in this state folder", is_own=True) from None
     except msgspec.DecodeError as error:
-        raise NotRunning(str(folder / ENDPOINT_FILE), str(error)) from None
+        raise NotRunning(str(folder / ENDPOINT_FILE), str(error), is_own=True) from None
     authority = folder / AUTHORITY_FILE
     return Place(
         url=endpoint.url,

@@ -18,7 +18,7 @@ from headrace.access.key_credential import KeyCredential
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.transports import abort
 from headrace.bus.nats.trouble import CredentialLost, understand
-from headrace.bus.protocol import CredentialRefused, NotConnected, ServerTooOld
+from headrace.bus.protocol import CredentialRefused, NotConnected, ServerNotTrusted, ServerTooOld
 from headrace.errors import BadInput
 
 #: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
@@ -45,11 +45,15 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 class Hooks:
     """The functions that nats-py calls back, before and after there is a link. None of them may raise or wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: int = 1) -> None:
+        #: Servers that are tried.
+        self.servers = servers
         self.link: Link | None = None
         self.attempt: anyio.CancelScope | None = None
         self.refusal = ""
         self.trouble = ""
+        #: Why certificates were not believed, one for each try.
+        self.distrust: list[str] = []
         #: The word by which the next connection is made.
         self.jwt = ""
 
@@ -59,6 +63,10 @@ class Hooks:
                 self.link.note_error(error)
                 return
             self.trouble = str(error) or type(error).__name__
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self.distrust.append(error.verify_message)
+                if len(self.distrust) >= self.servers and self.attempt is not None:
+                    self.attempt.cancel()
             if isinstance(understand(error), CredentialLost) and self.attempt is not None:
                 self.refusal = self.trouble
                 self.attempt.cancel()
@@ -95,9 +103,9 @@ async def open_client(
     longest_reconnect_delay_s: float,
     ca_file: str,
 ) -> tuple[Client, Hooks]:
-    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerTooOld`, `BadInput`."""
+    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerNotTrusted`, `ServerTooOld`, `BadInput`."""
     client = Client()
-    hooks = Hooks()
+    hooks = Hooks(len(urls))
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
         # Else nats-py leaves a connection open for each try at a server that accepts it and never greets.
@@ -130,6 +138,8 @@ async def open_client(
         if hooks.refusal:
             raise CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
         where = ", ".join(urls)
+        if len(hooks.distrust) >= hooks.servers:
+            raise ServerNotTrusted(_distrust(hooks.distrust[-1], ca_file))
         raise NotConnected(
             f"no server at {where} within {connect_timeout_s:g} s ({hooks.trouble or 'no answer at all'})"
         )
@@ -143,6 +153,18 @@ async def open_client(
         await discard(client)
         raise ServerTooOld(version, ".".join(map(str, _REQUIRED_SERVER)))
     return client, hooks
+
+
+def _distrust(message: str, ca_file: str) -> str:
+    """Why a certificate is not believed, in words, and what helps."""
+    reason = message.rstrip(".")
+    if "issuer" in reason or "signed certificate" in reason:
+        believed = f"the authorities in {ca_file}" if ca_file else "the authorities of this system"
+        reason = (
+            f"its certificate is not signed by {believed}; name the file with its authority, `ca.pem` of the cluster, "
+            "by --ca-file, $HEADRACE_CA_FILE or the setting ca_file"
+        )
+    return f"{reason} (CERTIFICATE_VERIFY_FAILED)"
 
 
 async def discard(client: Client) -> None:
