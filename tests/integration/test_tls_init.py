@@ -51,7 +51,7 @@ def test_everybody_finds_the_authority_in_its_folder_and_believes_no_other(tmp_p
         )
         async with connect_client(state=folder / "client"):
             pass
-        with pytest.raises(ServerNotTrusted, match="not signed by.*CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(ServerNotTrusted, match=r"not signed by.*CERTIFICATE_VERIFY_FAILED"):
             await enter("admission", Party(kind=PartyKind.ADMISSION), str(tmp_path / "others" / "ca.pem"))
 
     with Server(folder):

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from rich.table import Table
 
 from headrace.client import Client, Unanswered
+from headrace.client.asking import serves, unserved
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
@@ -20,6 +21,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.session import Common, Json, Switch, Watching, change, talk
+from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
@@ -117,7 +119,16 @@ def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common
     """
     options = assignments(assigned, TREE_ATTRIBUTES)
     checked(options, TREE_ATTRIBUTES)
-    return change(common, lambda client: client.trees.create(name, options, dry_run=dry_run), f"tree {name} made")
+
+    async def work(client: Client, screen: Screen) -> int:
+        plan = await client.trees.create(name, options, dry_run=dry_run)
+        if not show_plan(screen, plan, f"tree {name} made"):
+            return Exit.REFUSED
+        if not dry_run and not serves(await client.processes.list(), name):
+            screen.say(unserved(name), style="yellow", whole=True)
+        return Exit.DONE
+
+    return talk(common, work)
 
 
 @app.command(name="set")

@@ -86,7 +86,7 @@ def _rows(here: InTree) -> Iterator[Row]:
     if share is not None:
         yield from _share_rows(share, here)
     if waiting is None:
-        yield "waits because", "not known: the allocator of this tree has told nothing of it yet"
+        yield "waits because", "not known: the allocator of this tree is away, or has not heard of the operation yet"
         return
     yield "nodes", _nodes(waiting)
     yield from _numbered("waits because", [(cause.words, f"→ {cause.cure}") for cause in waiting.causes])

@@ -3,10 +3,14 @@
 «Busy», «not ready», nobody listening and no connection mean that nothing was done: every request may be sent again. After silence,
 or «not recorded», only a repeatable request may: one that has the same effect however often it is done. A long computation that
 changes nothing is asked for once: whoever asked again would wait behind the first request, which is computed for nobody then.
+
+A request that stays without an answer is explained by what all processes say of themselves: a service that is down, that has no leader
+yet, or that serves another tree than the one that was meant.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -16,11 +20,13 @@ import msgspec
 
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client.errors import Unanswered, Unreadable
+from headrace.client.processes import ask_all
 from headrace.errors import shortened
 from headrace.runtime.clock import Clock
 from headrace.wire.codec import BadMessage
 from headrace.wire.defects import encode_request
 from headrace.wire.refusals import Busy, NotReady, NotRecorded, Refusal, Refused, decode_answer
+from headrace.wire.services import ListServices, ServiceView
 
 T = TypeVar("T", bound=msgspec.Struct)
 K = TypeVar("K", bound=Hashable)
@@ -67,12 +73,21 @@ READS: Final[Mapping[str, Reading]] = {
     "service.figures": Reading("", "figures"),
     "job.logs": Reading("", "output"),
 }
+#: The service that does what a verb changes, for words about its silence.
+CHANGES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort"), _ADMISSION),
+    **dict.fromkeys(("op.scan", "op.upload", "node.change", "node.token"), _ADMISSION),
+    **dict.fromkeys(("pool.change", "pool.move_to_tree", "tree.create", "tree.remove"), _FAIR_SHARE),
+    "debug.heartbeat": "",
+}
 #: Whoever waits or follows bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
 LONGEST_ABSENCE_S = 60.0
 #: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
 #: A service that was silent for so long is not asked again for a while by somebody who shows what the others know.
-PATIENCE_S: Final = 2.5
+PATIENCE_S: Final = 2.2
+#: Seconds for which a reading is tried anew while no process listens: a service that is started anew at once goes unnoticed.
+_NOBODY_S: Final = 1.0
 #: Longer than one such look takes; whoever looks again and again hears soon that a service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
@@ -113,6 +128,44 @@ def reading_of(verb: str) -> Reading | None:
     return READS.get(".".join(verb.split(".")[:2]))
 
 
+class Asked(NamedTuple):
+    """A service that a request is for."""
+
+    #: As people call it; empty for none.
+    service: str
+    tree: str
+    #: The same with its tree, unless that is the own one.
+    name: str
+
+    @property
+    def role(self) -> str:
+        """Its role, as its processes name it."""
+        kind = self.service.removeprefix("the ")
+        return kind if kind == _ADMISSION else f"{kind}.{self.tree}"
+
+    def state(self, views: Sequence[ServiceView], *, is_heard: bool) -> str:
+        """Why it does not answer, by what all processes say: a sentence without its end. `is_heard`: some process got the request."""
+        if views and self.tree and self.service != _ADMISSION and not serves(views, self.tree):
+            return unserved(self.tree)
+        leads = [view.leads for view in views if view.role == self.role]
+        if is_heard or any(leads) or not views:
+            return f"{self.name} does not answer"
+        return f"{self.name} has no leader yet, one that stands by takes over" if leads else f"{self.name} is down"
+
+
+def serves(views: Sequence[ServiceView], tree: str) -> bool:
+    """True if some process is of this tree."""
+    return any(view.role.endswith(f".{tree}") for view in views)
+
+
+def unserved(tree: str) -> str:
+    """The words on a tree that no process serves: a sentence without its end."""
+    return (
+        f"no process serves tree {tree}: start fair_share, integral and allocator with the setting `tree`, "
+        f"or `headrace up` with `--tree {tree}` too"
+    )
+
+
 class Silence:
     """The services that did not answer readings within `patience_s`, and what is not known for that.
 
@@ -124,27 +177,51 @@ class Silence:
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
+        #: What is known of each service that was silent: a sentence without its end.
+        self._known: dict[str, str] = {}
+        #: All processes, as they were asked for last, and until when that counts.
+        self._processes: Sequence[ServiceView] = ()
+        self._processes_until_s = 0.0
         #: In the order in which it was asked for.
         self._unknown: dict[str, dict[str, None]] = {}
 
-    def whom(self, verb: str, request: msgspec.Struct) -> str:
-        """The service that answers a reading, with its tree unless that is the own one. Empty for anything else."""
+    def party(self, verb: str, request: msgspec.Struct) -> Asked:
+        """The service that hears a verb. Without a name for what nodes and all processes hear."""
         reading = reading_of(verb)
-        service = reading.service if reading is not None else ""
+        service = reading.service if reading is not None else CHANGES.get(verb, "")
         tree = self._own
         if service == _ALLOCATOR:
             tree = verb.rpartition(".")[2]
         elif service == _FAIR_SHARE:
             tree = getattr(request, "asked", None) or getattr(request, "tree", None) or tree
-        return service if tree == self._own else f"{service} of tree {tree}"
+        return Asked(service, tree, service if tree == self._own else f"{service} of tree {tree}")
+
+    @property
+    def processes(self) -> Sequence[ServiceView] | None:
+        """All processes, as they answered a moment ago. None where they are to be asked anew."""
+        return self._processes if self._clock.steady_s() < self._processes_until_s else None
+
+    def note_processes(self, views: Sequence[ServiceView]) -> None:
+        """Takes what all processes said of themselves."""
+        self._processes, self._processes_until_s = views, self._clock.steady_s() + _REMEMBERED_S
+
+    def is_missing(self, asked: Asked) -> bool:
+        """True if no process of a service was there a moment ago."""
+        return bool(self.processes) and not any(view.role == asked.role for view in self.processes or ())
+
+    def why(self, who: str) -> str:
+        """What is known of a service that was silent: a sentence without its end."""
+        return self._known.get(who, f"{who} does not answer")
 
     def holds(self, who: str) -> bool:
         """True if the service was silent a moment ago."""
         return self._clock.steady_s() < self._until_s.get(who, 0.0)
 
-    def begin(self, who: str, verb: str) -> None:
-        """The service did not answer, or was not asked since it had not answered before."""
+    def begin(self, who: str, verb: str, known: str = "") -> None:
+        """The service did not answer, or was not asked since it had not answered before. `known` is why, as a sentence."""
         reading = reading_of(verb)
+        if known:
+            self._known[who] = known
         if self.patience_s is not None and who and reading is not None:
             if not self.holds(who):
                 self._until_s[who] = self._clock.steady_s() + _REMEMBERED_S
@@ -152,13 +229,13 @@ class Silence:
 
     def end(self, who: str) -> None:
         """The service answered."""
-        self._until_s.pop(who, None)
-        self._unknown.pop(who, None)
+        for kept in (self._until_s, self._unknown, self._known):
+            kept.pop(who, None)
 
     def words(self) -> list[str]:
         """Says of each service that was silent last what is not known for that."""
         return [
-            f"{who} does not answer: {', '.join(f'no {each}' for each in unknown)} are shown"
+            f"{self.why(who)}: {', '.join(f'no {each}' for each in unknown)} are shown"
             for who, unknown in self._unknown.items()
         ]
 
@@ -189,9 +266,10 @@ class Asker:
 
         Raises `Refused`, `BadInput`, or `Unanswered` when the time is over.
         """
-        who = self._silence.whom(verb, request)
+        asked = self._silence.party(verb, request)
+        who = asked.name if reading_of(verb) is not None else ""
         if self._silence.holds(who):
-            raise self._unanswered(verb, 0.0, RequestTimeout("nor was the last request"), who)
+            raise await self._unanswered(verb, 0.0, RequestTimeout("nor was the last request"), asked)
         patience_s = self._silence.patience_s if who and not computes else None
         data = encode_request(request)
         started = self._clock.steady_s()
@@ -200,6 +278,7 @@ class Asker:
         #: What left open whether it was done, and what is told at the end.
         doubt: BusError | Refused | None = None
         said: BusError | Refused | None = None
+        heard_s = started
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
             attempt_s = left_s if computes else min(patience_s or _ATTEMPT_S, left_s)
@@ -220,21 +299,42 @@ class Asker:
             )
             if not is_short and (doubt is None or doubt is trouble):
                 said = trouble
-            is_over = isinstance(trouble, RequestTimeout) and patience_s is not None
             pause_s = pauses.next_s()
             now = self._clock.steady_s()
+            is_nobody = isinstance(trouble, NoResponders)
+            heard_s = heard_s if is_nobody else now
+            is_gone = is_nobody and (now - heard_s >= _NOBODY_S or self._silence.is_missing(asked))
+            is_over = patience_s is not None and (isinstance(trouble, RequestTimeout) or is_gone)
             if is_over or now + pause_s >= deadline or (doubt is not None and not repeatable):
                 why = said or trouble
-                raise self._unanswered(verb, now - started, why, who, maybe_done=doubt is not None) from why
+                raise await self._unanswered(verb, now - started, why, asked, maybe_done=doubt is not None) from why
             await anyio.sleep(pause_s)
 
-    def _unanswered(
-        self, verb: str, waited_s: float, why: BusError | Refused, who: str, *, maybe_done: bool = False
+    async def _unanswered(
+        self, verb: str, waited_s: float, why: BusError | Refused, asked: Asked, *, maybe_done: bool = False
     ) -> Unanswered:
-        silent = who if isinstance(why, RequestTimeout | NoResponders) else ""
-        self._silence.begin(silent, verb)
+        silent = asked.name if isinstance(why, RequestTimeout | NoResponders) else ""
+        if silent and not self._silence.holds(silent):
+            known = await self._state(asked, is_heard=isinstance(why, RequestTimeout))
+            self._silence.begin(silent, verb, known)
+        elif silent:
+            self._silence.begin(silent, verb)
+        words = self._silence.why(silent) if silent else ""
         reads = reading_of(verb) is not None
-        return Unanswered(verb, waited_s, str(why), maybe_done=maybe_done and not reads, who=silent)
+        nobody_did_it = reads or words == unserved(asked.tree)
+        return Unanswered(
+            verb, waited_s, str(why), maybe_done=maybe_done and not nobody_did_it, who=silent, state=words
+        )
+
+    async def _state(self, asked: Asked, *, is_heard: bool) -> str:
+        """Why a service does not answer. It asks all processes where that tells more than the silence itself."""
+        views = self._silence.processes
+        # The subjects of fair_share name no tree: the process of another tree gets the request, too.
+        if views is None and (not is_heard or asked.service == _FAIR_SHARE):
+            with contextlib.suppress(BusError):
+                views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)
+                self._silence.note_processes(views)
+        return asked.state(views or (), is_heard=is_heard)
 
     async def _attempt(self, who: str, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:
         try:

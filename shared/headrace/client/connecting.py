@@ -49,7 +49,9 @@ async def connect(
     `user` is that of the place, else the login name, unless given. `tree` is asked where a question names none.
     `timeout_s` is how long requests are tried. A service that is silent for `patience_s`, if that is given, to a request that changes
     nothing is not asked such again for a few seconds: `silence` of the client says who that is.
-    `ca_file` has the authorities by whose word a server at `tls://` is believed. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
+    `ca_file` has the authorities by whose word a server at `tls://` is believed.
+
+    Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
     name = user_name(user or place.user) if user or place.user else login_user()

@@ -54,7 +54,10 @@ class NotAdmitted(ClientError):
 class Unanswered(ClientError):
     """No usable answer came in time."""
 
-    def __init__(self, verb: str, waited_s: float, why: str, *, maybe_done: bool, who: str = "") -> None:
+    def __init__(
+        self, verb: str, waited_s: float, why: str, *, maybe_done: bool, who: str = "", state: str = ""
+    ) -> None:
+        """`state` says why `who` is silent, where it is known: a sentence without its end."""
         #: What was asked, such as `op.start`.
         self.verb = verb
         #: The service that kept silent, if it is known which.
@@ -65,7 +68,7 @@ class Unanswered(ClientError):
         #: The request may have reached somebody, so that it may yet take effect.
         self.maybe_done = maybe_done
         effect = "it may have taken effect" if maybe_done else "nothing was done"
-        silent = f"{who} does not answer: " if who else ""
+        silent = f"{state or f'{who} does not answer'}: " if who else ""
         super().__init__(f"{silent}{verb} was not answered within {round(waited_s, 1):g} s ({why}); {effect}")
 
 

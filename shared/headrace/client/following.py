@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.bus import Bus, Inbox
 from headrace.client.asking import LONGEST_ABSENCE_S
-from headrace.client.errors import NotRunning, Unanswered
+from headrace.client.errors import Unanswered
 from headrace.client.place import Place
 from headrace.ids import OperationId, TreeName
 from headrace.runtime.clock import Clock

@@ -61,15 +61,21 @@ class Processes:
 
     async def _gather(self, verb: str, request: msgspec.Struct, kind: type[V]) -> Sequence[V]:
         """The answers that can be read. `unread` has the others."""
-        found, unread = [], []
-        subject = subjects.user(self._user, verb)
-        for answer in await self._bus.gather(subject, encode(request), wait_s=_SCATTER_S):
-            try:
-                found.append(decode(answer, kind))
-            except BadMessage as error:
-                unread.append(Unread(_name_in(answer), shortened(str(error))))
-        self.unread = unread
+        found, self.unread = await ask_all(self._bus, subjects.user(self._user, verb), request, kind)
         return found
+
+
+async def ask_all(
+    bus: Bus, subject: str, request: msgspec.Struct, kind: type[V]
+) -> tuple[Sequence[V], Sequence[Unread]]:
+    """Asks every process, and returns the answers that can be read and those that cannot. Raises `BusError`."""
+    found, unread = [], []
+    for answer in await bus.gather(subject, encode(request), wait_s=_SCATTER_S):
+        try:
+            found.append(decode(answer, kind))
+        except BadMessage as error:
+            unread.append(Unread(_name_in(answer), shortened(str(error))))
+    return found, unread
 
 
 def _name_in(answer: bytes) -> str:

@@ -11,7 +11,7 @@ import pytest
 from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
 from headrace.client import Refused, Unanswered
-from headrace.client.asking import PATIENCE_S, READS, Asker, Silence, at_once
+from headrace.client.asking import CHANGES, PATIENCE_S, READS, Asker, Silence, at_once
 from headrace.client.pools import Pools
 from headrace.ids import PoolName, TreeName
 from headrace.wire import subjects
@@ -19,6 +19,7 @@ from headrace.wire.codec import encode
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import Busy, NotFound, NotReady, NotRecorded, Refusal
+from headrace.wire.services import ServiceView
 from tests.support.clocks import HandClock
 
 ANSWER = PoolPlan(TreeName("default"), revision=7)
@@ -31,6 +32,9 @@ class StubbornBus:
     def __init__(self, *troubles: BusError | Refusal) -> None:
         self._troubles = list(troubles)
         self.asked: list[str] = []
+        #: The roles of the processes that answer, each with whether it leads.
+        self.processes: dict[str, bool] = {}
+        self.looks = 0
         self.waited_s: list[float] = []
 
     async def request(
@@ -44,6 +48,13 @@ class StubbornBus:
         if isinstance(trouble, BusError):
             raise trouble
         return encode(trouble)
+
+    async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
+        self.looks += 1
+        return [
+            encode(ServiceView(role.split(".")[0], role, "a", leads=leads, term=1, age_ms=1, lag_ms=0.1, pid=1))
+            for role, leads in self.processes.items()
+        ]
 
 
 async def ask(
@@ -141,6 +152,7 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
         "debug.heartbeat",
     }
     assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS.keys() | changing
+    assert changing == CHANGES.keys()
     assert not READS.keys() & changing
 
 
@@ -151,18 +163,18 @@ def test_the_service_that_is_said_to_answer_a_reading_is_the_one_that_hears_it()
         for route in ROUTES
         if route.subject.startswith(of_a_person)
     }
-    for verb, reading in READS.items():
+    for verb, service in ({verb: reading.service for verb, reading in READS.items()} | dict(CHANGES)).items():
         hearers = heard_by[verb]
         alone = hearers[0].value if len(hearers) == 1 and hearers[0] is not PartyKind.NODE else ""
-        assert reading.service.removeprefix("the ") == alone, verb
+        assert service.removeprefix("the ") == alone, verb
 
 
 class Patient:
     """Somebody who shows what those know who answer."""
 
-    def __init__(self, *troubles: BusError | Refusal) -> None:
+    def __init__(self, *troubles: BusError | Refusal, tick_s: float = 0.0) -> None:
         self.bus = StubbornBus(*troubles)
-        self.clock = HandClock()
+        self.clock = HandClock(tick_s=tick_s)
         self.silence = Silence(self.clock, "default", PATIENCE_S)
         self.asker = Asker(cast("Bus", self.bus), self.clock, lambda verb: verb, 60.0, self.silence)
 
@@ -241,8 +253,67 @@ async def test_who_nobody_listens_for_is_named_too_when_the_time_is_over() -> No
         await patient.ask("op.get")
     asked = len(patient.bus.asked)
     await patient.is_silent("op.get")
-    assert 2 < asked == len(patient.bus.asked)
+    assert 0 < asked == len(patient.bus.asked)
     assert patient.silence.words() == ["admission does not answer: no operations are shown"]
+
+
+EVERYTHING = {"admission": True, "fair_share.default": True, "integral.default": True, "allocator.default": True}
+
+
+def without(*roles: str) -> dict[str, bool]:
+    return {role: leads for role, leads in EVERYTHING.items() if role not in roles}
+
+
+@pytest.mark.parametrize(
+    ("processes", "verb", "said"),
+    [
+        (without("allocator.default"), "node.list.default", "the allocator is down: no nodes are shown"),
+        (without("fair_share.default"), "pool.list", "fair_share is down: no shares are shown"),
+        (without("admission"), "op.get", "admission is down: no operations are shown"),
+        (
+            EVERYTHING | {"allocator.default": False},
+            "node.list.default",
+            "the allocator has no leader yet, one that stands by takes over: no nodes are shown",
+        ),
+        (EVERYTHING, "node.list.default", "the allocator does not answer: no nodes are shown"),
+        (EVERYTHING, "node.list.batch", "no process serves tree batch: start fair_share, integral and allocator"),
+    ],
+)
+async def test_where_nobody_listens_the_reason_is_what_all_processes_say(
+    processes: dict[str, bool], verb: str, said: str
+) -> None:
+    patient = Patient(*[NoResponders()] * 50, tick_s=0.3)
+    patient.bus.processes = processes
+    with pytest.raises(Unanswered) as caught:
+        await patient.ask(verb)
+
+    (words,) = patient.silence.words()
+    assert words.startswith(said)
+    assert str(caught.value).startswith(words.partition(": no ")[0])
+    assert caught.value.waited_s < PATIENCE_S
+
+
+async def test_of_a_second_service_that_is_down_it_is_known_at_once() -> None:
+    patient = Patient(*[NoResponders()] * 50, tick_s=0.3)
+    patient.bus.processes = without("allocator.default", "fair_share.default")
+    await patient.is_silent("op.where.default")
+    asked = len(patient.bus.asked)
+    await patient.is_silent("pool.list")
+
+    assert (len(patient.bus.asked), patient.bus.looks) == (asked + 1, 1)
+    assert patient.silence.words()[1] == "fair_share is down: no shares are shown"
+
+
+async def test_a_tree_that_nobody_serves_is_named_and_nothing_was_done_there() -> None:
+    bus = StubbornBus(*[RequestTimeout()] * 50)
+    bus.processes = EVERYTHING
+    asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), lambda verb: verb, 60.0, Silence(HandClock(), "batch"))
+    with pytest.raises(Unanswered, match=r"no process serves tree batch: .*headrace up.*nothing was done") as caught:
+        await asker.ask("pool.change", ChangePools([], TreeName("batch")), PoolPlan, repeatable=False)
+    assert not caught.value.maybe_done
+
+    with pytest.raises(Unanswered, match=r"fair_share of tree default does not answer: .*it may have taken effect"):
+        await asker.ask("pool.change", ChangePools([]), PoolPlan, repeatable=False)
 
 
 async def test_a_long_computation_is_asked_only_of_a_service_that_answers() -> None:
