@@ -50,9 +50,13 @@ def test_a_tree_that_no_process_serves_is_named_when_it_is_made_and_when_it_is_m
     _, said = as_administrator(team, "tree", "create", "batch")
     assert unserved in said
 
-        commands = (("pool", "create", "nightly"), ("pool", "list"), ("node", "list"))
+    commands = (("pool", "create", "nightly"), ("pool", "list"), ("node", "list"))
     with ThreadPoolExecutor() as threads:
-        done = list(threads.map(lambda words: as_administrator(team, *words, status=Exit.NOT_RUNNING, HEADRACE_TREE="batch"), commands))
+        done = list(
+            threads.map(
+                lambda words: as_administrator(team, *words, status=Exit.NOT_RUNNING, HEADRACE_TREE="batch"), commands
+            )
+        )
     for words, (_, said) in zip(commands, done, strict=True):
         assert said.startswith(unserved), (words, said)
         assert "may have taken effect" not in said
