@@ -90,11 +90,13 @@ def talk(
     tree: str = "",
     watching: Watching | None = None,
     tells_silence: bool = True,
+    bears_restarts: bool = False,
 ) -> int:
     """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise.
 
     The client is that of `tree`, else of the usual one. With `watching` the work is done again and again.
     With `tells_silence` it is said below which service did not answer, unless the work failed for that.
+    With `bears_restarts`, for work that changes something or waits, a service that is down is tried for 10 s, else for 2 s.
     """
     common = common or Common()
     screen = Screen(json=common.json)
@@ -102,6 +104,7 @@ def talk(
 
     async def run() -> int:
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
+            client.silence.bears_restarts = bears_restarts
 
             async def look(shown: Screen) -> int | None:
                 status = await work(client, shown)
@@ -153,7 +156,7 @@ def change(
 
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 
-    return talk(common, work, tree=tree)
+    return talk(common, work, tree=tree, bears_restarts=True)
 
 
 def complain(error: BaseException) -> int:

@@ -69,4 +69,4 @@ def events(
             wanted, show, lambda: screen.say("following; Ctrl-C ends it"), on_connection=say_connection
         )
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)

@@ -149,7 +149,7 @@ def token(
         else:
             screen.print_raw(text)
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 @app.command
@@ -228,7 +228,7 @@ def _change(node: str, change: NodeChange, what: str, common: Common | None) -> 
         done = await client.change_node(node, change)
         screen.show_line(done, f"node {done.node}: {what}")
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network: str) -> NodeTerms:

@@ -216,7 +216,7 @@ def logs(
         several = job is None and (await client.get(name)).spec.job_count > 1
         await print_output(screen, client.logs(name, job, **wishes), several=several)
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=follow)
 
 
 @app.command
@@ -245,7 +245,7 @@ def wait(
         view = await client.get(await whole_id(client, operation))
         return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 @app.command
@@ -275,7 +275,7 @@ def abort(
         views = [await client.abort(name, reason or "") for name in names]
         screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 #: Commands of modules that are imported when it is the command, as a list needs nothing of them.

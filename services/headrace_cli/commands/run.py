@@ -226,7 +226,7 @@ def run(
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=not waits.dry_run)
 
 
 #: Options by the fields of a request for which they stand.

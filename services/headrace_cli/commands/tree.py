@@ -128,7 +128,7 @@ def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common
             screen.say(unserved(name), style="yellow", whole=True)
         return Exit.DONE
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 @app.command(name="set")

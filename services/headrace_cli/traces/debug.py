@@ -65,4 +65,4 @@ def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, comm
         for each in found:
             screen.print(f"trace {each.trace_id}", waterfall_table(each, screen.width))
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)

@@ -87,7 +87,7 @@ _ATTEMPT_S = 4.0
 #: A service that was silent for so long is not asked again for a while by somebody who shows what the others know.
 PATIENCE_S: Final = 2.2
 #: Seconds for which a reading is tried anew while no process listens: a service that is started anew at once goes unnoticed.
-_NOBODY_S: Final = 1.0
+_NOBODY_S: Final = 1.8
 #: Longer than one such look takes; whoever looks again and again hears soon that a service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
@@ -174,6 +174,8 @@ class Silence:
 
     def __init__(self, clock: Clock, own: str = "", patience_s: float | None = None) -> None:
         self.patience_s = patience_s
+        #: True: readings are tried until their time is over while no process listens, as in a command that changes something or waits.
+        self.bears_restarts = False
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
@@ -304,7 +306,8 @@ class Asker:
             is_nobody = isinstance(trouble, NoResponders)
             heard_s = heard_s if is_nobody else now
             is_gone = is_nobody and (now - heard_s >= _NOBODY_S or self._silence.is_missing(asked))
-            is_over = patience_s is not None and (isinstance(trouble, RequestTimeout) or is_gone)
+            is_given_up = isinstance(trouble, RequestTimeout) or (is_gone and not self._silence.bears_restarts)
+            is_over = patience_s is not None and is_given_up
             if is_over or now + pause_s >= deadline or (doubt is not None and not repeatable):
                 why = said or trouble
                 raise await self._unanswered(verb, now - started, why, asked, maybe_done=doubt is not None) from why

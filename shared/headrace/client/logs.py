@@ -105,7 +105,8 @@ class _Log:
         begin = chunk.next_offset - len(chunk.data)
         jumped = self.offset >= 0 and chunk.data and begin > self.offset
         self._missing_bytes += begin - self.offset if jumped else 0
-        before = self.flush() if jumped or self._was_moved else []
+        # What follows a gap stands on a line of its own.
+        before = self.flush(has_end=True) if jumped or self._was_moved else []
         self._was_moved = False
         self.offset = chunk.next_offset
         self.read_to_end = not chunk.data and (chunk.ended or self.over)
@@ -141,10 +142,10 @@ class _Log:
         self.read_to_end = True
         return msgspec.structs.replace(self._line(b""), trouble=why)
 
-    def flush(self) -> list[LogLine]:
+    def flush(self, *, has_end: bool = False) -> list[LogLine]:
         """Takes what has no line end yet."""
         rest, self._rest = self._rest, b""
-        return [self._line(rest, has_end=False)] if rest else []
+        return [self._line(rest, has_end=has_end)] if rest else []
 
     def _line(self, raw: bytes, *, has_end: bool = True) -> LogLine:
         text = raw.decode(errors="replace")

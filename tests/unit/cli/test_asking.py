@@ -290,7 +290,15 @@ async def test_where_nobody_listens_the_reason_is_what_all_processes_say(
     (words,) = patient.silence.words()
     assert words.startswith(said)
     assert str(caught.value).startswith(words.partition(": no ")[0])
-    assert caught.value.waited_s < PATIENCE_S
+
+
+async def test_work_that_bears_restarts_goes_on_while_nobody_listens() -> None:
+    patient = Patient(*[NoResponders()] * 6, tick_s=0.5)
+    patient.bus.processes = without("admission")
+    patient.silence.bears_restarts = True
+
+    assert await patient.ask("op.get") == ANSWER
+    assert patient.silence.words() == []
 
 
 async def test_of_a_second_service_that_is_down_it_is_known_at_once() -> None:

@@ -60,7 +60,7 @@ def set_(
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
             screen.say(f"nobody made a pool {view.spec.pool!r}: this one is ephemeral; {near}", style="yellow")
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
@@ -105,7 +105,7 @@ def scan(*, common: Common | None = None) -> int:
         done = await client.scan()
         screen.show_line(done, f"{done.promoted} promoted, {done.still_waiting} still waiting")
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 def _change(
@@ -114,7 +114,7 @@ def _change(
     async def work(client: Client, screen: Screen) -> None:
         _show(screen, await ask(client, await whole_id(client, operation)))
 
-    return talk(common, work)
+    return talk(common, work, bears_restarts=True)
 
 
 def _show(screen: Screen, view: OperationView) -> None:
