@@ -55,7 +55,7 @@ class Cluster:
         self.url, self._listen = f"tls://127.0.0.1:{port}", f"127.0.0.1:{port}"
         init_tls(path / "tls", "127.0.0.1")
         self._authority = sha256_of((path / "tls" / "ca.pem").read_text())
-        self.init(tls=path / "tls", operator=True, node=["old"])
+        self.init(tls=path / "tls", operator=True, node=["old"], administrators="anna")
 
     @property
     def ca_file(self) -> str:
