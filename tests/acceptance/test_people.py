@@ -181,7 +181,10 @@ def test_a_login_that_does_not_work_keeps_nothing_and_one_that_does_is_for_its_o
         seed = text.splitlines()[-2]
         (tmp_path / "torn" / "credential").write_text(text.replace(seed, other_seed(tmp_path)))
         torn = login(team, "torn", status=Exit.REFUSED)
-        unknown = team.run("login", team.url, "--credential-file=ada/credential", status=Exit.NOT_RUNNING)
+        (tmp_path / "alone").mkdir()
+        shutil.copy(tmp_path / "ada" / "credential", tmp_path / "alone")
+        unknown = team.run("login", team.url, "--credential-file=alone/credential", status=Exit.REFUSED)
+        assert "is not trusted" in unknown.stderr
         with_password = "tls://ada:hunter2@127.0.0.1:1"
         told = team.run("login", with_password, "--credential-file=ada/credential", status=Exit.USAGE)
         assert not list(team.home.rglob("*"))
