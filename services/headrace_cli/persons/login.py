@@ -53,7 +53,7 @@ def login(
     credential_file
         The credential that you were given, readable by you alone.
     ca_file
-        The authority by whose word the server is believed, where it is none of the system's.
+        The authority by whose word the server is believed. Else `ca.pem` beside the credential, or the system's.
     name
         Name of the cluster on this machine. Else the host in the address.
     user
