@@ -135,14 +135,7 @@ async def open_client(
         )
     if not client.is_connected or hooks.refusal:
         await discard(client)
-        if hooks.refusal:
-            raise CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
-        where = ", ".join(urls)
-        if len(hooks.distrust) >= hooks.servers:
-            raise ServerNotTrusted(_distrust(hooks.distrust[-1], ca_file))
-        raise NotConnected(
-            f"no server at {where} within {connect_timeout_s:g} s ({hooks.trouble or 'no answer at all'})"
-        )
+        raise _failure(hooks, urls, connect_timeout_s, ca_file)
     found = client.connected_server_version
     try:
         too_old = (found.major, found.minor) < _REQUIRED_SERVER
@@ -165,6 +158,18 @@ def _distrust(message: str, ca_file: str) -> str:
             "by --ca-file, $HEADRACE_CA_FILE or the setting ca_file"
         )
     return f"{reason} (CERTIFICATE_VERIFY_FAILED)"
+
+
+def _failure(
+    hooks: Hooks, urls: Sequence[str], timeout_s: float, ca_file: str
+) -> CredentialRefused | ServerNotTrusted | NotConnected:
+    """The error for a connection that was not made."""
+    if hooks.refusal:
+        return CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
+    if len(hooks.distrust) >= hooks.servers:
+        return ServerNotTrusted(_distrust(hooks.distrust[-1], ca_file))
+    where = ", ".join(urls)
+    return NotConnected(f"no server at {where} within {timeout_s:g} s ({hooks.trouble or 'no answer at all'})")
 
 
 async def discard(client: Client) -> None:
