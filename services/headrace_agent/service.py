@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from functools import partial
 from typing import TypeVar, assert_never
 
 import anyio
