@@ -23,6 +23,7 @@ from headrace.wire.rights import GetRights, Rights, RightsOnPool
 from headrace_admission import queries
 from headrace_admission.decisions.rights import no_reading
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
+from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 
 
@@ -72,7 +73,7 @@ def _told_to(state: State, view: OperationView, user: str) -> OperationView:
     if no_reading(state, state.operations[view.operation], user) is None:
         return view
     failures = [msgspec.structs.replace(end, stderr_tail="") for end in view.last_failures]
-    spec = queries.without_command(view.spec)
+    spec = without_command(view.spec)
     return msgspec.structs.replace(view, spec=spec, last_failures=failures, is_withheld=True)
 
 

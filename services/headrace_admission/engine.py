@@ -7,7 +7,7 @@ in this order before it lets the answer out. Questions that change nothing are f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Concatenate, Never, ParamSpec, TypeVar
 
@@ -29,12 +29,11 @@ from headrace_admission.decisions import (
     starts,
     updates,
 )
-from headrace_admission.decisions.ends_and_retries import AllocatorGone, RetriesDue
+from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands, RetriesDue
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.book_checks import pools_to_check
-from headrace_admission.state.ephemeral_pools import TreePools
-from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.state import State
 
@@ -51,26 +50,29 @@ class HalfDecided(HeadraceError):
 class AdmissionEngine:
     """All operations, of all trees."""
 
-    def __init__(self, everywhere: GlobalRules | None = None, *, keep_finished: int = 10_000) -> None:
-        self.state = State(everywhere, keep_finished=keep_finished)
+    def __init__(
+        self,
+        everywhere: GlobalRules | None = None,
+        *,
+        keep_finished: int = 10_000,
+        keep_finished_bytes: int = 128 * 1024 * 1024,
+    ) -> None:
+        self.state = State(everywhere, keep_finished=keep_finished, keep_finished_bytes=keep_finished_bytes)
         #: Of the newest entry of the log: whoever leads has announced its own there.
         self._term = 0
         self._impossible_ends = 0
 
     # --- from the log ----------------------------------------------------------------------------------------------
 
-    def on_restored(
-        self,
-        records: Iterable[OperationRecord],
-        pools: Iterable[TreePools],
-        allocator_terms: Mapping[TreeName, int],
-        sequence: int,
-        lost_work: Iterable[LostWorkRow],
-        moment: Moment,
-    ) -> Outcome[None, Never]:
-        """Takes a checkpoint that covers the log up to `sequence`, in place of what was known."""
-        self.state = self.state.emptied()
-        self.state.restore(records, pools, allocator_terms, sequence=sequence, lost_work=lost_work)
+    def on_restored(self, part: Page | Restored | None, moment: Moment) -> Outcome[None, Never]:
+        """Takes a part of a checkpoint, in place of what was known: None first, then each page, then the rest."""
+        match part:
+            case None:
+                self.state = self.state.emptied()
+            case Page():
+                self.state.restore_page(part)
+            case Restored():
+                self.state.restore(part)
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:
@@ -122,8 +124,10 @@ class AdmissionEngine:
         return self._decide(moment, blocks.draw, request)
 
     def on_return(
-        self, request: ledger.ReturnIndexes | AllocatorGone, moment: Moment
+        self, request: ledger.ReturnIndexes | AllocatorGone | DroppedCommands, moment: Moment
     ) -> Outcome[msgspec.Struct, Event]:
+        if isinstance(request, DroppedCommands):
+            return self._decide(moment, ends_and_retries.abort_without_command, request)
         if isinstance(request, AllocatorGone):
             return self._decide(moment, ends_and_retries.lose_indexes, request)
         return self._decide(moment, blocks.return_indexes, request)
@@ -186,6 +190,13 @@ class AdmissionEngine:
                 len(state.pausing),
                 "Operations of which a job failed and waits until it may run again.",
             ),
+            gauge(
+                "live_operation_bytes",
+                "bytes",
+                state.bytes.live,
+                "Memory of live operations, as the quota counts it: commands, environments and results of jobs.",
+            ),
+            gauge("finished_operation_bytes", "bytes", state.bytes.finished, "The same of finished operations."),
             gauge("ephemeral_pools", "pools", ephemeral, "Pools that live by their operations."),
             gauge(
                 "held_back_configurations",

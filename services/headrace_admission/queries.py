@@ -26,11 +26,10 @@ from headrace_admission.failures import trouble_words
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: Of the first word of a command in lists and in news: one may have 120,000.
-_WORD_CHARACTERS: Final = 200
 #: Attempts that are told with their operation, and on a page of their own: 11 bytes each at most.
 _ATTEMPTS_WITH_OPERATION: Final = 4_096
 _ATTEMPTS_OF_PAGE: Final = 32_768
@@ -291,12 +290,6 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
     )
-
-
-def without_command(spec: wire.OperationSpec) -> wire.OperationSpec:
-    """A spec without arguments, environment, folder and files of its jobs."""
-    argv = [spec.argv[0][:_WORD_CHARACTERS]]
-    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="", files=None)
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:

@@ -31,7 +31,7 @@ from headrace.wire.rights import GetRights
 from headrace.wire.start_plans import PlanStart
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions import starts
-from headrace_admission.decisions.ends_and_retries import AllocatorGone
+from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
 from headrace_admission.gone_allocators import Silence, is_gone
@@ -66,8 +66,12 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
         settings.pool_change_is_allowed,
         settings.administrator_names,
         settings.most_operations_of_a_user,
+        settings.most_operation_bytes,
+        settings.most_bytes_of_a_user,
     )
-    engine = AdmissionEngine(everywhere, keep_finished=settings.keep_finished)
+    engine = AdmissionEngine(
+        everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes
+    )
     reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
     runtime.tasks.start_soon(pools.follow)
 
@@ -138,6 +142,7 @@ class AdmissionService:
         tasks.start_soon(self._checkpointing.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
         self._take_rules()
+        self._abort_without_command()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
         tasks.start_soon(retry_jobs, self.engine, self._shell, self._recorder, self._checkpointing)
@@ -358,6 +363,15 @@ class AdmissionService:
         while True:
             await self._recorder.tell_position()
             await until_beat(self._settings.tell_period_ms / 1000)
+
+    def _abort_without_command(self) -> None:
+        count, most = (
+            len(self.engine.state.without_command),
+            self.engine.state.configuration.everywhere.largest_replayed_bytes,
+        )
+        if count:
+            self._log.error("operations aborted, their commands take too much memory", count=count, most_bytes=most)
+            self._recorder.note(self.engine.on_return(DroppedCommands(), self._shell.moment()).effects)
 
     # --- configuration and time ----------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
 
     #: How many finished operations are remembered; the oldest are forgotten first.
     keep_finished: int = 10_000
+    #: Bytes of memory that finished operations may take; the oldest are forgotten first.
+    keep_finished_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128 * 1024 * 1024
     #: Entries of the log that are kept behind a checkpoint, as history, and the bytes of the whole log.
     keep_entries: int = 100_000
     keep_bytes: int = 1024 * 1024 * 1024
@@ -37,6 +39,11 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     max_operation_count: int = 5_000
     #: The same for each user; nothing: half of that, so that nobody alone shuts all others out.
     max_operation_count_per_user: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    #: Bytes of memory that live operations may take, those of all users together: their commands, environments and results of jobs. One
+    #: more is refused. The default fits a service with 2 GB of memory.
+    most_operation_bytes: Annotated[int, msgspec.Meta(ge=1)] = 512 * 1024 * 1024
+    #: The same for each user; nothing: half of that.
+    most_operation_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=1)] | None = None
     #: No operation makes an ephemeral pool by naming one that does not exist.
     require_specified_pools_existence: bool = False
     #: Operations may be moved to another pool.
@@ -61,3 +68,9 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
         """The limit for each user."""
         own = self.max_operation_count_per_user
         return (self.max_operation_count + 1) // 2 if own is None else own
+
+    @property
+    def most_bytes_of_a_user(self) -> int:
+        """The bytes that live operations of each user may take."""
+        own = self.most_operation_bytes_of_a_user
+        return (self.most_operation_bytes + 1) // 2 if own is None else own

@@ -34,6 +34,7 @@ from headrace_replay.recording import Action, JobRun, Recording
 A = TypeVar("A")
 #: Of all users together. Limits of services are no part of a tree's configuration.
 _NO_LIMIT = 10**9
+_NO_BYTES_LIMIT = 2**62
 
 
 class ReplayedLedger:
@@ -41,8 +42,12 @@ class ReplayedLedger:
 
     def __init__(self, task: ReplayTask, recording: Recording, after: Tree, moment: Moment) -> None:
         self._tree = task.tree
-        everywhere = GlobalRules(max_operation_count=_NO_LIMIT)
-        self.engine = AdmissionEngine(everywhere, keep_finished=_NO_LIMIT)
+        everywhere = GlobalRules(
+            max_operation_count=_NO_LIMIT,
+            most_operation_bytes=_NO_BYTES_LIMIT,
+            most_operation_bytes_of_a_user=_NO_BYTES_LIMIT,
+        )
+        self.engine = AdmissionEngine(everywhere, keep_finished=_NO_LIMIT, keep_finished_bytes=_NO_BYTES_LIMIT)
         self._recorded: list[Sequence[Event]] = []
         self.engine.on_configuration(self._tree, rules_of(task.configured), moment)
         for entry in recording.past:

@@ -81,6 +81,7 @@ from headrace_admission.nodes.enrolment import GivingUp, enrol
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
 from headrace_admission.settings import AdmissionSettings
+from headrace_admission.state.operation import OperationRecord
 from tests.contract.waiting import eventually
 from tests.support.clocks import NOW, HandClock
 from tests.support.effort import few_or_many
@@ -240,8 +241,10 @@ async def test_the_checkpoint_of_a_service_that_stops_is_written_without_pauses(
             await request(server, "op.start", start, StartAnswer)
 
     async with a_bus(server, "service", "reader") as bus:
-        restored = await CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 9).read()
-    assert len(restored.operations) == 6
+        operations: list[OperationRecord] = []
+        store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), 9)
+        await store.read(lambda page: operations.extend(page.operations))
+    assert len(operations) == 6
 
 
 async def test_the_log_is_bounded_by_bytes_and_nothing_is_forgotten_that_no_checkpoint_covers(

@@ -39,17 +39,24 @@ async def claimed(bucket: KeyValue, term: int) -> CheckpointStore:
     return store
 
 
+async def operations_in(store: CheckpointStore) -> list[OperationRecord]:
+    """The operations of the checkpoint that stands."""
+    operations: list[OperationRecord] = []
+    await store.read(lambda page: operations.extend(page.operations))
+    return operations
+
+
 @on_both_worlds
 async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: World) -> None:
     """An admission that was frozen once wrote its old head and deleted the pages of its successor: nothing ever started again."""
     async with world.connect("test") as bus:
         bucket = await bus.key_value("checkpoints")
         frozen = await claimed(bucket, 1)
-        assert (await frozen.read()).sequence == 0
+        assert (await frozen.read(lambda page: None)).sequence == 0
         await frozen.save(a_checkpoint(40, 40))
 
         successor = await claimed(bucket, 2)
-        assert len((await successor.read()).operations) == 40
+        assert len(await operations_in(successor)) == 40
         with pytest.raises(KeyFenced, match="term 2 writes head, ours is 1"):
             await frozen.save(a_checkpoint(30, 30))
         await successor.save(a_checkpoint(50, 50))
@@ -57,8 +64,8 @@ async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: Worl
             await frozen.save(a_checkpoint(30, 31))
 
         third = await claimed(bucket, 3)
-        restored = await third.read()
-        assert (len(restored.operations), restored.sequence) == (50, 50)
+        assert len(await operations_in(third)) == 50
+        assert (await third.read(lambda page: None)).sequence == 50
         assert await writer_of_checkpoint(bucket) == 3
         with pytest.raises(KeyFenced):
             await successor.claim()
@@ -78,7 +85,7 @@ async def test_pages_that_no_head_names_are_removed_and_those_of_the_head_stay(w
 
         successor = await claimed(bucket, 2)
         await successor.sweep()
-        assert len((await successor.read()).operations) == 80
+        assert len(await operations_in(successor)) == 80
         assert {key.rsplit(".", 2)[0] for key in await bucket.entries() if key != "head"} == {"page.1.83"}
 
 
@@ -91,7 +98,7 @@ async def test_the_terms_of_allocators_outlive_their_checkpoint_and_those_behind
 
         for term in (2, 3):
             store = await claimed(bucket, term)
-            assert (await store.read()).allocator_terms == {TREE: 6}
+            assert (await store.read(lambda page: None)).allocator_terms == {TREE: 6}
 
 
 @on_both_worlds
@@ -104,7 +111,7 @@ async def test_whoever_was_succeeded_sweeps_no_page_of_its_successor(world: Worl
 
         await frozen.sweep()
 
-        assert len((await CheckpointStore(bucket, 3).read()).operations) == 40
+        assert len(await operations_in(CheckpointStore(bucket, 3))) == 40
 
 
 def test_a_checkpoint_is_encoded_page_by_page_and_what_changes_meanwhile_before_it_does(

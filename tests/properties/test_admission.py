@@ -20,6 +20,7 @@ from headrace_admission.log import checkpoint
 from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import rules_of
 from tests.reference.admission import ROOT, Model, ModelPool
 from tests.support.clocks import NOW
@@ -321,7 +322,8 @@ class AdmissionMachine(RuleBasedStateMachine):
             lost += read.lost_work
         assert records == self.records_of_the_checkpoint
         engine = AdmissionEngine()
-        engine.on_restored(records, pools, self.checkpoint.allocator_terms, self.checkpoint.sequence, lost, NOW)
+        engine.on_restored(Page(records, pools, lost), NOW)
+        engine.on_restored(Restored(self.checkpoint.sequence, self.checkpoint.allocator_terms), NOW)
         self.desk.replay(engine, 1 + self.checkpoint.sequence // 2)
         assert {name: o.to_record() for name, o in engine.state.operations.items()} == {
             name: o.to_record() for name, o in self.desk.state.operations.items()

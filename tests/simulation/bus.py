@@ -426,6 +426,12 @@ class _KeyValue:
     async def entries(self) -> dict[str, Entry]:
         return await self._bus.ask_stream(lambda: self.bucket.entries())
 
+    async def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+        entries = await self._bus.ask_stream(lambda: self.bucket.entries())
+        for entry in sorted(entries.values(), key=lambda each: each.revision):
+            if entry.key.startswith(f"{prefix}."):
+                yield entry
+
     async def put(self, key: str, value: bytes) -> int:
         return await self._write(key, value, None)
 

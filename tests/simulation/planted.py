@@ -26,6 +26,7 @@ from headrace.wire.log import AllocatorAttached, IndexRun
 from headrace_admission.decisions import blocks, ends_and_retries
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
+from headrace_admission.state.restored import Restored
 from headrace_admission.state.state import State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
@@ -135,8 +136,8 @@ def volatile_attach() -> Patches:
     def forgetful(self: State, events: Any, sequence: int) -> None:
         take_entry(self, [event for event in events if not isinstance(event, AllocatorAttached)], sequence)
 
-    def without_terms(self: State, records: Any, pools: Any, _terms: Any, **more: Any) -> None:
-        restore(self, records, pools, {}, **more)
+    def without_terms(self: State, restored: Restored) -> None:
+        restore(self, msgspec.structs.replace(restored, allocator_terms={}))
 
     return [_replaced(State, "take_entry", forgetful), _replaced(State, "restore", without_terms)]
 

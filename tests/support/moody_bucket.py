@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from headrace.bus import BusError, Entry, Mirror, WrongRevision
@@ -29,6 +29,10 @@ class MoodyBucket:
 
     async def entries(self) -> dict[str, Entry]:
         return dict(self.kept)
+
+    async def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+        for entry in [each for key, each in self.kept.items() if key.startswith(f"{prefix}.")]:
+            yield entry
 
     async def put(self, key: str, value: bytes) -> int:
         if self.fails_after is not None:

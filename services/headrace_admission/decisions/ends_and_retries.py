@@ -45,6 +45,10 @@ class AllocatorGone(msgspec.Struct, frozen=True):
     tree: TreeName
 
 
+class DroppedCommands(msgspec.Struct, frozen=True):
+    """Live operations may be without a command, since it was too large to be read from the log."""
+
+
 class RetriesDue(msgspec.Struct, frozen=True):
     """The back-off of some jobs may be over."""
 
@@ -185,6 +189,18 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
         for tree in operation.placements:
             take_held_back(transaction, tree)
     return True
+
+
+def abort_without_command(transaction: Transaction, dropped: DroppedCommands) -> DroppedCommands:
+    """Abort the operations whose command was not read from the log."""
+    state = transaction.state
+    operations = [state.live[name] for name in state.without_command]
+    most = state.configuration.everywhere.largest_replayed_bytes
+    reason = f"its command was dropped when the log was read: live operations took more than {most} bytes"
+    for operation in operations:
+        end_operation(transaction, operation, StateCause.ABORTED_BY_USER, reason)
+    state.without_command.clear()
+    return dropped
 
 
 def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:

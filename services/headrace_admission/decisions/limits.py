@@ -10,9 +10,11 @@ from heapq import nsmallest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
 from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_for_users
+from headrace_admission.state.spec_size import spec_bytes
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import Member, TreeBook
 
@@ -42,6 +44,17 @@ def user_limit(state: State, user: str) -> LimitBroken | None:
     if limit is None or count < limit:
         return None
     return LimitBroken("max_operation_count_per_user", limit, count, user=user)
+
+
+def bytes_limit(state: State, spec: OperationSpec, user: str) -> LimitBroken | None:
+    """The quota of bytes that this start would break: that of the user, or that of all users."""
+    everywhere, book, more = state.configuration.everywhere, state.bytes, spec_bytes(spec)
+    used, most = book.live_of_user[user], everywhere.most_operation_bytes_of_a_user
+    if used + more > most:
+        return LimitBroken("most_operation_bytes_of_a_user", most, used, user=user, more_bytes=more)
+    if book.live + more > everywhere.most_operation_bytes:
+        return LimitBroken("most_operation_bytes", everywhere.most_operation_bytes, book.live, more_bytes=more)
+    return None
 
 
 def pool_limit(

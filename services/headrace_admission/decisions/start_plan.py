@@ -11,7 +11,14 @@ from headrace.near import hint, near
 from headrace.pools.placement_rules import RuleName
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
-from headrace_admission.decisions.limits import ephemeral_pool_limit, global_limit, pool_limit, unfit_pool, user_limit
+from headrace_admission.decisions.limits import (
+    bytes_limit,
+    ephemeral_pool_limit,
+    global_limit,
+    pool_limit,
+    unfit_pool,
+    user_limit,
+)
 from headrace_admission.decisions.pool_by_rules import Asking, Rejected, pool_by_rules
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
@@ -32,7 +39,7 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:
     """Plans a start by names, rights and limits of every tree that the operation names."""
-    limit = global_limit(state) or user_limit(state, user)
+    limit = global_limit(state) or user_limit(state, user) or bytes_limit(state, spec, user)
     if limit is not None:
         return OverLimit([limit])
     if spec.type not in OPERATION_TYPES:

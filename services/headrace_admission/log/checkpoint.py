@@ -8,25 +8,28 @@ The head is written by compare-and-set and carries the term of its writer: whoev
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 from anyio import lowlevel
 
-from headrace.bus import KeyValue
+from headrace.bus import Entry, KeyValue
 from headrace.ids import OperationId, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.fenced import FencedKey
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
-from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
-from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.state import State
 
 _HEAD: Final = "head"
+#: The keys of all pages are below it.
+_PAGES: Final = "page"
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -42,41 +45,27 @@ class _Head(msgspec.Struct, frozen=True):
     @property
     def prefix(self) -> str:
         """The keys of its pages are below this one."""
-        return f"page.{self.term}.{self.sequence}"
+        return f"{_PAGES}.{self.term}.{self.sequence}"
 
     @property
     def last_term(self) -> int:
         """The highest term that had to do with it."""
         return max(self.term, self.writer)
 
+    def page(self, number: int) -> str:
+        """Name a page, counted from 0, for an error."""
+        where = f"page {number + 1} of {self.pages} (keys {self.prefix}.{number}.*)"
+        return f"bucket {subjects.CHECKPOINT_BUCKET}, {where}"
+
 
 _NO_HEAD: Final = _Head(0, 0, 0)
 _encode: Final = msgspec.msgpack.Encoder().encode
-
-
-class Page(msgspec.Struct, frozen=True):
-    """Some of the operations, of the ephemeral pools, or of the work that was lost."""
-
-    operations: list[OperationRecord]
-    pools: list[TreePools] = []
-    lost_work: list[LostWorkRow] = []
 
 
 class _RawPage(msgspec.Struct, frozen=True):
     """A `Page` whose operations are encoded already."""
 
     operations: list[msgspec.Raw]
-
-
-class Restored(msgspec.Struct, frozen=True):
-    """A checkpoint that was read."""
-
-    operations: list[OperationRecord] = []
-    pools: list[TreePools] = []
-    #: The last entry of the log that it covers.
-    sequence: int = 0
-    allocator_terms: dict[TreeName, int] = {}
-    lost_work: list[LostWorkRow] = []
 
 
 class Checkpoint:
@@ -151,28 +140,29 @@ class CheckpointStore:
         await self._key.claim(lambda _: _encode(msgspec.structs.replace(_NO_HEAD, writer=self._term)))
         self._head = _NO_HEAD
 
-    async def read(self) -> Restored:
-        """Reads the checkpoint that stands. It may be replaced meanwhile unless this term has claimed the head.
+    async def read(self, take: Callable[[Page], None]) -> Restored:
+        """Reads the checkpoint that stands, and hands each page to `take` as it comes, so that one page is in memory at a time.
 
-        Raises `BadMessage` if the head or a page is missing or damaged, since the log alone may not tell everything, and `BusError`.
+        The checkpoint may be replaced meanwhile unless this term has claimed the head. Raises `BadMessage` if a page is missing or
+        damaged, since the log alone may not tell everything, and `BusError`. Some pages may have been taken before.
         """
-        entries = await self._bucket.entries()
-        head = _head_of(entries[_HEAD].value if _HEAD in entries else None)
-        operations: list[OperationRecord] = []
-        pools: list[TreePools] = []
-        lost_work: list[LostWorkRow] = []
-        for number in range(head.pages):
-            prefix = f"{head.prefix}.{number}."
-            pieces = sorted((key for key in entries if key.startswith(prefix)), key=_last_number)
-            try:
-                page = read_page(b"".join(entries[key].value for key in pieces))
-            except (BadMessage, msgspec.DecodeError) as error:
-                where = f"bucket {subjects.CHECKPOINT_BUCKET}, page {number + 1} of {head.pages} (keys {prefix}*)"
-                raise BadMessage(f"{where}: {error}") from None
-            operations += page.operations
-            pools += page.pools
-            lost_work += page.lost_work
-        return Restored(operations, pools, head.sequence, head.allocator_terms, lost_work)
+        entry = await self._bucket.get(_HEAD)
+        head = _head_of(None if entry is None else entry.value)
+        taken = 0
+        if head.pages:
+            async with aclosing(self._bucket.read(head.prefix)) as pieces:
+                async for number, data in _pages(pieces):
+                    if number != taken or number >= head.pages:
+                        raise BadMessage(f"{head.page(taken)}: page {number + 1} stands in its place")
+                    try:
+                        page = read_page(data)
+                    except (BadMessage, msgspec.DecodeError) as error:
+                        raise BadMessage(f"{head.page(number)}: {error}") from None
+                    take(page)
+                    taken += 1
+        if taken < head.pages:
+            raise BadMessage(f"{head.page(taken)}: missing")
+        return Restored(head.sequence, head.allocator_terms)
 
     async def is_lost(self, first: int) -> bool:
         """True if the bucket does not hold what a log from the entry `first` on needs.
@@ -184,7 +174,8 @@ class CheckpointStore:
 
     async def sweep(self) -> None:
         """Removes pages of this term and former ones that the head does not name. A successor's may be about to be named."""
-        prefixes = {key.rsplit(".", 2)[0] for key in await self._bucket.entries() if key != _HEAD} - {self._head.prefix}
+        async with aclosing(self._bucket.read(_PAGES)) as pieces:
+            prefixes = {piece.key.rsplit(".", 2)[0] async for piece in pieces} - {self._head.prefix}
         for prefix in prefixes:
             if int(prefix.split(".")[1]) <= self._term:
                 await self._bucket.purge(prefix)
@@ -237,5 +228,14 @@ def _head_of(value: bytes | None) -> _Head:
         raise BadMessage(f"bucket {subjects.CHECKPOINT_BUCKET}, key {_HEAD}: {error}") from None
 
 
-def _last_number(key: str) -> int:
-    return int(key.rpartition(".")[2])
+async def _pages(pieces: AsyncIterable[Entry]) -> AsyncIterator[tuple[int, bytes]]:
+    """Puts pieces together to the pages that they are of. They come in the order in which they were written."""
+    number, data = 0, b""
+    async for piece in pieces:
+        page = int(piece.key.split(".")[-2])
+        if data and page != number:
+            yield number, data
+            data = b""
+        number, data = page, data + piece.value
+    if data:
+        yield number, data

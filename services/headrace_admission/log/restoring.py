@@ -21,8 +21,9 @@ from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.log.checkpoint import CheckpointStore, Restored, writer_of_checkpoint
+from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
+from headrace_admission.state.restored import Page, Restored
 
 #: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
@@ -139,25 +140,26 @@ class LogReader:
         """
         first, end = await log.bounds()
         if not self._has_begun or first > self.sequence + 1:
+            # Cut off in the middle it begins again.
+            self._has_begun = False
+            self.engine.on_restored(None, self._clock.moment())
             try:
-                restored = await checkpoints.read()
+                restored = await checkpoints.read(self._take_part)
             except BadMessage as error:
                 if not leads:
                     raise
                 await self._do_without(log, checkpoints, error)
+                # The pages before the damaged one were taken.
+                self.engine.on_restored(None, self._clock.moment())
                 restored = Restored()
             self._restored = restored.sequence
-            self.engine.on_restored(
-                restored.operations,
-                restored.pools,
-                restored.allocator_terms,
-                restored.sequence,
-                restored.lost_work,
-                self._clock.moment(),
-            )
+            self._take_part(restored)
             self._has_begun = True
             first, end = await log.bounds()
         return first, end
+
+    def _take_part(self, part: Page | Restored) -> None:
+        self.engine.on_restored(part, self._clock.moment())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
         """Lets the log go on behind the checkpoint, which covers more than the log has. Returns the log's bounds.

@@ -18,7 +18,7 @@ from headrace.wire.refusals import NotReady
 from headrace.wire.replay import LogPage, ReadEvents, ToldEntry
 from headrace_admission.log.byte_budget import size_bytes
 from headrace_admission.log.recorder import batch_of
-from headrace_admission.queries import without_command
+from headrace_admission.state.spec_size import without_command
 
 #: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
 _PAGE_BYTES: Final = 192 * 1024

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 _INDEXES_OF_A_PAGE: Final = 4096
+#: Bytes in memory of a larger number.
+_NUMBER_BYTES: Final = 100
 #: In a page: the number is among the larger ones.
 _LARGE: Final = 255
 _THERE: Final = re.compile(rb"[^\0]")
@@ -25,6 +27,11 @@ class IndexedNumbers:
         self.large: dict[int, int] = {}
         for index, value in (numbers or {}).items():
             self[index] = value
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the pages and the larger numbers take in memory."""
+        return _INDEXES_OF_A_PAGE * len(self._pages) + _NUMBER_BYTES * len(self.large)
 
     @property
     def pages(self) -> dict[int, bytes]:

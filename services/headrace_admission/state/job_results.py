@@ -31,12 +31,15 @@ class JobResults:
     def __init__(self, job_count: int, pages: Iterable[ResultPage] = ()) -> None:
         self._job_count = job_count
         self.pages = [msgspec.structs.replace(page, data=bytearray(page.data)) for page in pages]
+        #: Bytes of all pages.
+        self.size_bytes = sum(len(page.data) for page in self.pages)
 
     def extend(self, below: int) -> None:
         """Makes room for the jobs below an index."""
         while len(self.pages) * _JOBS_OF_A_PAGE < below:
             jobs = min(_JOBS_OF_A_PAGE, self._job_count - len(self.pages) * _JOBS_OF_A_PAGE)
             self.pages.append(ResultPage(bytearray(jobs * _BYTES_OF_A_JOB), jobs))
+            self.size_bytes += jobs * _BYTES_OF_A_JOB
 
     def record(self, index: int, code: int, node: int, *, is_over: bool) -> None:
         """Takes the end of an attempt. `is_over` says that no other attempt of the job follows."""
@@ -46,7 +49,9 @@ class JobResults:
         page.data[at : at + _BYTES_OF_A_JOB] = (code, *node.to_bytes(2))
         page.left -= is_over
         if not page.left:
+            self.size_bytes -= len(page.data)
             page.data = bytearray(zlib.compress(page.data, 1))
+            self.size_bytes += len(page.data)
 
     def read(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yields code and node of jobs in their order, as far as there is room. Both are 0 before a job's first end."""

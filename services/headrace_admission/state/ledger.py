@@ -21,11 +21,16 @@ from headrace.wire.operations import MOST_ACCOUNTS, JobRow
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
+from headrace_admission.state.spec_size import texts_bytes
 
 #: Jobs that may wait until they run again, so that a record of them stays small. Any more of them run again at once.
 MOST_PAUSING: Final = 4_096
-#: Last failures of an operation kept in full.
+#: Last failures of an operation that are kept, and those of them that are kept with the last words of the job, which people are shown.
 KEPT_FAILURES: Final = 10
+KEPT_STDERR_TAILS: Final = 3
+#: Bytes in memory of a number in a dictionary, and of the name of a node.
+_NUMBER_BYTES: Final = 100
+_NODE_BYTES: Final = 160
 
 _RESULT_CODE: Final = {JobResult.COMPLETED: 1, JobResult.FAILED: 2, JobResult.ABORTED: 3, JobResult.LOST: 4}
 _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
@@ -88,6 +93,7 @@ class Ledger:
         #: How many attempts ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
+        self._failures_bytes = 0
         #: How many runs of each job failed; and of jobs that failed and run again later, when.
         self.failed_runs = IndexedNumbers()
         self.pausing: dict[int, int] = {}
@@ -99,6 +105,16 @@ class Ledger:
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes in memory. To ask costs the same for any number of jobs."""
+        bits = len(self._done) + len(self._not_retried)
+        owners = self.block if self.owners is not None else 0
+        numbers = self.attempts.size_bytes + self._exit_codes.size_bytes + self.failed_runs.size_bytes
+        names = _NODE_BYTES * len(self._node_names)
+        pausing = _NUMBER_BYTES * len(self.pausing)
+        return self._results.size_bytes + bits + owners + numbers + names + pausing + self._failures_bytes
 
     @property
     def all_done(self) -> bool:
@@ -175,7 +191,7 @@ class Ledger:
         self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
             self.failed_runs[index] += 1
-            self.failures = [*self.failures[1 - KEPT_FAILURES :], msgspec.structs.replace(end, node=node)]
+            self._keep_failure(msgspec.structs.replace(end, node=node))
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= _bit(index)
             self.done_count += 1
@@ -239,7 +255,7 @@ class Ledger:
         ledger._exit_codes = IndexedNumbers(record.exit_code_pages, record.exit_codes)
         ledger.attempts = IndexedNumbers(record.attempt_pages, record.attempts)
         ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
-        ledger.failures = list(record.failures)
+        ledger._take_failures(list(record.failures))
         ledger.failed_runs = IndexedNumbers(record.failed_run_pages, record.failed_runs)
         ledger.pausing = dict(record.pausing)
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
@@ -289,6 +305,17 @@ class Ledger:
             exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
             name, _, account = self._node_names[node].partition(" ")
             yield JobRow(JobSlot(index, ended), result, name, exit_code, account, self.pausing.get(index, 0))
+
+    def _keep_failure(self, end: JobEnd) -> None:
+        failures = [*self.failures[1 - KEPT_FAILURES :], end]
+        if len(failures) > KEPT_STDERR_TAILS:
+            shown = -1 - KEPT_STDERR_TAILS
+            failures[shown] = msgspec.structs.replace(failures[shown], stderr_tail="")
+        self._take_failures(failures)
+
+    def _take_failures(self, failures: list[JobEnd]) -> None:
+        self.failures = failures
+        self._failures_bytes = sum(texts_bytes((end.stderr_tail, end.reason)) for end in failures)
 
     def _number(self, node: str) -> int:
         number = self._node_numbers.get(node)

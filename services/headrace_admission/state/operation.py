@@ -53,6 +53,16 @@ class Operation(_Fields, kw_only=True, eq=False):
     ledger: Ledger
     #: Its place in each of its trees, or the last one once it is over.
     placements: dict[TreeName, TreePlacement] = {}
+    #: Bytes of its spec in memory.
+    spec_bytes: int = 0
+    #: Bytes for which the books of the state count it now, among live or among finished operations.
+    counted_bytes: int = 0
+    is_counted_live: bool = True
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that its spec and its ledger take in memory."""
+        return self.spec_bytes + self.ledger.size_bytes
 
     @property
     def is_vanilla(self) -> bool:

@@ -27,6 +27,10 @@ OPERATION_TYPES: Final = (
 NON_TENTATIVE_TYPES: Final = frozenset({"sort", "map_reduce", "remote_copy"})
 
 
+#: With so many bytes in live operations the service still runs in the 2 GB that the compose stack gives it.
+_LARGEST_REPLAYED_BYTES: Final = 1024 * 1024 * 1024
+
+
 class GlobalRules(msgspec.Struct, frozen=True):
     """The rules for all trees together."""
 
@@ -39,6 +43,17 @@ class GlobalRules(msgspec.Struct, frozen=True):
     administrators: frozenset[str] = frozenset({EVERYBODY})
     #: Of each user, None for no limit.
     max_operation_count_per_user: int | None = None
+    #: Bytes that live operations may take in memory, those of all users and those of each user.
+    most_operation_bytes: int = 512 * 1024 * 1024
+    most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
+
+    @property
+    def largest_replayed_bytes(self) -> int:
+        """Bytes of live operations up to which commands are read from the log.
+
+        No start reaches it: a log that has more was written before there were quotas, or while they were far larger.
+        """
+        return max(2 * self.most_operation_bytes, _LARGEST_REPLAYED_BYTES)
 
     def person(self, user: str) -> Person:
         """The user, and whether they are an administrator."""

@@ -9,7 +9,7 @@ books of the trees have the same members as there are live operations in them; a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
 import msgspec
@@ -37,23 +37,33 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
-from headrace_admission.lost_work import LostWorkBook, LostWorkRow
+from headrace_admission.lost_work import LostWorkBook
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
 from headrace_admission.state.life import is_final
-from headrace_admission.state.operation import Operation, OperationRecord
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_bytes import OperationBytes
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules, TreeRules
+from headrace_admission.state.spec_size import spec_bytes, without_command
 from headrace_admission.state.tree_book import TreeBook
 
 
 class State:
     """Operations, books of trees, and beside them the present configuration."""
 
-    def __init__(self, everywhere: GlobalRules | None = None, *, keep_finished: int = 10_000) -> None:
+    def __init__(
+        self,
+        everywhere: GlobalRules | None = None,
+        *,
+        keep_finished: int = 10_000,
+        keep_finished_bytes: int = 128 * 1024 * 1024,
+    ) -> None:
         self._keep_finished = keep_finished
+        self._keep_finished_bytes = keep_finished_bytes
         #: In the order of their starts.
         self.operations: dict[OperationId, Operation] = {}
         self.live: dict[OperationId, Operation] = {}
@@ -61,6 +71,9 @@ class State:
         self.live_of_user: Counter[str] = Counter()
         #: In the order of their ends.
         self.finished: dict[OperationId, None] = {}
+        self.bytes = OperationBytes()
+        #: Live operations whose command was not read from the log, for it would take too many bytes. They cannot run.
+        self.without_command: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
         #: Live operations of which a job failed and waits until it may run again.
         self.pausing: set[OperationId] = set()
@@ -75,7 +88,11 @@ class State:
 
     def emptied(self) -> State:
         """A state of the same bounds in which nothing is known."""
-        return State(self.configuration.everywhere, keep_finished=self._keep_finished)
+        return State(
+            self.configuration.everywhere,
+            keep_finished=self._keep_finished,
+            keep_finished_bytes=self._keep_finished_bytes,
+        )
 
     # --- from the log ----------------------------------------------------------------------------------------------
 
@@ -95,8 +112,11 @@ class State:
                 self.allocator_terms[event.tree] = event.term
             case _:
                 operation = self._apply_to_operation(event)
-                if operation is not None and sequence:
-                    operation.note_entry(sequence)
+                if operation is not None:
+                    if sequence:
+                        operation.note_entry(sequence)
+                    self.bytes.count(operation)
+                    self._forget_finished()
 
     def take_entry(self, events: Iterable[Event], sequence: int) -> None:
         """Takes an entry of the log, unless it is part of the state already."""
@@ -114,26 +134,23 @@ class State:
             operation.note_entry(sequence)
         return touched
 
-    def restore(
-        self,
-        records: Iterable[OperationRecord],
-        pools: Iterable[TreePools] = (),
-        allocator_terms: Mapping[TreeName, int] | None = None,
-        *,
-        sequence: int = 0,
-        lost_work: Iterable[LostWorkRow] = (),
-    ) -> None:
-        """Takes a checkpoint, which covers the log up to `sequence`. Operations come in the order of their starts."""
-        self.sequence = sequence
-        self.allocator_terms.update(allocator_terms or {})
-        self.lost_work.restore(lost_work)
-        for tree in pools:
+    def restore_page(self, page: Page) -> None:
+        """Takes a page of a checkpoint. Operations come in the order of their starts, and `restore` takes them into the books."""
+        self.lost_work.restore(page.lost_work)
+        for tree in page.pools:
             for pool in tree.pools:
                 self._book(tree.tree).set_ephemeral(pool)
-        waiting: list[tuple[int, Operation, TreePlacement]] = []
-        for record in records:
-            operation = Operation.from_record(record)
+        for record in page.operations:
+            operation = self._weighed(Operation.from_record(record))
             self.operations[operation.id] = operation
+            self.bytes.count(operation)
+
+    def restore(self, restored: Restored) -> None:
+        """Takes the checkpoint whose pages came before."""
+        self.sequence = restored.sequence
+        self.allocator_terms.update(restored.allocator_terms)
+        waiting: list[tuple[int, Operation, TreePlacement]] = []
+        for operation in self.operations.values():
             if is_final(operation.state):
                 self.finished[operation.id] = None
             else:
@@ -143,6 +160,7 @@ class State:
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
+        self._forget_finished()
 
     # --- not from the log ------------------------------------------------------------------------------------------
 
@@ -187,6 +205,8 @@ class State:
         if operation is None:
             return []
         broken = [f"{name}: {words}" for words in operation.ledger.check()]
+        if operation.counted_bytes != operation.size_bytes:
+            broken.append(f"{name} counts as {operation.counted_bytes} bytes and takes {operation.size_bytes}")
         if (name in self.live) == is_final(operation.state):
             broken.append(f"{name} is {operation.state} and {'' if name in self.live else 'not '}in live")
         for tree, placement in operation.placements.items():
@@ -299,6 +319,7 @@ class State:
         )
         if event.block:
             operation.ledger.draw_in(event.spec.tree, [], event.block, event.block_term)
+        self._weighed(operation)
         self.operations[operation.id] = operation
         self.live[operation.id] = operation
         self._count(operation, 1)
@@ -349,11 +370,27 @@ class State:
             self._count(operation, -1)
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
+            self.without_command.pop(operation.id, None)
             self.finished[operation.id] = None
-            while len(self.finished) > self._keep_finished:
-                oldest = next(iter(self.finished))
-                del self.finished[oldest]
-                del self.operations[oldest]
+
+    def _forget_finished(self) -> None:
+        """Forget the oldest finished operations beyond both bounds. The newest one stays, for those who wait for its end."""
+        while len(self.finished) > self._keep_finished or (
+            self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1
+        ):
+            oldest = next(iter(self.finished))
+            del self.finished[oldest]
+            self.bytes.forget(self.operations.pop(oldest))
+
+    def _weighed(self, operation: Operation) -> Operation:
+        """Measure a new operation, and drop the command of one that would take too many bytes."""
+        operation.spec_bytes = spec_bytes(operation.spec)
+        most = self.configuration.everywhere.largest_replayed_bytes
+        if not is_final(operation.state) and self.bytes.live + operation.spec_bytes > most:
+            operation.spec = without_command(operation.spec)
+            operation.spec_bytes = spec_bytes(operation.spec)
+            self.without_command[operation.id] = None
+        return operation
 
     def _book(self, tree: TreeName) -> TreeBook:
         book = self.books.get(tree)

@@ -242,6 +242,13 @@ class KeyValue(Protocol):
 
     async def entries(self) -> dict[str, Entry]: ...
 
+    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+        """The entries of all keys below `prefix`, in the order of their writes. Few of them are in memory at a time.
+
+        Raises `BusError` midway when the server goes away.
+        """
+        ...
+
     async def put(self, key: str, value: bytes) -> int:
         """Writes whatever was there. Returns the revision."""
         ...

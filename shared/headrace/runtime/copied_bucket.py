@@ -8,7 +8,7 @@ A value that cannot be read is as good as lost.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -57,6 +57,9 @@ class CopiedBucket:
 
     async def entries(self) -> dict[str, Entry]:
         return await self._bucket.entries()
+
+    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+        return self._bucket.read(prefix)
 
     async def put(self, key: str, value: bytes) -> int:
         return await self._copy(key, value, await self._bucket.put(key, value))

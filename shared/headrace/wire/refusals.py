@@ -189,8 +189,16 @@ class LimitBroken(msgspec.Struct, frozen=True):
     #: Of whom, where the limit is one for each user; and the first three that take the room.
     user: str = ""
     holders: list[str] = []
+    #: Bytes that the operation would take, where the limit is one of bytes, and then `limit` and `count` are bytes too; else 0.
+    more_bytes: int = 0
 
     def text(self) -> str:
+        if self.more_bytes:
+            whose = f"live operations of {self.user}" if self.user else "live operations of all users"
+            return (
+                f"{whose} take {self.count} bytes of memory, and this one would take {self.more_bytes} more; {self.name} is "
+                f"{self.limit}: wait until some end, abort some, or send large data as files (--upload) in place of arguments"
+            )
         if not self.pool and self.user:
             return f"{self.user} has {self.count} operations in all trees together; {self.name} is {self.limit}"
         if not self.pool:
@@ -213,7 +221,8 @@ class OverLimit(_Refusal, frozen=True, tag="over_limit"):
     broken: list[LimitBroken]
 
     def text(self) -> str:
-        return "too many operations: " + "; ".join(one.text() for one in self.broken)
+        what = "too many bytes" if any(one.more_bytes for one in self.broken) else "too many operations"
+        return f"{what}: " + "; ".join(one.text() for one in self.broken)
 
 
 class StaleTerm(_Refusal, frozen=True, tag="stale_term"):

@@ -31,6 +31,7 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES
 from headrace_admission.nodes.enrolment import node_record
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import PoolRules, TreeRules
 from headrace_admission.state.tree_book import TreeBook
 from tests.support.clocks import at
@@ -127,9 +128,8 @@ def test_a_job_that_was_aborted_with_its_operation_counts_once_after_a_checkpoin
     engine.on_abort(AbortOperation(OperationId("operation-1")), "anna", at(0, 3))
     engine.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 4))
 
-    restored.on_restored(
-        [each.to_record() for each in engine.state.operations.values()], [], {TREE: 1}, 1, [], at(0, 5)
-    )
+    restored.on_restored(Page([each.to_record() for each in engine.state.operations.values()]), at(0, 5))
+    restored.on_restored(Restored(1, {TREE: 1}), at(0, 5))
     again = restored.on_report(reported(an_end(0, JobResult.ABORTED)), at(0, 6))
 
     assert again.effects == []

@@ -12,6 +12,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import WaitingFor
 from headrace.wire.refusals import BadRequest, LimitBroken, NotAllowed, NotFound, OverLimit, WrongState
 from headrace_admission import queries
+from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.tree_book import TreeBook
 from tests.support.clocks import NOW
@@ -215,7 +216,8 @@ def test_a_user_at_the_limit_of_their_own_is_refused_and_nobody_else() -> None:
     desk.started("f", pool="p")
     assert desk.state.live_of_user == {"anna": 2, "ben": 1}
     restored = desk.state.emptied()
-    restored.restore([each.to_record() for each in desk.state.operations.values()])
+    restored.restore_page(Page([each.to_record() for each in desk.state.operations.values()]))
+    restored.restore(Restored())
     assert restored.live_of_user == desk.state.live_of_user
 
 

@@ -18,6 +18,7 @@ from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import Checkpoint, read_page
 from headrace_admission.lost_work import LostWorkBook
+from headrace_admission.state.restored import Page, Restored
 from tests.support.clocks import at
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -129,7 +130,8 @@ def test_the_log_alone_and_a_checkpoint_with_the_rest_of_the_log_tell_the_same()
     restored = AdmissionEngine()
     operations = [record for page in pages for record in page.operations]
     rows = [row for page in pages for row in page.lost_work]
-    restored.on_restored(operations, [], {TREE: 1}, covered, rows, at(0, 0))
+    restored.on_restored(Page(operations, [], rows), at(0, 0))
+    restored.on_restored(Restored(covered, {TREE: 1}), at(0, 0))
     desk.replay(restored, first=covered)
 
     assert restored.state.lost_work.rows() == desk.state.lost_work.rows() == desk.replayed().state.lost_work.rows()

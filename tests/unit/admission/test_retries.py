@@ -15,6 +15,7 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.queries import get_operation, jobs_of, live_operation
 from headrace_admission.state import ledger as ledger_module
 from headrace_admission.state.ledger import Ledger, LedgerRecord
+from headrace_admission.state.restored import Page, Restored
 from tests.support.clocks import at
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -149,7 +150,8 @@ def test_a_checkpoint_keeps_pauses_and_the_number_of_failures() -> None:
     record = msgspec.msgpack.decode(msgspec.msgpack.encode(operation.to_record()), type=type(operation.to_record()))
     engine = AdmissionEngine(desk.everywhere)
 
-    engine.on_restored([record], [], {TREE: 1}, len(desk.entries), [], at(0, 0))
+    engine.on_restored(Page([record]), at(0, 0))
+    engine.on_restored(Restored(len(desk.entries), {TREE: 1}), at(0, 0))
 
     assert engine.state.pausing == {oid("one")}
     assert seen(engine).next_retry_at_ms == SECOND

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
@@ -59,8 +59,10 @@ class NatsKeyValue:
         return None if stored is None else self._entry_or_none(stored)
 
     async def entries(self) -> dict[str, Entry]:
-        read = await self._read(f"{self._prefix}>", "last_per_subject")
-        return {entry.key: entry for entry in map(self._entry_or_none, read) if entry is not None}
+        return {entry.key: entry async for entry in self._read(f"{self._prefix}>", "last_per_subject")}
+
+    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+        return self._read(f"{self._subject(prefix)}.>", "last_per_subject")
 
     async def put(self, key: str, value: bytes) -> int:
         return await self._overwrite(key, value, {})
@@ -88,8 +90,7 @@ class NatsKeyValue:
         await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"seq": up_to + 1})
 
     async def history(self, key: str) -> list[Entry]:
-        read = await self._read(self._subject(key), "all")
-        return [entry for entry in map(self._entry_or_none, read) if entry is not None]
+        return [entry async for entry in self._read(self._subject(key), "all")]
 
     @asynccontextmanager
     async def mirror(
@@ -114,14 +115,17 @@ class NatsKeyValue:
         if failure is not None:
             raise failure
 
-    async def _read(self, subject: str, policy: str) -> list[Stored]:
+    async def _read(self, subject: str, policy: str) -> AsyncGenerator[Entry, None]:
         """Reads in batches that are asked for. Pushed all at once, 64 MB and more cut the reader off in the middle."""
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages:
-            return []
+            return
         start = {"deliver_policy": policy, "filter_subject": subject}
         async with aclosing(pulled(self._jetstream, self._stream, start, info.state.last_seq)) as messages:
-            return [message async for message in messages]
+            async for message in messages:
+                entry = self._entry_or_none(message)
+                if entry is not None:
+                    yield entry
 
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
         """Writes whatever is there, with the sequence of what it replaces.
