@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.access.permissions import MOST_SUBSCRIPTIONS_OF_A_SERVICE
 from headrace.obs.trace_sinks import Traces
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
@@ -20,6 +21,8 @@ from headrace_cli.up.state_folder import StateFolder
 #: One person's machine has no need to keep operations back; `headrace pool set` lays limits where somebody wants them.
 _MANY_OPERATIONS: Final = 50_000
 _MANY_POOLS: Final = 1_000
+#: Connections to one server: a fleet of 10,000 nodes has one each, and a client another. A connection takes some 100 kB.
+_MOST_CONNECTIONS: Final = 50_000
 #: Not that of a NATS server of your own.
 DEFAULT_PORT = 4270
 
@@ -32,8 +35,12 @@ def nats_configuration(store: Path, listen: str, admitted: str, more: str = "", 
 server_name: {json.dumps(name)}
 listen: "{listen}"
 max_payload: 1MB
-# Whoever has more than this waiting is cut off and loses it. A flood of one user should cost the others a moment, not their requests.
-max_pending: 256MB
+# A connection that does not read is cut off when so much waits for it. The server keeps as much for each connection.
+max_pending: 64MB
+# Of one connection. Services have up to so many, two for each person and each kind of request.
+max_subscriptions: {MOST_SUBSCRIPTIONS_OF_A_SERVICE}
+# Of all parties together.
+max_connections: {_MOST_CONNECTIONS}
 write_deadline: "10s"
 jetstream {{
   store_dir: {json.dumps(str(store))}

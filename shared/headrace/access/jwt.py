@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headrace.access.nkeys import SigningKey
-from headrace.access.permissions import Party, permissions_of
+from headrace.access.permissions import Party, Permissions, permissions_of
 from headrace.errors import BadInput
 
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
@@ -62,13 +62,12 @@ def revoked_by(account: Claims) -> Mapping[str, int]:
 
 def user_claims(public: str, name: str, party: Party) -> Claims:
     """The claims of the credential of a party with this key, with its rights by the table of subjects."""
-    own = permissions_of(party)
-    return _user_claims(public, name, own.publish, own.subscribe)
+    return _user_claims(public, name, permissions_of(party))
 
 
 def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> Claims:
     """The claims of a user of the server's own account, who may publish on these subjects and hear the answers."""
-    return _user_claims(public, name, publish, (f"{inbox}.>",))
+    return _user_claims(public, name, Permissions(publish, (f"{inbox}.>",)))
 
 
 def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
@@ -99,9 +98,11 @@ def says(jwt: str, claims: Claims, issuer: SigningKey) -> bool:
     return {**known, "iat": 0, "jti": ""} == {**claims, "iss": issuer.public, "iat": 0, "jti": ""}
 
 
-def _user_claims(public: str, name: str, publish: tuple[str, ...], subscribe: tuple[str, ...]) -> Claims:
-    rights = {"pub": {"allow": list(publish)}, "sub": {"allow": list(subscribe)}}
-    return _claims(public, name, {"type": "user", **rights, **dict.fromkeys(("subs", "data", "payload"), _NO_LIMIT)})
+def _user_claims(public: str, name: str, own: Permissions) -> Claims:
+    rights = {"pub": {"allow": list(own.publish)}, "sub": {"allow": list(own.subscribe)}}
+    # The size of a message is bounded by the server for all.
+    limits = {"subs": own.most_subscriptions, "data": _NO_LIMIT, "payload": _NO_LIMIT}
+    return _claims(public, name, {"type": "user", **rights, **limits})
 
 
 def _claims(public: str, name: str, nats: Mapping[str, Any]) -> Claims:

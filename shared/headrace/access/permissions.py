@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -40,11 +41,20 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
         return _filled(self.kind.inbox, **{self.kind.value: self.name})
 
 
+#: Subscriptions of one connection of a person, a node or a host. A client has fewer than twenty.
+MOST_SUBSCRIPTIONS: Final = 200
+#: Subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024 persons. The server
+#: refuses any connection more than this, whatever its credential says.
+MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
+
+
 class Permissions(msgspec.Struct, frozen=True):
     """Subjects that a credential may publish to and subscribe to. Everything else is refused."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    #: Subscriptions that one connection may have at a time.
+    most_subscriptions: int = MOST_SUBSCRIPTIONS
 
 
 def permissions_of(party: Party) -> Permissions:
@@ -71,7 +81,8 @@ def permissions_of(party: Party) -> Permissions:
         # A tree that is served later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
         publish.add("$JS.API.STREAM.NAMES")
-    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)))
+    most_subscriptions = MOST_SUBSCRIPTIONS_OF_A_SERVICE if party.kind.is_service else MOST_SUBSCRIPTIONS
+    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), most_subscriptions)
 
 
 def streams_of(party: Party) -> list[str]:

@@ -1,6 +1,6 @@
 """Listening to many senders on one connection, so that nobody's messages wait behind another's flood.
 
-The server keeps what it has sent us and we have not read in one queue of up to 256 MB, and a flood that fills it makes all others
+The server keeps what it has sent us and we have not read in one queue of up to 64 MB, and a flood that fills it makes all others
 wait for as long as we read. So it is asked for a number of messages at a time, by one subscription after another, and for more as they
 are read. Whoever sends more than that hears that nobody serves the subject at the moment, and asks again.
 
