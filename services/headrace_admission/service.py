@@ -53,6 +53,8 @@ from headrace_admission.traced_starts import traced
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
+#: Answers at a time that are read from the log: each reads and decodes up to some megabytes.
+_LOG_READERS: Final = 2
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
@@ -161,16 +163,20 @@ class AdmissionService:
 
     async def _serve(self) -> None:
         border, engine = self._runtime.border, self.engine
-        of_users: list[tuple[str, Any, Handler]] = [
-            ("op.get", wire.GetOperation, self._asking_as_user(disclosure.get_operation)),
+        slow: list[tuple[str, Any, Handler]] = [
             ("op.list", wire.ListOperations, self._asking(queries.list_operations)),
             ("op.jobs", wire.GetJobs, self._asking(queries.jobs_of)),
             ("op.explain", wire.ExplainOperation, self._asking_as_user(disclosure.explain_operation)),
             ("rights", GetRights, self._asking_as_user(disclosure.rights_of)),
-            ("op.history", GetOperationHistory, self._on_history),
-            ("op.log", ReadEvents, lambda request, _caller: log_page(self._event_log, request)),
             ("pool.counts", wire.CountPools, self._asking(queries.count_pools)),
             ("pool.lost_work", GetLostWork, self._asking(queries.lost_work)),
+        ]
+        of_log: list[tuple[str, Any, Handler]] = [
+            ("op.history", GetOperationHistory, self._on_history),
+            ("op.log", ReadEvents, lambda request, _caller: log_page(self._event_log, request)),
+        ]
+        of_users: list[tuple[str, Any, Handler]] = [
+            ("op.get", wire.GetOperation, self._on_get),
             ("op.abort", wire.AbortOperation, self._deciding_for_user(engine.on_abort)),
             ("op.complete", wire.CompleteOperation, self._deciding_for_user(engine.on_complete)),
             ("op.suspend", wire.SuspendOperation, self._deciding_for_user(engine.on_suspend)),
@@ -186,6 +192,11 @@ class AdmissionService:
             (subjects.ledger("released"), ledger_wire.Released, self._deciding(engine.on_released)),
             (subjects.OPERATIONS_WHOLE, ledger_wire.WholeOperationsRequest, self._on_whole),
         ]
+        for verb, message, handler in slow:
+            await border.serve(subjects.user("*", verb), message, CallerKind.USER, handler, slow=True)
+        for verb, message, handler in of_log:
+            subject = subjects.user("*", verb)
+            await border.serve(subject, message, CallerKind.USER, handler, concurrency=_LOG_READERS)
         for verb, message, handler in of_users:
             await border.serve(subjects.user("*", verb), message, CallerKind.USER, handler)
         for subject, message, handler in of_services:
@@ -294,6 +305,14 @@ class AdmissionService:
         # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
+
+    async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
+        get = self._asking_as_user(disclosure.get_operation)
+        if request.operation in self.engine.state.operations:
+            return await get(request, caller)
+        # All ids are compared, to name those that begin in the same way.
+        async with self._runtime.border.slow.turn():
+            return await get(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
         return await self._if_not_missed(await history_answer(self._event_log, self.engine.state, request))

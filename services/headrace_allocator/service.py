@@ -216,9 +216,9 @@ class AllocatorService:
         questions |= {"op.why": ExplainWaiting, "op.fit": FitOperation, "op.progress": ListProgress}
         for verb, question in questions.items():
             subject = subjects.user("*", subjects.of_tree(verb, tree))
-            await border.serve(subject, question, CallerKind.USER, self._on_question)
+            await border.serve(subject, question, CallerKind.USER, self._on_question, slow=True)
         observed = subjects.user("*", subjects.of_tree("preemption.observed", tree))
-        await border.serve(observed, ListObserved, CallerKind.USER, self._on_observed)
+        await border.serve(observed, ListObserved, CallerKind.USER, self._on_observed, slow=True)
         await border.serve(subjects.give_up_node(tree), GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
         await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
         self._heartbeats = await border.serve(

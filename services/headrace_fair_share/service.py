@@ -361,8 +361,10 @@ class FairShareService:
         border = self._runtime.border
         await self._requests.serve(border)
         await self._what_if.serve(border)
-        await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list)
-        await border.serve(subjects.user("*", "pool.explain"), ExplainPool, CallerKind.USER, self._on_explain)
+        await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, slow=True)
+        await border.serve(
+            subjects.user("*", "pool.explain"), ExplainPool, CallerKind.USER, self._on_explain, slow=True
+        )
         await self._history.serve(border, self._requests.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:

@@ -117,7 +117,7 @@ class TreacherousLog:
     async def size_bytes(self) -> int:
         return sum(map(len, self.entries))
 
-    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
+    async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         self._check_readable()
         for sequence, data in enumerate(self.entries[after:], start=after + 1):
             yield LogEntry(sequence, data)

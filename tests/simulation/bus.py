@@ -631,7 +631,7 @@ class _Log:
     async def size_bytes(self) -> int:
         return await self._bus.ask_stream(lambda: sum(len(each.data) for each in self._stream.messages))
 
-    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
+    async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         for entry in await self._bus.ask_stream(lambda: self._stream.after(after)):
             yield entry
 

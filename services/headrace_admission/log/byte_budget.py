@@ -23,6 +23,11 @@ ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
 #: One event: an entry of the log holds at least one, with some room around it.
 LARGEST_EVENT_BYTES: Final = 250 * 1024
 
+#: Entries of the log that one answer reads. What is told of them may be far smaller: a start is told without its command.
+MOST_READ_BYTES: Final = 2 * 1024 * 1024
+#: Bytes that the server sends at a time to whoever reads the log for an answer.
+BATCH_BYTES: Final = 1024 * 1024
+
 _encoder = msgspec.msgpack.Encoder()
 
 

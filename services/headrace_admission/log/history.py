@@ -15,7 +15,7 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
 from headrace.wire.log import concerned
 from headrace.wire.refusals import NotFound, NotReady
-from headrace_admission.log.byte_budget import size_bytes
+from headrace_admission.log.byte_budget import BATCH_BYTES, MOST_READ_BYTES, size_bytes
 from headrace_admission.log.recorder import batch_of
 from headrace_admission.queries import not_found
 from headrace_admission.state.state import State
@@ -44,8 +44,8 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
     after = max(request.after, operation.first_sequence - 1)
     oldest, _ = await log.bounds()
     told = OperationHistory(operation.id, [], begins_late=oldest > after + 1)
-    page_bytes = read = 0
-    async with aclosing(log.read(after)) as entries:
+    page_bytes = read = read_bytes = 0
+    async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
             if entry.sequence > until:
                 break
@@ -54,7 +54,9 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                     told.happenings.extend(happenings_of(event) if concerned(event) == operation.id else ())
                 page_bytes = size_bytes(told)
             read += 1
-            if (page_bytes >= _PAGE_BYTES or read >= _MOST_ENTRIES) and entry.sequence < until:
+            read_bytes += len(entry.data)
+            is_full = page_bytes >= _PAGE_BYTES or read_bytes >= MOST_READ_BYTES or read >= _MOST_ENTRIES
+            if is_full and entry.sequence < until:
                 return OperationHistory(told.operation, told.happenings, entry.sequence, told.begins_late)
             await anyio.lowlevel.checkpoint()
     return told

@@ -16,7 +16,7 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.log import Event, JobsEnded, LoggedEnd, OperationStarted
 from headrace.wire.refusals import NotReady
 from headrace.wire.replay import LogPage, ReadEvents, ToldEntry
-from headrace_admission.log.byte_budget import size_bytes
+from headrace_admission.log.byte_budget import BATCH_BYTES, MOST_READ_BYTES, size_bytes
 from headrace_admission.log.recorder import batch_of
 from headrace_admission.state.spec_size import without_command
 
@@ -37,12 +37,15 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
     oldest, last = await log.bounds()
     told: list[ToldEntry] = []
     page_bytes = 0
-    async with aclosing(log.read(request.after)) as entries:
+    read_bytes = 0
+    async with aclosing(log.read(request.after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
             batch = batch_of(entry)
+            read_bytes += len(entry.data)
             told.append(ToldEntry(entry.sequence, batch.term, [_told(event) for event in batch.events]))
             page_bytes += size_bytes(told[-1])
-            if (page_bytes >= _PAGE_BYTES or len(told) >= _MOST_ENTRIES) and entry.sequence < last:
+            is_full = page_bytes >= _PAGE_BYTES or read_bytes >= MOST_READ_BYTES or len(told) >= _MOST_ENTRIES
+            if is_full and entry.sequence < last:
                 return LogPage(told, entry.sequence, oldest)
             await anyio.lowlevel.checkpoint()
     return LogPage(told, None, oldest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Container
 
 import anyio
 import msgspec
@@ -75,9 +76,9 @@ class Lines:
             self._count(largest, given_up[-1].message, -1)
         return given_up
 
-    def take(self) -> Message:
-        """The oldest message of the sender whose turn it is. Raises `StopIteration` if nothing waits."""
-        sender = next(iter(self._lines))
+    def take(self, full: Container[str] = ()) -> Message:
+        """The oldest message of the sender whose turn it is, of those that are not `full`. Raises `StopIteration` if there is none."""
+        sender = next(each for each in self._lines if each not in full)
         self._lines.move_to_end(sender)
         message = self._lines[sender].waiting.popleft().message
         self._count(sender, message, -1)

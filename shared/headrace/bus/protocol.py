@@ -309,8 +309,12 @@ class Log(Protocol):
         """The size of all kept entries, with what the server stores beside them."""
         ...
 
-    def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
-        """The entries after `after` up to the last one there is now, in order."""
+    def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
+        """The entries after `after` up to the last one there is now, in order.
+
+        They are fetched in batches of at most `batch_bytes`, of some megabytes where that is not given: a reader that stops early has
+        had no more of them sent than that.
+        """
         ...
 
     async def forget(self, up_to: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
@@ -36,6 +36,8 @@ _TURN_NS: Final = 10_000_000
 #: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
 _BEGUN_IN_A_TURN: Final = 8
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
+#: At most this part of the handlers runs for one sender, where senders are told apart.
+_PARTS_OF_SENDERS: Final = 4
 #: Tasks that stay when they have nothing to do. To make one costs as much as most handlers.
 _MOST_AT_REST: Final = 8
 _NO_SPAN: Final = nullcontext()
@@ -76,6 +78,8 @@ class Serving:
         self._answer = answer
         self._concurrency = concurrency
         self._most_running_bytes = running_bytes
+        #: Handlers that run for one sender at a time. The rest is for other senders, however slow the handlers are.
+        self._most_running_of_one = max(1, concurrency // _PARTS_OF_SENDERS) if senders else concurrency
         self._senders = senders
         self._more_statistics = statistics
         self._waiting = Lines(
@@ -93,6 +97,9 @@ class Serving:
         self._answers_in_turn = False
         #: Handlers that run, those that began in this turn of the loop, and the bytes of both.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
+        #: Handlers that run, by sender, and the senders for which no more may run.
+        self._running_of: Counter[str] = Counter()
+        self._full: set[str] = set()
         #: What tasks with nothing to do wait for. None ends them.
         self._at_rest: list[asyncio.Future[Message | None]] = []
         #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
@@ -118,7 +125,8 @@ class Serving:
                 self._answers_in_turn = True
                 self.new_context().run(self._tasks.start_soon, self._handle_in_turn, self._newest)
             return
-        if not self._waiting and self._waiting.bears(message) and self._may_start():
+        is_free = not self._waiting and self._waiting.bears(message) and self._may_start()
+        if is_free and (self._senders is None or self._senders.name(message) not in self._full):
             self._start(message)
             return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
@@ -174,7 +182,12 @@ class Serving:
     def _start_waiting(self) -> None:
         """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
         while self._waiting and self._may_start():
-            self._start(self._waiting.take())
+            try:
+                message = self._waiting.take(self._full)
+            except StopIteration:
+                # All that wait are of senders for which no more may run.
+                return
+            self._start(message)
 
     def _may_start(self) -> bool:
         may_run = self._running < self._concurrency and self._running_bytes < self._most_running_bytes
@@ -188,12 +201,25 @@ class Serving:
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._begin_turn, context=self.new_context())
         self._running += 1
+        self._count_sender(message, 1)
         self._begun += 1
         self._running_bytes += len(message.data)
         self._begun_bytes += len(message.data)
         if not self._rouse(message):
             # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
             self.new_context().run(self._tasks.start_soon, self._handle, message)
+
+    def _count_sender(self, message: Message, by: int) -> None:
+        if self._senders is None:
+            return
+        sender = self._senders.name(message)
+        self._running_of[sender] += by
+        if self._running_of[sender] >= self._most_running_of_one:
+            self._full.add(sender)
+        else:
+            self._full.discard(sender)
+            if not self._running_of[sender]:
+                del self._running_of[sender]
 
     def _rouse(self, message: Message | None) -> bool:
         """Gives a message to a task at rest, or has it end. False if there is none."""
@@ -214,6 +240,7 @@ class Serving:
                 await self._answer_one(message)
             finally:
                 self._running -= 1
+                self._count_sender(message, -1)
                 self._running_bytes -= len(message.data)
                 # This task is not at rest yet: it would begin with the next at once, before others begin with what came earlier.
                 self._start_waiting()

@@ -23,6 +23,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter
 from headrace.runtime.role import Deposed, Deposition, Role
+from headrace.runtime.slow_questions import SlowQuestions
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, MessageTooLarge, decode, encode
 from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFault
@@ -32,6 +33,8 @@ T = TypeVar("T")
 #: Subjects of which it is kept who sends there: a node's is used every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
+#: Slow questions of one kind that wait for their turn, one of each user.
+_SLOW_AT_ONCE: Final = 4
 
 
 class CallerKind(enum.StrEnum):
@@ -85,6 +88,8 @@ class Border:
         self._users = users or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
+        #: Turns of all questions of this service that take long.
+        self.slow = SlowQuestions(clock)
         #: The role that this process leads: people are answered only while nobody else does.
         self.leads: Role | None = None
         self.malformed = 0
@@ -105,12 +110,20 @@ class Border:
         pending: int = 10_000,
         newest: Newest | None = None,
         read: Callable[[bytes, Caller], T] | None = None,
+        slow: bool = False,
     ) -> Subscription:
         """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
 
+        At most a quarter of the handlers, `concurrency`, runs for one user. With `slow` the service answers one such question at a time.
         With `newest` only the newest message of each sender is answered, and none that has waited for too long. `read` stands in
         for `decode`: it knows what the same caller sent before. Raises `BadMessage` as that does.
         """
+
+        async def in_turn(request: T, caller: Caller) -> msgspec.Struct | bytes | None:
+            async with self.slow.turn():
+                return await handler(request, caller)
+
+        handle_checked = in_turn if slow else handler
 
         async def handle(message: Message) -> bytes | None:
             caller = self._caller(message, caller_kind, name_at)
@@ -129,7 +142,7 @@ class Border:
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
-                    answer = await handler(request, caller)
+                    answer = await handle_checked(request, caller)
             except Deposed as error:
                 self._deposition.depose(str(error))
                 return None
@@ -145,7 +158,7 @@ class Border:
         return await (self._users if is_of_users else self._bus).serve(
             subject,
             handle,
-            concurrency=concurrency,
+            concurrency=min(concurrency, _SLOW_AT_ONCE) if slow else concurrency,
             running_bytes=running_bytes,
             pending=pending,
             senders=self._lines_of_users(name_at) if is_of_users else None,

@@ -106,7 +106,7 @@ def test_whoever_stands_by_has_the_log_and_when_it_leads_reads_only_the_rest() -
                 def __getattr__(self, name: str) -> Any:
                     return getattr(log, name)
 
-                def read(self, after: int) -> Any:
+                def read(self, after: int, *, batch_bytes: int | None = None) -> Any:
                     read.append(after)
                     return log.read(after)
 

@@ -71,7 +71,7 @@ class NatsLog:
     async def size_bytes(self) -> int:
         return (await self._jetstream.existing(self._name)).state.bytes
 
-    async def read(self, after: int) -> AsyncGenerator[LogEntry, None]:
+    async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
         """The entries after `after` up to the last one there is now, in order.
 
         They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away. Reading on
@@ -81,7 +81,7 @@ class NatsLog:
         if max(first, after + 1) > last:
             return
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(first, after + 1)}
-        async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
+        async with aclosing(pulled(self._jetstream, self._name, start, last, batch_bytes)) as entries:
             async for entry in entries:
                 yield self._entry(entry)
 

@@ -24,13 +24,13 @@ _READER_FORGOTTEN_S = 300.0
 
 
 async def pulled(
-    jetstream: JetStream, stream: str, start: Mapping[str, Any], last: int
+    jetstream: JetStream, stream: str, start: Mapping[str, Any], last: int, batch_bytes: int | None = None
 ) -> AsyncGenerator[Stored, None]:
     """The messages from `start` (what a consumer is to deliver) up to the sequence `last`, in order.
 
     Raises `BusError` midway when the server goes away: what ended without one is complete.
     """
-    pull = Pull(jetstream, stream)
+    pull = Pull(jetstream, stream, batch_bytes or _PULL_BYTES)
     try:
         await pull.begin(start, forgotten_s=_READER_FORGOTTEN_S)
         async for entry in pull.entries(last):
@@ -43,8 +43,9 @@ async def pulled(
 class Pull(Consumer):
     """A consumer that is asked for batches."""
 
-    def __init__(self, jetstream: JetStream, stream: str) -> None:
+    def __init__(self, jetstream: JetStream, stream: str, batch_bytes: int) -> None:
         super().__init__(jetstream, stream)
+        self._batch_bytes = batch_bytes
         # A batch bounds what waits here.
         self._arrived: asyncio.Queue[Message] = asyncio.Queue()
 
@@ -71,7 +72,7 @@ class Pull(Consumer):
                     return
 
     async def _ask(self) -> None:
-        body = {"batch": _PULL_ENTRIES, "max_bytes": _PULL_BYTES, "no_wait": True}
+        body = {"batch": _PULL_ENTRIES, "max_bytes": self._batch_bytes, "no_wait": True}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         await self._jetstream.link.send(subject, msgspec.json.encode(body), reply=self._inbox)
 
