@@ -41,6 +41,9 @@ class PoolsWatch:
         self._heard = 0
         #: Steady time until which the mirror may lack a write that somebody knows of.
         self._may_lack_until_s = math.inf
+        #: Looks at the bucket that have begun, and the newest one of them that succeeded.
+        self._looks = self._last_good_look = 0
+        self._looking = anyio.Lock(fast_acquire=True)
         #: Set when the whole content of the bucket has come.
         self.known = anyio.Event()
 
@@ -64,10 +67,34 @@ class PoolsWatch:
         await self._changed.wait()
         self._changed = anyio.Event()
 
-    async def wait_for_revision(self, revision: int, timeout_s: float) -> bool:
-        """Waits until the mirror has a revision. False if it does not come in time."""
+    async def _wait_for_revision(self, revision: int, timeout_s: float) -> NotReady | None:
+        """Waits until the mirror has a revision. Refuses one that the bucket does not have, without waiting for it to come.
+
+        A revision that was told to a client is in the bucket, unless the bucket lost it.
+        """
         assert self._mirror is not None
-        return revision <= self._mirror.revision or await self._mirror.wait_for(revision, timeout_s=timeout_s)
+        if revision <= self._mirror.revision:
+            return None
+        if not await self._look_once_more(timeout_s):
+            return NotReady(f"the pool configuration could not be read within {timeout_s:g} s")
+        if revision <= self._mirror.revision:
+            return None
+        known = self._mirror.revision
+        why = f"revision {revision} of the pool configuration does not exist, the newest is {known}: later changes were lost"
+        return NotReady(why, revision=known)
+
+    async def _look_once_more(self, timeout_s: float) -> bool:
+        """Waits for what the bucket has now. One look serves all requests that came before it began."""
+        begun = self._looks
+        with anyio.move_on_after(timeout_s):
+            async with self._looking:
+                if self._last_good_look <= begun:
+                    self._looks += 1
+                    if not await self.catch_up(timeout_s):
+                        return False
+                    self._last_good_look = self._looks
+                return True
+        return False
 
     async def wait_for_pool(
         self, books: Mapping[TreeName, TreeBook], revision: int, tree: TreeName, pool: PoolName
@@ -77,8 +104,9 @@ class PoolsWatch:
         Nobody knows of a pool before its write was heard here, so where none was for a while there is nothing to look for.
         """
         wait_s = self._runtime.settings.revision_wait_ms / 1000
-        if not await self.wait_for_revision(revision, wait_s):
-            return NotReady(f"revision {revision} of the pool configuration has not come within {wait_s:g} s")
+        not_ready = await self._wait_for_revision(revision, wait_s)
+        if not_ready is not None:
+            return not_ready
         book = books.get(tree)
         if (book is None or not book.exists(pool)) and self._may_lack_writes():
             await self.catch_up(wait_s)

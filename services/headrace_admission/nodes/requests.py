@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from headrace.access.account_authority import AccountAuthority, read_account_authority
-from headrace.bus import BusError
+from headrace.bus import BusError, NoResponders, NotConnected
 from headrace.bus.credential_files import read_secret
 from headrace.pools.rights import Person
 from headrace.runtime.border import Caller, CallerKind
@@ -122,10 +122,15 @@ class NodeRequests:
         return None
 
     async def _answered(self, answer: Awaitable[msgspec.Struct]) -> msgspec.Struct:
+        began_s = self._runtime.clock.steady_s()
+        why = "the bucket of nodes cannot be written, or the server not told of a key"
         try:
             return await answer
+        except (NotConnected, NoResponders) as error:
+            return NotReady(f"{why}: {error}")
         except BusError as error:
-            return NotReady(f"the bucket of nodes cannot be written, or the server not told of a key: {error}")
+            # It may have been written all the same.
+            return NotRecorded(int((self._runtime.clock.steady_s() - began_s) * 1000), f"{why}: {error}")
 
     def _forged(self, node: str, caller: Caller) -> BadRequest:
         self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {node}")

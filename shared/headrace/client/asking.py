@@ -253,6 +253,8 @@ class Asker:
         self._subject_of = subject_of
         self._timeout_s = timeout_s
         self._silence = silence or Silence(clock)
+        #: The newest revision of the pool configuration that a change of this client made; 0 for none.
+        self.revision = 0
 
     async def ask(
         self,
@@ -294,6 +296,7 @@ class Asker:
                 if not isinstance(refused.refusal, Busy | NotReady | NotRecorded):
                     raise
                 trouble = refused
+                request, data = self._without_lost_revision(request, data, refused.refusal)
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             # An attempt that had less than its usual time tells less than what was heard before.
             is_short = (
@@ -325,8 +328,9 @@ class Asker:
         words = self._silence.why(silent) if silent else ""
         reads = reading_of(verb) is not None
         nobody_did_it = reads or words == unserved(asked.tree)
+        reason = why.refusal.reason() if isinstance(why, Refused) else str(why)
         return Unanswered(
-            verb, waited_s, str(why), maybe_done=maybe_done and not nobody_did_it, who=silent, state=words
+            verb, waited_s, reason, maybe_done=maybe_done and not nobody_did_it, who=silent, state=words
         )
 
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
@@ -338,6 +342,17 @@ class Asker:
                 views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)
                 self._silence.note_processes(views)
         return asked.state(views or (), is_heard=is_heard)
+
+    def _without_lost_revision(
+        self, request: msgspec.Struct, data: bytes, refusal: Refusal
+    ) -> tuple[msgspec.Struct, bytes]:
+        """Names the newest revision there is in a request that names a later one, which does not exist any more."""
+        newest = refusal.revision if isinstance(refusal, NotReady) else None
+        if newest is None or getattr(request, "min_revision", 0) <= newest:
+            return request, data
+        self.revision = min(self.revision, newest)
+        request = msgspec.structs.replace(request, min_revision=newest)
+        return request, encode_request(request)
 
     async def _attempt(self, who: str, verb: str, data: bytes, kind: type[T], timeout_s: float) -> T:
         try:

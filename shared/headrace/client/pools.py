@@ -32,8 +32,11 @@ class Pools:
     def __init__(self, asker: Asker, tree: TreeName) -> None:
         self._asker = asker
         self._tree = tree
-        #: Revision of the last change made through this client; 0 for none.
-        self.revision = 0
+
+    @property
+    def revision(self) -> int:
+        """The newest revision of the pool configuration that a change through this client made; 0 for none."""
+        return self._asker.revision
 
     def of(self, tree: TreeName) -> Pools:
         """The pools of another tree."""
@@ -190,7 +193,7 @@ class Pools:
         named = [await self._named(each) for each in changes]
         request = ChangePools(named, self._tree, dry_run, expected_revision=expected_revision)
         answer = await self._asker.ask("pool.change", request, PoolPlan, repeatable=dry_run)
-        self.revision = max(self.revision, answer.revision)
+        self._asker.revision = max(self.revision, answer.revision)
         return answer
 
     async def _named(self, change: PoolChange) -> PoolChange:
@@ -217,5 +220,5 @@ class Pools:
         parent = await self.of(request.to_tree).at(request.parent)
         request = msgspec.structs.replace(request, name=await self.at(request.name), parent=parent, tree=self._tree)
         answer = await self._asker.ask("pool.move_to_tree", request, PoolPlan, repeatable=request.dry_run)
-        self.revision = max(self.revision, answer.revision)
+        self._asker.revision = max(self.revision, answer.revision)
         return answer

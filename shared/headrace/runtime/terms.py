@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.bus import Bus, BusError, Entry, Message, WrongRevision
+from headrace.errors import BadInput
 from headrace.obs.logging import logger
 from headrace.runtime.lease import term_of_lease
 from headrace.wire import subjects
@@ -82,7 +83,11 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
 
     The lease is read and peers are asked where the bucket knows none `at_least` so high. Raises `BusError`.
     """
-    stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
+    try:
+        stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
+    except BadInput:
+        # The role comes from a message. No process can have taken a term of a role that no key of the bucket can name.
+        return 0
     if stored < at_least:
         # Its holder renews it, and may be too slow to answer as a peer.
         stored = max(stored, await _leased_term(bus, role))

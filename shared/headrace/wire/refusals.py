@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, said_of
 from headrace.pools.pool_config import Access
 from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
-from headrace.wire.version import Term
+from headrace.wire.version import Counter, Term
 
 #: Of those who have a right, in a refusal.
 _MOST_NAMES: Final = 20
@@ -26,8 +26,18 @@ Answer = TypeVar("Answer", bound=msgspec.Struct)
 SLOW_BUS = "the bus is slow, has no leader for the moment, or its disk is full"
 
 
+#: Said of a refusal after which the same request may be sent again.
+_TRY_AGAIN: Final = "nothing was done, try again"
+
+
 class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
-    pass
+    def text(self) -> str:
+        """The refusal in words."""
+        raise NotImplementedError
+
+    def reason(self) -> str:
+        """The same without what it says of the effect of the request: an earlier attempt may have had one."""
+        return self.text().removesuffix(f"; {_TRY_AGAIN}")
 
 
 class BadRequest(_Refusal, frozen=True, tag="bad_request"):
@@ -97,13 +107,10 @@ class Busy(_Refusal, frozen=True, tag="busy"):
         if self.most_requests_of_a_user:
             return (
                 f"busy: {self.waiting} of your requests wait here, and at most {self.most_requests_of_a_user} of one user may, "
-                f"or {self.most_request_bytes_of_a_user} bytes; nothing was done, try again"
+                f"or {self.most_request_bytes_of_a_user} bytes; {_TRY_AGAIN}"
             )
         why = f" ({self.why})" if self.why else ""
-        return (
-            f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms{why}; "
-            "nothing was done, try again"
-        )
+        return f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms{why}; {_TRY_AGAIN}"
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
@@ -122,9 +129,12 @@ class NotReady(_Refusal, frozen=True, tag="not_ready"):
     """The service is starting, and nothing was done."""
 
     why: str
+    #: The newest revision of the pool configuration, where the request named a later one, which does not exist: it was lost with the
+    #: server's newest writes, or an older backup was put back.
+    revision: Counter | None = None
 
     def text(self) -> str:
-        return f"not ready: {self.why}; nothing was done, try again"
+        return f"not ready: {self.why}; {_TRY_AGAIN}"
 
 
 class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
