@@ -101,6 +101,35 @@ async def test_what_a_burst_has_no_room_for_is_refused_a_few_a_turn(server: Nats
     assert max(Counter(refused).values()) <= 8
 
 
+async def test_handlers_of_one_sender_leave_three_quarters_of_the_places_to_others(
+    server: NatsServer, word: str
+) -> None:
+    """64 requests of one person that waited for something held every handler of their kind."""
+    begun: list[str] = []
+    goes_on = anyio.Event()
+
+    async def handler(message: Message) -> None:
+        begun.append(message.subject.rpartition(".")[2])
+        if message.subject.endswith("mallory"):
+            await goes_on.wait()
+
+    async with connect([server.url], name="test") as bus:
+        senders = Senders(lambda message: message.subject, lambda _message, _reason: None)
+        serving = await bus.serve(f"{word}.*", handler, concurrency=8, senders=senders)
+        for _ in range(20):
+            await bus.publish(f"{word}.mallory", b"")
+        await eventually(lambda: len(begun) == 2)
+        for name in ("anna", "ben", "anna"):
+            await bus.publish(f"{word}.{name}", b"")
+        await eventually(lambda: len(begun) == 5)
+        waiting = serving.statistics()["pending"]
+        goes_on.set()
+        await eventually(lambda: len(begun) == 23)
+
+    assert begun[:5] == ["mallory", "mallory", "anna", "ben", "anna"]
+    assert waiting == 18
+
+
 async def test_each_message_is_handled_in_a_context_of_its_own(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
 

@@ -24,7 +24,7 @@ from headrace.wire.log import (
     OperationLeftTree,
     StateCause,
 )
-from headrace.wire.operation_spec import OnLostNode
+from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
@@ -87,14 +87,20 @@ def retry_at_ms(operation: Operation, end: JobEnd, now_ms: int) -> int:
     if not has_run or not spec.retry_backoff_ms or len(ledger.pausing) >= MOST_PAUSING:
         return 0
     grown_ms = spec.retry_backoff_ms << min(ledger.failed_runs[end.index], _MOST_DOUBLINGS)
-    return now_ms + min(grown_ms, max(spec.retry_backoff_ms, spec.longest_retry_backoff_ms))
+    return now_ms + min(grown_ms, _longest_backoff_ms(spec))
+
+
+def _longest_backoff_ms(spec: OperationSpec) -> int:
+    return max(spec.retry_backoff_ms, spec.longest_retry_backoff_ms)
 
 
 def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
     """Lets jobs that failed run again, of which the back-off is over."""
     for name in sorted(transaction.state.pausing):
         operation = transaction.state.live[name]
-        slots = [] if is_ending(operation.state) else operation.ledger.due_retries(transaction.now_ms)
+        if is_ending(operation.state):
+            continue
+        slots = operation.ledger.due_retries(transaction.now_ms, _longest_backoff_ms(operation.spec))
         if slots:
             transaction.record(JobsRetried(name, slots, transaction.now_ms))
     return due

@@ -150,6 +150,9 @@ class ArchiveBook:
             if not is_over:
                 needed.add(key)
             used_at_ms[key] = max(used_at_ms.get(key, 0), started_at_ms)
+        for entry in self._entries.values():
+            # Later than now it was noted before the clock was set back: it would be kept for as long as the clock jumped.
+            entry.wanted_at_ms = min(entry.wanted_at_ms, moment.wall_ms)
         due = [
             key
             for key, entry in self._entries.items()

@@ -143,9 +143,13 @@ class Ledger:
         """When the first of the jobs that pause may run again, or 0 if none does."""
         return min(self.pausing.values(), default=0)
 
-    def due_retries(self, now_ms: int) -> list[JobSlot]:
-        """The next attempts of jobs that have waited for long enough."""
-        due = sorted(index for index, at_ms in self.pausing.items() if at_ms <= now_ms)
+    def due_retries(self, now_ms: int, longest_ms: int) -> list[JobSlot]:
+        """Returns the next attempts of jobs that have waited for long enough.
+
+        Times of retries are of the wall clock, so that they outlive the process. One that lies further ahead than `longest_ms`, the
+        longest back-off of the operation, is due too: the clock was set back since it was written.
+        """
+        due = sorted(index for index, at_ms in self.pausing.items() if not 0 < at_ms - now_ms <= longest_ms)
         return [JobSlot(index, (self.attempts[index] or 1) + 1) for index in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:

@@ -22,13 +22,15 @@ from headrace.obs.logging import logger
 from headrace.pools import Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
 #: The largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
 #: Whoever asked for a change waits for 4 s, and is to hear why it is not written.
 _WRITE_S = 2.0
+#: A change that waited longer than this for those before it is not begun: with its write it would take longer than its client waits.
+_LONGEST_WAIT_S = 1.5
 #: How often a change is decided anew because somebody else wrote meanwhile.
 _MOST_TRIES = 5
 
@@ -64,6 +66,8 @@ class PoolStore:
         #: Set once the bucket has lost what is known here.
         self.lost = anyio.Event()
         self._is_changing = False
+        #: Changes that wait for their turn.
+        self._waiting = 0
         #: What the mirror told last meanwhile. It is our own value as a rule, which nobody need read.
         self._told: Entry | None = None
 
@@ -100,9 +104,19 @@ class PoolStore:
     ) -> PoolPlan | Refusal:
         """Decides, writes unless only the plan was asked for, and answers only what is durable.
 
-        Decides anew when somebody else wrote in between.
+        Decides anew when somebody else wrote in between. A change that waited too long for its turn is refused before anything is done:
+        its client would give up in the middle of the write, and not know what became of it.
         """
-        async with self._turn:
+        came_s = self._clock.steady_s()
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            waited_s = self._clock.steady_s() - came_s
+            if waited_s > _LONGEST_WAIT_S:
+                return Busy(self._waiting + 1, int(waited_s * 1000), "changes of pools are made one after the other")
             self._is_changing = True
             try:
                 return await self._change(decide, on_written)
@@ -111,6 +125,8 @@ class PoolStore:
                 told, self._told = self._told, None
                 if told is not None:
                     self._take(told)
+        finally:
+            self._turn.release()
 
     async def _change(
         self,

@@ -116,3 +116,10 @@ def test_archives_of_a_former_life_are_there() -> None:
 
     assert found.is_there(MINE, SMALL)
     assert len(found) == 1
+
+
+def test_an_unused_archive_goes_in_time_after_the_clock_was_set_back() -> None:
+    found = kept(MINE, SMALL, 400 * 24 * HOUR_MS)
+
+    assert found.take_due([], at(100)) == []
+    assert found.take_due([], at(101 + HOUR_MS)) == [MINE]

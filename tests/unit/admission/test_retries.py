@@ -225,3 +225,16 @@ def test_a_job_of_several_trees_that_pauses_is_nobodys_until_it_is_over() -> Non
 
     assert owners.free == 2
     assert desk.engine.check() == []
+
+
+def test_a_job_waits_no_longer_than_its_back_off_after_the_clock_was_set_back() -> None:
+    """A job that failed while the clock was 400 days ahead once waited for 399 days."""
+    days = 400 * 86_400 * SECOND
+    desk = a_desk()
+    ended(desk, 1, days)
+    assert retried(desk, days) == []
+
+    assert retried(desk, 0) == [JobSlot(0, 2)]
+    ended(desk, 2, 0)
+    assert retried(desk, 0) == []
+    assert retried(desk, 2 * SECOND) == [JobSlot(0, 3)]

@@ -116,6 +116,18 @@ async def test_of_what_may_have_been_done_nobody_reads_that_nothing_was() -> Non
     assert "nothing was done" not in str(caught.value)
 
 
+@pytest.mark.parametrize("refusal", [NotReady("it starts"), Busy(9, 9), Busy(9, 9, most_requests_of_a_user=9)])
+async def test_an_error_never_says_both_that_nothing_was_done_and_that_it_may_have_taken_effect(
+    refusal: Refusal,
+) -> None:
+    with pytest.raises(Unanswered) as caught:
+        await ask(StubbornBus(refusal, RequestTimeout()), repeatable=False, timeout_s=3.0)
+
+    assert refusal.reason() in str(caught.value)
+    assert str(caught.value).endswith("it may have taken effect")
+    assert "nothing was done" not in str(caught.value)
+
+
 @pytest.mark.parametrize("refusal", [NotRecorded(2_000, "its disk is full"), NotReady("its disk is full")])
 async def test_a_last_attempt_that_had_no_time_left_hides_nothing_of_what_was_heard_before(refusal: Refusal) -> None:
     with pytest.raises(Unanswered, match="its disk is full") as caught:
