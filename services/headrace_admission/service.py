@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -18,6 +19,7 @@ from headrace.runtime.engine import Figure, Moment, Outcome
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
+from headrace.runtime.together import together
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
@@ -51,6 +53,8 @@ from headrace_admission.state.state import State
 from headrace_admission.traced_starts import traced
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
+#: A subject or the verb of a user, the message, and who answers it.
+_Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
 #: Answers at a time that are read from the log: each reads and decodes up to some megabytes.
@@ -97,6 +101,7 @@ class AdmissionService:
     """One term of admission."""
 
     _event_log: Log
+    _store: CheckpointStore
     _recorder: Recorder
     _checkpointing: Checkpointing
 
@@ -116,13 +121,8 @@ class AdmissionService:
     async def start(self) -> None:
         """Reads the log to its end, shuts former appenders out, then serves."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
-        log = self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
-        store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
-        await self._nodes.open()
-        await self._files.open()
-        pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
-        await pools.write_lost_again()
-        tasks.start_soon(pools.keep)
+        await together(self._open_log, self._nodes.open, self._files.open, self._keep_pools)
+        log, store = self._event_log, self._store
         writer = f"admission-{term}"
         acknowledged = self._role.acknowledged
         last = await self._reader.finish(log, store, term=term, writer=writer, acknowledged=acknowledged)
@@ -153,6 +153,17 @@ class AdmissionService:
         tasks.start_soon(self._shell.watch, self._runtime, self._role, self.engine.state.lost_work_picture)
         self._log.info("admission serves", operations=len(self.engine.state.operations), sequence=last)
 
+    async def _open_log(self) -> None:
+        bus = self._runtime.bus
+        self._event_log = await bus.log(subjects.STREAM, subjects.LOG)
+        self._store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), self._role.term)
+
+    async def _keep_pools(self) -> None:
+        bus = self._runtime.bus
+        pools = await CopiedBucket.open(bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
+        await pools.write_lost_again()
+        self._runtime.tasks.start_soon(pools.keep)
+
     async def write_checkpoint(self) -> None:
         """Writes the checkpoint that a successor starts from."""
         await self._checkpointing.write_last()
@@ -162,8 +173,38 @@ class AdmissionService:
         return [*self._recorder.figures(), *self._checkpointing.figures(), *self._files.figures()]
 
     async def _serve(self) -> None:
-        border, engine = self._runtime.border, self.engine
-        slow: list[tuple[str, Any, Handler]] = [
+        border, user, service = self._runtime.border, CallerKind.USER, CallerKind.SERVICE
+        kinds: list[tuple[list[_Served], dict[str, Any]]] = [
+            (self._slow_questions(), {"slow": True}),
+            (self._questions_of_the_log(), {"concurrency": _LOG_READERS}),
+            (self._requests_of_users(), {}),
+        ]
+        serving: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            partial(border.serve, subjects.user("*", verb), message, user, handler, **more)
+            for served, more in kinds
+            for verb, message, handler in served
+        ]
+        serving += [
+            partial(border.serve, subject, message, service, handler)
+            for subject, message, handler in self._requests_of_services()
+        ]
+        draw, on_draw = subjects.ledger("draw"), self._deciding(self.engine.on_draw)
+        serving.append(partial(border.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
+        log_reader = self._asking(disclosure.log_reader)
+        serving.append(partial(border.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
+        await together(*serving, self._nodes.serve, self._files.serve)
+        await border.serve(
+            subjects.user("*", "op.start"),
+            wire.StartOperation,
+            user,
+            traced(self._on_start),
+            concurrency=self._settings.most_starts_at_once,
+            running_bytes=self._settings.most_bytes_of_starts_at_once,
+            pending=self._settings.most_waiting,
+        )
+
+    def _slow_questions(self) -> list[_Served]:
+        return [
             ("op.list", wire.ListOperations, self._asking(queries.list_operations)),
             ("op.jobs", wire.GetJobs, self._asking(queries.jobs_of)),
             ("op.explain", wire.ExplainOperation, self._asking_as_user(disclosure.explain_operation)),
@@ -171,11 +212,16 @@ class AdmissionService:
             ("pool.counts", wire.CountPools, self._asking(queries.count_pools)),
             ("pool.lost_work", GetLostWork, self._asking(queries.lost_work)),
         ]
-        of_log: list[tuple[str, Any, Handler]] = [
+
+    def _questions_of_the_log(self) -> list[_Served]:
+        return [
             ("op.history", GetOperationHistory, self._on_history),
             ("op.log", ReadEvents, lambda request, _caller: log_page(self._event_log, request)),
         ]
-        of_users: list[tuple[str, Any, Handler]] = [
+
+    def _requests_of_users(self) -> list[_Served]:
+        engine = self.engine
+        return [
             ("op.get", wire.GetOperation, self._on_get),
             ("op.abort", wire.AbortOperation, self._deciding_for_user(engine.on_abort)),
             ("op.complete", wire.CompleteOperation, self._deciding_for_user(engine.on_complete)),
@@ -185,38 +231,16 @@ class AdmissionService:
             ("op.update", wire.UpdateOperation, self._on_update),
             ("op.plan_start", PlanStart, self._on_plan_start),
         ]
-        of_services: list[tuple[str, Any, Handler]] = [
+
+    def _requests_of_services(self) -> list[_Served]:
+        engine = self.engine
+        return [
             (subjects.ledger("attach"), ledger_wire.Attach, self._deciding(engine.on_attach)),
             (subjects.ledger("report"), ledger_wire.ReportEnds, self._on_report),
             (subjects.ledger("return"), ledger_wire.ReturnIndexes, self._deciding(engine.on_return)),
             (subjects.ledger("released"), ledger_wire.Released, self._deciding(engine.on_released)),
             (subjects.OPERATIONS_WHOLE, ledger_wire.WholeOperationsRequest, self._on_whole),
         ]
-        for verb, message, handler in slow:
-            await border.serve(subjects.user("*", verb), message, CallerKind.USER, handler, slow=True)
-        for verb, message, handler in of_log:
-            subject = subjects.user("*", verb)
-            await border.serve(subject, message, CallerKind.USER, handler, concurrency=_LOG_READERS)
-        for verb, message, handler in of_users:
-            await border.serve(subjects.user("*", verb), message, CallerKind.USER, handler)
-        for subject, message, handler in of_services:
-            await border.serve(subject, message, CallerKind.SERVICE, handler)
-        draw, start = subjects.ledger("draw"), subjects.user("*", "op.start")
-        on_draw = self._deciding(engine.on_draw)
-        await border.serve(draw, ledger_wire.DrawBlock, CallerKind.SERVICE, on_draw, concurrency=1_000)
-        await self._nodes.serve()
-        await self._files.serve()
-        log_reader = self._asking(disclosure.log_reader)
-        await border.serve(subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader)
-        await border.serve(
-            start,
-            wire.StartOperation,
-            CallerKind.USER,
-            traced(self._on_start),
-            concurrency=self._settings.most_starts_at_once,
-            running_bytes=self._settings.most_bytes_of_starts_at_once,
-            pending=self._settings.most_waiting,
-        )
 
     # --- requests -------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import anyio
@@ -15,6 +16,7 @@ from headrace.pools.rights import Person
 from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.service import Runtime
+from headrace.runtime.together import together
 from headrace.wire import subjects
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
@@ -68,11 +70,14 @@ class NodeRequests:
     async def serve(self) -> None:
         """Serves them. Raises `BusError`."""
         border = self._runtime.border
-        await border.serve(subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol)
-        await border.serve(subjects.renew("*"), Renew, CallerKind.NODE, self._on_renew)
-        await border.serve(subjects.join("*"), Join, CallerKind.HOST, self._on_join)
-        await border.serve(subjects.user("*", "node.change"), ChangeNode, CallerKind.USER, self._on_change)
-        await border.serve(subjects.user("*", "node.token"), MakeToken, CallerKind.USER, self._on_make_token)
+        user = CallerKind.USER
+        await together(
+            partial(border.serve, subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol),
+            partial(border.serve, subjects.renew("*"), Renew, CallerKind.NODE, self._on_renew),
+            partial(border.serve, subjects.join("*"), Join, CallerKind.HOST, self._on_join),
+            partial(border.serve, subjects.user("*", "node.change"), ChangeNode, user, self._on_change),
+            partial(border.serve, subjects.user("*", "node.token"), MakeToken, user, self._on_make_token),
+        )
 
     async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
         bucket = await CopiedBucket.open(self._runtime.bus, name, kind=kind)
