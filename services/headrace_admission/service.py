@@ -13,7 +13,7 @@ from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.border import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.engine import Figure, Moment, Outcome
 from headrace.runtime.role import Deposed, Role, role_of
@@ -175,7 +175,7 @@ class AdmissionService:
     async def _serve(self) -> None:
         border, user, service = self._runtime.border, CallerKind.USER, CallerKind.SERVICE
         kinds: list[tuple[list[_Served], dict[str, Any]]] = [
-            (self._slow_questions(), {"slow": True}),
+            (self._slow_questions(), {"concurrency": SLOW_AT_ONCE}),
             (self._questions_of_the_log(), {"concurrency": _LOG_READERS}),
             (self._requests_of_users(), {}),
         ]
@@ -190,7 +190,7 @@ class AdmissionService:
         ]
         draw, on_draw = subjects.ledger("draw"), self._deciding(self.engine.on_draw)
         serving.append(partial(border.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
-        log_reader = self._asking(disclosure.log_reader)
+        log_reader = self._on_log_reader
         serving.append(partial(border.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
         await together(*serving, self._nodes.serve, self._files.serve)
         await border.serve(
@@ -245,10 +245,12 @@ class AdmissionService:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def _asking(self, question: Callable[[State, Any], msgspec.Struct]) -> Handler:
-        """The handler of requests that only read."""
+        """The handler of requests that only read, and take long. Waiting for the log afterwards holds no turn."""
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
-            return await self._if_not_missed(question(self.engine.state, request))
+            async with self._runtime.border.slow.turn():
+                answer = question(self.engine.state, request)
+            return await self._if_not_missed(answer)
 
         return handle
 
@@ -256,7 +258,7 @@ class AdmissionService:
         """The same where the answer depends on who asks."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
-            return await self._if_not_missed(question(self.engine.state, request, caller.name))
+            return await self._asking(lambda state, asked: question(state, asked, caller.name))(request, caller)
 
         return handle
 
@@ -330,13 +332,14 @@ class AdmissionService:
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
+    async def _on_log_reader(self, request: AskLogReader, _caller: Caller) -> msgspec.Struct:
+        return await self._if_not_missed(disclosure.log_reader(self.engine.state, request))
+
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
-        get = self._asking_as_user(disclosure.get_operation)
         if request.operation in self.engine.state.operations:
-            return await get(request, caller)
+            return await self._if_not_missed(disclosure.get_operation(self.engine.state, request, caller.name))
         # All ids are compared, to name those that begin in the same way.
-        async with self._runtime.border.slow.turn():
-            return await get(request, caller)
+        return await self._asking_as_user(disclosure.get_operation)(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
         return await self._if_not_missed(await history_answer(self._event_log, self.engine.state, request))

@@ -34,7 +34,7 @@ T = TypeVar("T")
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
 #: Slow questions of one kind that wait for their turn, one of each user.
-_SLOW_AT_ONCE: Final = 4
+SLOW_AT_ONCE: Final = 4
 
 
 class CallerKind(enum.StrEnum):
@@ -158,7 +158,7 @@ class Border:
         return await (self._users if is_of_users else self._bus).serve(
             subject,
             handle,
-            concurrency=min(concurrency, _SLOW_AT_ONCE) if slow else concurrency,
+            concurrency=min(concurrency, SLOW_AT_ONCE) if slow else concurrency,
             running_bytes=running_bytes,
             pending=pending,
             senders=self._lines_of_users(name_at) if is_of_users else None,

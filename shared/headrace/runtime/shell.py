@@ -105,7 +105,7 @@ class Shell(Generic[E]):
         runtime.metrics.tell(role, self.figures, details)
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")
-        await self._border.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked)
+        await self._border.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked, slow=True)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_looking)
             while True:
