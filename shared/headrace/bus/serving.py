@@ -43,6 +43,33 @@ _MOST_AT_REST: Final = 8
 _NO_SPAN: Final = nullcontext()
 
 
+class _Places:
+    """The handlers that run, by sender. The rest is for other senders, however slow the handlers of one are."""
+
+    def __init__(self, senders: Senders | None, concurrency: int) -> None:
+        self._senders = senders
+        self._most_of_one = max(1, concurrency // _PARTS_OF_SENDERS)
+        self._running: Counter[str] = Counter()
+        #: Senders for which no more handlers may run.
+        self.full: set[str] = set()
+
+    def has_one_for(self, message: Message) -> bool:
+        return self._senders is None or self._senders.name(message) not in self.full
+
+    def count(self, message: Message, by: int) -> None:
+        """Counts a handler that begins, 1, or ends, -1."""
+        if self._senders is None:
+            return
+        sender = self._senders.name(message)
+        self._running[sender] += by
+        if self._running[sender] >= self._most_of_one:
+            self.full.add(sender)
+        else:
+            self.full.discard(sender)
+            if not self._running[sender]:
+                del self._running[sender]
+
+
 class Serving:
     """Counts, bounds and guards the handlers of a subject."""
 
@@ -66,10 +93,8 @@ class Serving:
         self.subject = subject
         self.queue = queue
         self.received = self.dropped = self.failed = 0
-        #: Answers that could not be sent.
-        self.unanswered = 0
-        #: Answers that were wanted at a subject that is no inbox.
-        self.misdirected = 0
+        #: Answers that could not be sent, and answers that were wanted at a subject that is no inbox.
+        self.unanswered = self.misdirected = 0
         #: All handlers' time together, nanoseconds.
         self.busy_ns = 0
         self.last_error = ""
@@ -78,8 +103,6 @@ class Serving:
         self._answer = answer
         self._concurrency = concurrency
         self._most_running_bytes = running_bytes
-        #: Handlers that run for one sender at a time. The rest is for other senders, however slow the handlers are.
-        self._most_running_of_one = max(1, concurrency // _PARTS_OF_SENDERS) if senders else concurrency
         self._senders = senders
         self._more_statistics = statistics
         self._waiting = Lines(
@@ -97,9 +120,7 @@ class Serving:
         self._answers_in_turn = False
         #: Handlers that run, those that began in this turn of the loop, and the bytes of both.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
-        #: Handlers that run, by sender, and the senders for which no more may run.
-        self._running_of: Counter[str] = Counter()
-        self._full: set[str] = set()
+        self._places = _Places(senders, concurrency)
         #: What tasks with nothing to do wait for. None ends them.
         self._at_rest: list[asyncio.Future[Message | None]] = []
         #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
@@ -126,7 +147,7 @@ class Serving:
                 self.new_context().run(self._tasks.start_soon, self._handle_in_turn, self._newest)
             return
         is_free = not self._waiting and self._waiting.bears(message) and self._may_start()
-        if is_free and (self._senders is None or self._senders.name(message) not in self._full):
+        if is_free and self._places.has_one_for(message):
             self._start(message)
             return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
@@ -183,7 +204,7 @@ class Serving:
         """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
         while self._waiting and self._may_start():
             try:
-                message = self._waiting.take(self._full)
+                message = self._waiting.take(self._places.full)
             except StopIteration:
                 # All that wait are of senders for which no more may run.
                 return
@@ -201,25 +222,13 @@ class Serving:
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._begin_turn, context=self.new_context())
         self._running += 1
-        self._count_sender(message, 1)
+        self._places.count(message, 1)
         self._begun += 1
         self._running_bytes += len(message.data)
         self._begun_bytes += len(message.data)
         if not self._rouse(message):
             # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
             self.new_context().run(self._tasks.start_soon, self._handle, message)
-
-    def _count_sender(self, message: Message, by: int) -> None:
-        if self._senders is None:
-            return
-        sender = self._senders.name(message)
-        self._running_of[sender] += by
-        if self._running_of[sender] >= self._most_running_of_one:
-            self._full.add(sender)
-        else:
-            self._full.discard(sender)
-            if not self._running_of[sender]:
-                del self._running_of[sender]
 
     def _rouse(self, message: Message | None) -> bool:
         """Gives a message to a task at rest, or has it end. False if there is none."""
@@ -240,7 +249,7 @@ class Serving:
                 await self._answer_one(message)
             finally:
                 self._running -= 1
-                self._count_sender(message, -1)
+                self._places.count(message, -1)
                 self._running_bytes -= len(message.data)
                 # This task is not at rest yet: it would begin with the next at once, before others begin with what came earlier.
                 self._start_waiting()

@@ -57,6 +57,9 @@ class Caller(msgspec.Struct, frozen=True):
     subject: str
 
 
+_Handler = Callable[[T, Caller], Awaitable[msgspec.Struct | bytes | None]]
+
+
 class UserQuota(msgspec.Struct, frozen=True):
     """The requests of one user that may wait at each subject of a service. All others have as much room of their own."""
 
@@ -102,7 +105,7 @@ class Border:
         subject: str,
         kind: type[T],
         caller_kind: CallerKind,
-        handler: Callable[[T, Caller], Awaitable[msgspec.Struct | bytes | None]],
+        handler: _Handler[T],
         *,
         name_at: int = 3,
         concurrency: int = 64,
@@ -119,11 +122,7 @@ class Border:
         for `decode`: it knows what the same caller sent before. Raises `BadMessage` as that does.
         """
 
-        async def in_turn(request: T, caller: Caller) -> msgspec.Struct | bytes | None:
-            async with self.slow.turn():
-                return await handler(request, caller)
-
-        handle_checked = in_turn if slow else handler
+        handler = self._in_turn(handler) if slow else handler
 
         async def handle(message: Message) -> bytes | None:
             caller = self._caller(message, caller_kind, name_at)
@@ -142,7 +141,7 @@ class Border:
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
-                    answer = await handle_checked(request, caller)
+                    answer = await handler(request, caller)
             except Deposed as error:
                 self._deposition.depose(str(error))
                 return None
@@ -164,6 +163,13 @@ class Border:
             senders=self._lines_of_users(name_at) if is_of_users else None,
             newest=newest,
         )
+
+    def _in_turn(self, handler: _Handler[T]) -> _Handler[T]:
+        async def handle(request: T, caller: Caller) -> msgspec.Struct | bytes | None:
+            async with self.slow.turn():
+                return await handler(request, caller)
+
+        return handle
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
         """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""
