@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from headrace.access.permissions import MOST_SUBSCRIPTIONS, MOST_SUBSCRIPTIONS_OF_A_SERVICE, Party
+from headrace.access.permissions import MOST_SUBSCRIPTIONS, Party, permissions_of
 from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import BusError, connect
 from headrace.bus.nats import fair_listener
@@ -251,13 +251,15 @@ async def subscribed(bus: NatsBus, most: int) -> int:
     return most
 
 
-def test_no_service_needs_more_subscriptions_than_its_credential_has() -> None:
+def test_no_service_and_no_node_needs_more_subscriptions_than_its_credential_has() -> None:
     """Each kind of requests of persons has up to two subscriptions for each of so many persons, and two for all others."""
     of_a_kind = 2 * (fair_listener._MOST_LANES + 1)
 
-    most = max(
-        sum(of_a_kind if PartyKind.PERSON in route.senders else 1 for route in ROUTES if kind in route.receivers)
+    needed = {
+        kind: sum(of_a_kind if PartyKind.PERSON in route.senders else 1 for route in ROUTES if kind in route.receivers)
         for kind in PartyKind
-        if kind.is_service
-    )
-    assert MOST_SUBSCRIPTIONS_OF_A_SERVICE // 2 < most + 1_000 < MOST_SUBSCRIPTIONS_OF_A_SERVICE
+        if kind.is_service or kind is PartyKind.NODE
+    }
+    allowed = {kind: permissions_of(Party(kind=kind, name="n1")).most_subscriptions for kind in needed}
+    # Besides it has its inbox, what it follows and mirrors.
+    assert {kind: needed[kind] + 1_000 for kind in needed if needed[kind] + 1_000 > allowed[kind]} == {}

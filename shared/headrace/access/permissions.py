@@ -41,8 +41,10 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
         return _filled(self.kind.inbox, **{self.kind.value: self.name})
 
 
-#: Subscriptions of one connection of a person, a node or a host. A client has fewer than twenty.
-MOST_SUBSCRIPTIONS: Final = 200
+#: Subscriptions of one connection of a person or a host. A client that follows a tree has fewer than twenty.
+MOST_SUBSCRIPTIONS: Final = 100
+#: Subscriptions of one connection of a node: for each of three kinds of requests, two for each of 1,024 persons.
+MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
 #: Subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024 persons. The server
 #: refuses any connection more than this, whatever its credential says.
 MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
@@ -81,8 +83,9 @@ def permissions_of(party: Party) -> Permissions:
         # A tree that is served later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
         publish.add("$JS.API.STREAM.NAMES")
-    most_subscriptions = MOST_SUBSCRIPTIONS_OF_A_SERVICE if party.kind.is_service else MOST_SUBSCRIPTIONS
-    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), most_subscriptions)
+    most = MOST_SUBSCRIPTIONS_OF_A_SERVICE if party.kind.is_service else MOST_SUBSCRIPTIONS
+    most = MOST_SUBSCRIPTIONS_OF_A_NODE if party.kind is PartyKind.NODE else most
+    return Permissions(tuple(sorted(publish)), tuple(sorted(subscribe)), most)
 
 
 def streams_of(party: Party) -> list[str]:
