@@ -1,6 +1,7 @@
-"""A development authority and the certificate of a server by its word, as files in PEM for their owner only.
+"""An authority and the certificate that it gives a server, in PEM.
 
-`ca.key` and `ca.pem` are the authority. `server.key` and `server.pem` are for the server.
+`write_certificates` keeps the authority in a folder (`ca.key`, `ca.pem`) beside the files of the server (`server.key`, `server.pem`),
+each for its owner only. `new_certificates` makes both anew and forgets the key of the authority.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import datetime
 import hashlib
 import ipaddress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -29,6 +30,17 @@ _SERVER_TIME: Final = datetime.timedelta(days=397)
 _BEHIND: Final = datetime.timedelta(hours=1)
 
 
+class _Validity(NamedTuple):
+    begin: datetime.datetime
+    end: datetime.datetime
+
+
+#: The clock of a machine may jump by years, and its server must be believed all the same. The end is RFC 5280's word for "none".
+_ALWAYS: Final = _Validity(
+    datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
+)
+
+
 def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -> str:
     """Keeps the authority or makes one, makes the server's certificate anew, and returns the authority's SHA-256.
 
@@ -37,10 +49,33 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
     alternatives = [_alternative(name) for name in names]
     make_folder_durably(folder)
     key, authority = _authority(folder, now)
+    validity = _Validity(now - _BEHIND, now + _SERVER_TIME)
+    for name, text in _server_files(names[0], alternatives, key, authority, validity).items():
+        replace_durably(folder / name, text)
+    return hashlib.sha256(authority.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+def new_certificates(address: str) -> dict[str, str]:
+    """Returns `ca.pem`, `server.pem` and `server.key` for a server at this address; both certificates are valid without an end.
+
+    The key of the authority is kept nowhere, so that nothing else is ever signed by it. Raises `BadInput` for what is no address.
+    """
+    key, authority = _new_authority(_ALWAYS)
+    server = _server_files(address, [_alternative(address)], key, authority, _ALWAYS)
+    return {AUTHORITY_FILE: _pem(authority), **server}
+
+
+def _server_files(
+    name: str,
+    alternatives: list[x509.GeneralName],
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    validity: _Validity,
+) -> dict[str, str]:
     server_key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])]), now, _SERVER_TIME)
     certificate = (
-        builder.issuer_name(authority.subject)
+        _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])]), validity)
+        .issuer_name(authority.subject)
         .public_key(server_key.public_key())
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -51,9 +86,7 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
         .add_extension(_key_identifier_of(authority), critical=False)
         .sign(key, hashes.SHA256())
     )
-    for name, text in zip(SERVER_FILES, (_pem(certificate), _key_text(server_key)), strict=True):
-        replace_durably(folder / name, text)
-    return hashlib.sha256(authority.public_bytes(serialization.Encoding.DER)).hexdigest()
+    return dict(zip(SERVER_FILES, (_pem(certificate), _key_text(server_key)), strict=True))
 
 
 def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -69,10 +102,17 @@ def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePr
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != authority.public_key():
             raise BadInput(str(key_file), "(secret)", f"the key of {file}")
         return key, authority
+    key, authority = _new_authority(_Validity(now - _BEHIND, now + _AUTHORITY_TIME))
+    replace_durably(key_file, _key_text(key))
+    replace_durably(file, _pem(authority))
+    return key, authority
+
+
+def _new_authority(validity: _Validity) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Headrace development authority")])
     authority = (
-        _builder(name, now, _AUTHORITY_TIME)
+        _builder(name, validity)
         .issuer_name(name)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -80,14 +120,12 @@ def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePr
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    replace_durably(key_file, _key_text(key))
-    replace_durably(file, _pem(authority))
     return key, authority
 
 
-def _builder(subject: x509.Name, now: datetime.datetime, time: datetime.timedelta) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, validity: _Validity) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder(subject_name=subject, serial_number=x509.random_serial_number())
-    return builder.not_valid_before(now - _BEHIND).not_valid_after(now + time)
+    return builder.not_valid_before(validity.begin).not_valid_after(validity.end)
 
 
 def _authority_usage() -> x509.KeyUsage:

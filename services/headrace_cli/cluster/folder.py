@@ -28,7 +28,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.cluster.certificates import SERVER_FILES
-from headrace_cli.up.configuration import Table, nats_configuration, service_settings, to_toml
+from headrace_cli.up.configuration import Table, nats_configuration, server_tls, service_settings, to_toml
 from headrace_cli.up.state_folder import StateFolder
 
 _TREE: Final = TreeName("default")
@@ -203,14 +203,13 @@ class ClusterFolder:
     def _write_server(self, host: str, options: ClusterOptions, *, has_tls: bool) -> None:
         """Writes the configuration of a server. Everybody was let in before."""
         server = self._folder(self._path / host)
-        certificate, key = (json.dumps(str(server / name)) for name in SERVER_FILES)
-        files = f"cert_file: {certificate}, key_file: {key}"
-        # Else a client that was told to speak TLS would begin in the clear.
-        more = f"tls {{ {files}, handshake_first: true }}\n" if has_tls else ""
+        certificate, key = (server / name for name in SERVER_FILES)
+        more = server_tls(certificate, key) if has_tls else ""
         more += f"http: {json.dumps(options.health)}\n" if options.health else ""
         if len(options.servers) > 1:
-            trusted = f"ca_file: {json.dumps(str(server / AUTHORITY_FILE))}"
-            more += self._routes(options.servers, f"  tls {{ {files}, {trusted}, timeout: 10 }}\n" if has_tls else "")
+            named = {"cert_file": certificate, "key_file": key, "ca_file": server / AUTHORITY_FILE}
+            files = ", ".join(f"{name}: {json.dumps(str(file))}" for name, file in named.items())
+            more += self._routes(options.servers, f"  tls {{ {files}, timeout: 10 }}\n" if has_tls else "")
         text = nats_configuration(server / "store", options.listen, self._proofs.server_part(server), more, name=host)
         self._write(server / "nats.conf", text)
 

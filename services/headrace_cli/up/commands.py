@@ -7,15 +7,25 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
-from headrace_cli.up.configuration import Table, agent_settings, common_settings, nats_configuration, service_settings
+from headrace_cli.cluster.certificates import SERVER_FILES, new_certificates
+from headrace_cli.up.configuration import (
+    Table,
+    agent_settings,
+    common_settings,
+    nats_configuration,
+    server_tls,
+    service_settings,
+)
 from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
+from headrace_cli.up.server_health import HEALTH, health_user
 from headrace_cli.up.state_folder import StateFolder
 
 NATS_SERVER = "nats-server"
@@ -26,6 +36,7 @@ SERVICES = {
     "fair_share": StopGroup.FAIR_SHARE,
     "allocator": StopGroup.ALLOCATOR,
 }
+_ADDRESS: Final = "127.0.0.1"
 #: What the names of the second processes end in.
 STANDBY = "-standby"
 
@@ -44,15 +55,22 @@ def find_nats_server() -> str:
 
 
 def write_configuration(state: StateFolder, options: UpOptions, port: int) -> None:
-    """Writes the files that the processes read. Raises OSError."""
+    """Writes the files that the processes read, with new passwords and certificates. Raises OSError."""
     users = {}
     for party, file in _credentials(state, options).items():
         user = "headrace" if file == state.credential else file.name
-        users[party] = {"user": user, "password": state.secret(file, user)}
-    state.write(state.path / "nats.conf", nats_configuration(state.nats, f"127.0.0.1:{port}", server_users(users)))
+        users[party] = {"user": user, "password": state.renew_secret(file, user)}
+    health = {"user": HEALTH, "password": state.renew_secret(state.credentials / HEALTH, HEALTH)}
+    # After the credentials: a client that believes the new server finds the new credential.
+    for name, text in new_certificates(_ADDRESS).items():
+        state.write(state.path / name, text)
+    certificate, key = (state.path / name for name in SERVER_FILES)
+    more = server_tls(certificate, key) + health_user(health)
+    listen = f"{_ADDRESS}:{port}"
+    state.write(state.path / "nats.conf", nats_configuration(state.nats, listen, server_users(users), more))
     for suffix in _suffixes(options):
         common = {
-            **common_settings(port, options.log_level, options.traces),
+            **common_settings(state, port, options.log_level, options.traces),
             # It tells those from one another that do the same.
             "instance": os.uname().nodename + suffix,
             "has_standby": options.standby,

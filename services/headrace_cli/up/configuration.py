@@ -25,6 +25,8 @@ _MANY_POOLS: Final = 1_000
 _MOST_CONNECTIONS: Final = 50_000
 #: Not that of a NATS server of your own.
 DEFAULT_PORT = 4270
+#: One handshake; on a loaded machine several processes of `headrace up` begin one at once.
+_TLS_TIMEOUT_S: Final = 10
 
 Table = Mapping[str, str | int | float | bool | list[str]]
 
@@ -50,6 +52,18 @@ jetstream {{
   max_file_store: 1000TB
 }}
 {admitted}{more}"""
+
+
+def server_tls(certificate: Path, key: Path) -> str:
+    """The part of a server's configuration by which it speaks TLS from the first byte on."""
+    files = f"cert_file: {json.dumps(str(certificate))}, key_file: {json.dumps(str(key))}"
+    # Else a client that was told to speak TLS would begin in the clear.
+    return f"tls {{ {files}, handshake_first: true, timeout: {_TLS_TIMEOUT_S} }}\n"
+
+
+def server_url(port: int) -> str:
+    """The address of the server of `headrace up`."""
+    return f"tls://127.0.0.1:{port}"
 
 
 def service_settings(common: Table, services: Mapping[str, Table]) -> str:
@@ -93,15 +107,15 @@ def agent_settings(
     agent.update(node.amounts)
     if node.tags:
         agent["tags"] = node.tags
-    return to_toml(
-        {"common": {**common_settings(port, log_level, traces), "tree": node.tree or "default"}, "agent": agent}
-    )
+    common = {**common_settings(state, port, log_level, traces), "tree": node.tree or "default"}
+    return to_toml({"common": common, "agent": agent})
 
 
-def common_settings(port: int, log_level: str, traces: Traces) -> Table:
+def common_settings(state: StateFolder, port: int, log_level: str, traces: Traces) -> Table:
     """The settings of all that run on one machine."""
     return {
-        "nats_url": f"nats://127.0.0.1:{port}",
+        "nats_url": server_url(port),
+        "ca_file": str(state.authority),
         "log_level": log_level,
         # Whoever connects holds the credential of this machine.
         "administrators": "*",

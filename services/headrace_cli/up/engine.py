@@ -23,9 +23,8 @@ STEADY_AFTER_S = 10.0
 STOP_TIME_S = 15.0
 AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
-#: With less the disk counts as full, and from so much on it has room again.
-DISK_FULL_BYTES = 4 * 2**20
-DISK_ROOM_BYTES = 16 * 2**20
+#: Between two renewals of a bus that stops recording again at once.
+LONGEST_RENEWAL_PAUSE_S = 60.0
 #: Exit status of a service that cannot use its settings: starting it again would end the same way.
 BAD_SETTINGS = 2
 
@@ -99,17 +98,25 @@ class GiveUp(msgspec.Struct, frozen=True):
     status: int
 
 
-class DiskIsFull(msgspec.Struct, frozen=True):
-    """Say that nothing can be recorded until the disk has room."""
+class NotRecording(msgspec.Struct, frozen=True):
+    """Say that the bus records nothing, and what it waits for."""
+
+    error: str
+    #: Why its folder cannot be written; empty: it can.
+    obstacle: str
 
 
 class RenewBus(msgspec.Struct, frozen=True):
-    """Say that the disk has room again, and end the bus, which is then started anew."""
+    """Say that the bus is started again, and end it."""
 
     name: str
 
 
-Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | DiskIsFull | RenewBus
+class Recording(msgspec.Struct, frozen=True):
+    """Say that the bus records again."""
+
+
+Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | NotRecording | RenewBus | Recording
 
 
 class _Process(msgspec.Struct):
@@ -131,7 +138,10 @@ class SupervisorEngine:
         self._group_deadline_ns: int | None = None
         self._deadline_ns: int | None = None
         self._killed = False
-        self._disk_is_full = False
+        #: Why the bus records nothing, as it was said last. None: it records.
+        self._not_recording: NotRecording | None = None
+        self._renewed_ns: int | None = None
+        self._renewal_pause_s = FIRST_PAUSE_S
         self._unasked_ends = 0
 
     @property
@@ -182,16 +192,31 @@ class SupervisorEngine:
             return Outcome(None, self._kill(moment))
         return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
 
-    def on_disk(self, free_bytes: int, moment: Moment) -> Outcome[None, Effect]:
-        """Takes note of the room on the disk of the bus. A bus that found none has to be started anew."""
-        if not self._disk_is_full:
-            self._disk_is_full = free_bytes < DISK_FULL_BYTES
-            return Outcome(None, [DiskIsFull()] if self._disk_is_full else [])
-        if self.stopping or free_bytes < DISK_ROOM_BYTES:
-            return Outcome(None)
-        self._disk_is_full = False
+    def on_health(self, error: str, obstacle: str, moment: Moment) -> Outcome[None, Effect]:
+        """Takes note of what the bus says of itself. A bus that could not write once must be started again to write anything.
+
+        `error` is why it records nothing, empty while it records. `obstacle` is why its folder cannot be written now.
+        """
+        known = self._not_recording
+        if self.stopping or not error:
+            self._not_recording = None
+            return Outcome(None, [Recording()] if known is not None and not self.stopping else [])
+        effects: list[Effect] = []
+        if known is None or known.obstacle != obstacle:
+            self._not_recording = NotRecording(error, obstacle)
+            effects.append(self._not_recording)
+        return Outcome(None, effects if obstacle else [*effects, *self._renew_bus(moment)])
+
+    def _renew_bus(self, moment: Moment) -> list[Effect]:
+        """Ends the bus, unless that was done a moment ago and did not help."""
+        if self._renewed_ns is None or moment.steady_ns - self._renewed_ns > _ns(2 * LONGEST_RENEWAL_PAUSE_S):
+            self._renewal_pause_s = FIRST_PAUSE_S
+        elif moment.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
+            return []
+        self._renewed_ns = moment.steady_ns
+        self._renewal_pause_s = min(LONGEST_RENEWAL_PAUSE_S, 2 * self._renewal_pause_s)
         running = [process.plan for process in self._processes.values() if process.running]
-        return Outcome(None, [RenewBus(plan.name) for plan in running if plan.group is StopGroup.BUS])
+        return [RenewBus(plan.name) for plan in running if plan.group is StopGroup.BUS]
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
         """Begins to stop. If it is stopping already, everything is killed at once."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 
 import anyio
 
-from headrace.client import Client, NotRunning, Refused, Unanswered, connect
+from headrace.client import Client, NotRunning, Place, Refused, Unanswered, connect
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.runtime.role import role_of
@@ -23,10 +23,12 @@ _TRY_S = 2.0
 _SILENT = "does not answer"
 #: Between two looks at what is paused.
 _PAUSES_S = 5.0
+#: States of a node whose agent is heard. Jobs start on an `online` one only; the others are an administrator's choice.
+_HEARD = frozenset({"online", "drained", "outside", "unisolated"})
 
 
 async def wait_ready(
-    url: str, credential_file: str, options: UpOptions, on_progress: Callable[[str, str], None]
+    place: Place, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
     """Returns the nodes, and the warnings about the trees, once all is well.
 
@@ -35,32 +37,36 @@ async def wait_ready(
     nodes: list[NodeView] = []
     warnings: list[str] = []
     for tree in options.trees:
-        there, warned = await _tree_ready(url, credential_file, tree, options, on_progress)
+        there, warned = await _tree_ready(place, tree, options, on_progress)
         nodes += there
         warnings += warned
     return nodes, warnings
 
 
 async def _tree_ready(
-    url: str, credential_file: str, tree: TreeName, options: UpOptions, on_progress: Callable[[str, str], None]
+    place: Place, tree: TreeName, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
     while True:
         on_progress("nats-server", _SILENT)
         try:
-            async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
+            async with _client(place, tree) as client:
                 return await _ask_everybody(client, tree, options, on_progress)
         except NotRunning:
             await anyio.sleep(_LOOK_S)
 
 
-async def tell_pauses(
-    url: str, credential_file: str, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]
-) -> None:
+def _client(place: Place, tree: TreeName) -> AbstractAsyncContextManager[Client]:
+    return connect(
+        url=place.url, credential_file=place.credential_file, ca_file=place.ca_file, tree=tree, timeout_s=_TRY_S
+    )
+
+
+async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]) -> None:
     """Tells what an operator pauses and resumes from now on, beside the warnings that are known. Runs until cancelled."""
     told: list[str] | None = None
     while True:
         with suppress(HeadraceError):
-            async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
+            async with _client(place, tree) as client:
                 while True:
                     (view,) = (await client.trees.list(tree)).trees
                     paused = view.options.pauses()
@@ -76,10 +82,10 @@ async def tell_pauses(
         await anyio.sleep(_PAUSES_S)
 
 
-async def tell_troubles(url: str, credential_file: str, tree: TreeName, tell: Callable[[str], None]) -> None:
+async def tell_troubles(place: Place, tree: TreeName, tell: Callable[[str], None]) -> None:
     """Tells the troubles that services have after their start, such as entries that the log has lost."""
     with suppress(HeadraceError):
-        async with connect(url=url, credential_file=credential_file, tree=tree, timeout_s=_TRY_S) as client:
+        async with _client(place, tree) as client:
             for view in await client.processes.list():
                 if view.trouble:
                     tell(f"{view.service}: {view.trouble}")
@@ -104,12 +110,24 @@ async def _ask_everybody(
     nodes = [node.node for node in options.nodes if node.tree == tree]
     while True:
         listed = {node.node: node for node in (await client.nodes()).nodes}
-        missing = [name for name in nodes if name not in listed or listed[name].state != "online"]
+        missing = [name for name in nodes if name not in listed or listed[name].state not in _HEARD]
         if not missing:
             (view,) = (await client.trees.list(tree)).trees
-            return [listed[name] for name in nodes], view.warnings
+            there = [listed[name] for name in nodes]
+            return there, [*view.warnings, *closed_nodes(there)]
         on_progress(f"agent-{missing[0]}", f"has not brought its node online ({_state_of(listed.get(missing[0]))})")
         await anyio.sleep(_LOOK_S)
+
+
+def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
+    """Says of each node that is heard and gets no jobs why that is so."""
+    said = []
+    for view in nodes:
+        if view.state == "drained":
+            said.append(f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` opens it")
+        elif view.state != "online":
+            said.append(f"node {view.node} gets no jobs: {view.left_out or view.state}")
+    return said
 
 
 def _state_of(node: NodeView | None) -> str:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -19,15 +20,23 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.client.places.endpoint import CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
+from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput, HeadraceError
-from headrace_cli.up.engine import DISK_FULL_BYTES
 
 _LOCK_LOOK_S = 0.1
 #: A guard that ends the processes of a killed `up` is waited for this long.
 _GUARD_TIME_S = 25.0
+#: With less the disk counts as full.
+_DISK_FULL_BYTES = 4 * 2**20
 #: A log that is larger at the start of `up` is put aside under `.1`.
 _LOG_BYTES = 16 * 1024 * 1024
+
+
+_LOCK_WORDS = {
+    errno.EEXIST: "a file stands there",
+    errno.ENOTDIR: "a file stands there",
+    errno.ELOOP: "its file `lock` is a symbolic link",
+}
 
 
 class InUse(HeadraceError):
@@ -44,24 +53,31 @@ class StateFolder:
         self.agents = path / "agents"
         self.credentials = path / "credentials"
         self.credential = path / CREDENTIAL_FILE
+        #: The authority that vouches for the server.
+        self.authority = path / AUTHORITY_FILE
         self.endpoint = path / ENDPOINT_FILE
 
     def make(self) -> None:
-        """Makes what is missing, for the owner only. Raises OSError, `InUse` where the folder is somebody else's."""
+        """Makes what is missing, for the owner only. Raises OSError."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.path.stat().st_uid != os.getuid():
-            raise InUse(f"the state folder {self.path} belongs to another user; nothing was changed")
-        self.path.chmod(0o700)
         for folder in (self.logs, self.nats, self.agents, self.credentials):
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def secret(self, path: Path, user: str) -> str:
-        """The password of a user in a file of credentials: that of the last time, or a new random one."""
+        """The password of a user in a file of credentials: that of the last time, or a new random one. Raises OSError, `BadInput`."""
         with contextlib.suppress(OSError):
-            known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
+            try:
+                known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
+            except UnicodeDecodeError:
+                expected = "one line, user:password; remove the file to have a new credential made"
+                raise BadInput(str(path), "(bytes that are no text)", expected) from None
             if known == user and password:
                 path.chmod(0o600)
                 return password
+        return self.renew_secret(path, user)
+
+    def renew_secret(self, path: Path, user: str) -> str:
+        """Writes a new random password of a user to a file of credentials, and returns it. Raises OSError."""
         password = secrets.token_urlsafe(32)
         self.write(path, f"{user}:{password}\n")
         return password
@@ -101,9 +117,9 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(path)
     except OSError as error:
-        why = "a file stands there" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+        why = _LOCK_WORDS.get(error.errno or 0, error.strerror)
         raise BadInput(
             "state folder", str(path), f"a folder of yours, or a path where one can be made ({why})"
         ) from None
@@ -123,6 +139,27 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """Makes the folder private, then opens its lock. Raises OSError, `InUse` where anything in it belongs to another user."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.fstat(folder).st_uid != os.getuid():
+            raise InUse(f"the state folder {path} belongs to another user; nothing was changed")
+        # From here on nobody else can add to it, and what they added before is refused: it may lead anywhere.
+        os.fchmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                # root may do everything anyway; `lost+found` is root's.
+                if entry.stat(follow_symlinks=False).st_uid not in (os.getuid(), 0):
+                    raise InUse(
+                        f"{path / entry.name} belongs to another user: remove it, or choose another state folder"
+                    )
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open("lock", flags, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -176,6 +213,6 @@ def free_bytes(folder: Path) -> int | None:
 def full_disk(folder: Path) -> str:
     """Words for a person where the disk of a folder is full, else empty."""
     free = free_bytes(folder)
-    if free is None or free >= DISK_FULL_BYTES:
+    if free is None or free >= _DISK_FULL_BYTES:
         return ""
     return f"the disk of {folder} is full: nothing can be recorded until it has room"

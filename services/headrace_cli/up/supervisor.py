@@ -19,17 +19,19 @@ from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment
 from headrace.wire.nodes import NodeView, StopMode
-from headrace_cli.stores import as_provisioner, keep_stores
+from headrace_cli.stores import PROVISIONER, keep_stores
 from headrace_cli.up import marks
 from headrace_cli.up.commands import NATS_SERVER, commands, scrubbed, write_configuration
+from headrace_cli.up.configuration import server_url
 from headrace_cli.up.damaged_buckets import have_buckets_checked
 from headrace_cli.up.engine import (
-    DiskIsFull,
     Effect,
     Ended,
     GiveUp,
     KillEverything,
     KillJobs,
+    NotRecording,
+    Recording,
     RenewBus,
     Restart,
     Signal,
@@ -42,11 +44,11 @@ from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import collect, describe_status, guard, spawn
 from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
-from headrace_cli.up.state_folder import InUse, StateFolder, free_bytes, free_port, port_is_free, take_lock
+from headrace_cli.up.server_health import HEALTH, Health, watch_health
+from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
-_LOOK_AT_DISK_S = 1.0
 
 
 class Ready(NamedTuple):
@@ -80,11 +82,7 @@ class _StopAsked(NamedTuple):
     by_signal: bool
 
 
-class _DiskSeen(NamedTuple):
-    free_bytes: int
-
-
-_Event = _Gone | _StopAsked | _DiskSeen
+_Event = _Gone | _StopAsked | Health
 Tell = Callable[[str], None]
 #: What is done once everything answers; when it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
@@ -132,7 +130,7 @@ class _Supervisor:
     ) -> None:
         self._options = options
         self._state = state
-        self._url = f"nats://127.0.0.1:{port}"
+        self._url = server_url(port)
         self._tell = tell
         self._when_ready = when_ready
         self._watch = watch
@@ -155,7 +153,7 @@ class _Supervisor:
         begun = self._clock.moment()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
-            tasks.start_soon(self._watch_disk)
+            tasks.start_soon(self._watch_health)
             tasks.start_soon(self._keep_stores)
             if self._options.verbose:
                 logs = {name: command.log for name, command in self._commands.items()}
@@ -187,8 +185,8 @@ class _Supervisor:
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
                     outcome = self._engine.on_stop(self._announce_stop(), moment)
-                case _DiskSeen(free_bytes):
-                    outcome = self._engine.on_disk(free_bytes, moment)
+                case Health(error, obstacle):
+                    outcome = self._engine.on_health(error, obstacle, moment)
                 case None:
                     outcome = self._engine.on_tick(moment)
             self._perform(outcome.effects, tasks)
@@ -220,11 +218,14 @@ class _Supervisor:
                 case Signal(name, number):
                     if name in self._running:
                         os.kill(self._running[name], number)
-                case DiskIsFull():
-                    self._tell(f"the disk of {self._state.path} is full: nothing can be recorded until it has room")
+                case NotRecording(error, obstacle):
+                    self._tell_not_recording(error, obstacle)
                 case RenewBus(name):
-                    self._tell(f"the disk has room again: starting {name} anew")
+                    self._tell(f"{self._state.nats} can be written: starting {name} again")
+                    logger().warning("renewing", process=name)
                     os.kill(self._running[name], signal.SIGTERM)
+                case Recording():
+                    self._tell("operations are recorded again")
                 case KillJobs():
                     marks.kill(self._state.path, frozenset({"runner", "job"}))
                 case KillEverything():
@@ -257,24 +258,29 @@ class _Supervisor:
             async for _ in signals:
                 await self._events.send(_StopAsked(by_signal=True))
 
-    async def _watch_disk(self) -> None:
-        while True:
-            free = free_bytes(self._state.nats)
-            if free is not None:
-                await self._events.send(_DiskSeen(free))
-            await anyio.sleep(_LOOK_AT_DISK_S)
+    async def _watch_health(self) -> None:
+        place = self._place(self._state.credentials / HEALTH)
+        await watch_health(place, self._state.nats, self._events.send)
+
+    def _tell_not_recording(self, error: str, obstacle: str) -> None:
+        logger().error("not recording", error=error, obstacle=obstacle)
+        waits = f"{self._state.nats} cannot be written: {obstacle}" if obstacle else "the server must be started again"
+        self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs go on")
 
     async def _keep_stores(self) -> None:
         """Makes what the services wait for, and again what is lost while they run."""
-        trees, where = self._options.trees, str(self._state.path)
-        await keep_stores(as_provisioner(Place(self._url, "", "", trees[0], where)), trees)
+        await keep_stores(self._place(self._state.credentials / PROVISIONER), self._options.trees)
+
+    def _place(self, credential: Path) -> Place:
+        state = self._state
+        return Place(self._url, str(credential), str(state.authority), self._options.trees[0], where=str(state.path))
 
     async def _bring_up(self, begun: Moment) -> None:
         nodes: list[NodeView] = []
         warnings: list[str] = []
-        credential = str(self._state.credential)
+        place = self._place(self._state.credential)
         with anyio.move_on_after(self._options.ready_timeout_s):
-            nodes, warnings = await wait_ready(self._url, credential, self._options, self._on_progress)
+            nodes, warnings = await wait_ready(place, self._options, self._on_progress)
         if self._engine.stopping:
             return
         if not nodes:
@@ -290,9 +296,9 @@ class _Supervisor:
             await self._events.send(_StopAsked(by_signal=False))
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(tell_troubles, self._url, credential, tree, self._tell)
+            tasks.start_soon(tell_troubles, place, tree, self._tell)
             for tree in self._options.trees:
-                tasks.start_soon(tell_pauses, self._url, credential, tree, warnings, self._tell)
+                tasks.start_soon(tell_pauses, place, tree, warnings, self._tell)
 
     def _on_progress(self, process: str, lacks: str) -> None:
         self._waiting_for, self._lacks = process, lacks

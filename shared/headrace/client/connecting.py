@@ -18,9 +18,11 @@ from headrace.bus import BusError, CredentialRefused, PermissionRefused, ServerN
 from headrace.bus import connect as connect_bus
 from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
+from headrace.bus.nats.connecting import Access
 from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotTrusted
-from headrace.client.place import Place, find_place, login_user
+from headrace.client.place import Place, find_place, login_user, moved
+from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.obs import tracing
 from headrace.runtime.clock import SystemClock
@@ -72,16 +74,25 @@ async def open_bus(
 ) -> AsyncIterator[NatsBus]:
     """Connects to a place. `replicas` is for what is made there. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`."""
     await _knock(place, timeout_s)
-    credential = read_credential(place.credential_file)
+    access = _access(place)
+
+    def look_again() -> Access:
+        """An `up` that was started again has another credential, and may listen elsewhere."""
+        try:
+            return _access(moved(place))
+        except BadInput:
+            return access
+
     opened = False
     try:
         async with connect_bus(
-            parse_server_urls(place.url, place="address of the server"),
+            access.urls,
             name=name,
-            credential=credential,
+            credential=access.credential,
             inbox_prefix=inbox_prefix,
             connect_timeout_s=timeout_s,
-            ca_file=place.ca_file,
+            ca_file=access.ca_file,
+            look_again=look_again,
             replicas=replicas,
         ) as bus:
             opened = True
@@ -94,6 +105,12 @@ async def open_bus(
         if isinstance(error, ServerNotTrusted):
             raise NotTrusted(place.url, str(error)) from error
         raise place.not_running(str(error)) from error
+
+
+def _access(place: Place) -> Access:
+    """Reads what opens a place. Raises `BadInput`."""
+    urls = parse_server_urls(place.url, place="address of the server")
+    return Access(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
 
 
 async def _knock(place: Place, timeout_s: float) -> None:

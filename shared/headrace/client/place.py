@@ -31,6 +31,8 @@ class Place(msgspec.Struct, frozen=True):
     tree: TreeName
     #: In words: the folder or the address, for errors.
     where: str
+    #: The folder that tells of it; empty where the address was given.
+    folder: str = ""
     traces: Traces = Traces()
     #: The user by whose name the credential lets in; empty: any, and the login name is taken.
     user: str = ""
@@ -95,14 +97,7 @@ def find_place(
         kept = KeptPlaces(environment)
         state = kept.folder(name) if (name := kept.current()) else None
     folder = Path(state) if state is not None else state_folder(environment)
-    try:
-        endpoint = msgspec.json.decode((folder / ENDPOINT_FILE).read_bytes(), type=Endpoint)
-    except PermissionError:
-        raise NotYours(str(folder), _owner(folder)) from None
-    except OSError:
-        raise NotRunning(str(folder), "no endpoint.json in this state folder", is_own=True) from None
-    except msgspec.DecodeError as error:
-        raise NotRunning(str(folder / ENDPOINT_FILE), str(error), is_own=True) from None
+    endpoint = _endpoint_in(folder)
     authority = folder / AUTHORITY_FILE
     return Place(
         url=endpoint.url,
@@ -110,10 +105,36 @@ def find_place(
         ca_file=str(ca_file or (authority if authority.exists() else "")),
         tree=wanted or endpoint.tree,
         where=str(folder),
+        folder=str(folder),
         traces=traces if traces.endpoint or traces.folder else endpoint.traces,
         user=endpoint.user,
         keeper=endpoint.pid,
     )
+
+
+def moved(place: Place) -> Place:
+    """Returns the place with the address that its folder has now, else as it is: `headrace up` may listen at another port."""
+    if not place.folder:
+        return place
+    try:
+        return msgspec.structs.replace(place, url=_endpoint_in(Path(place.folder)).url)
+    except (NotRunning, NotYours):
+        return place
+
+
+def _endpoint_in(folder: Path) -> Endpoint:
+    """Raises `NotRunning`, `NotYours`."""
+    file = folder / ENDPOINT_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Endpoint)
+    except PermissionError:
+        raise NotYours(str(folder), _owner(folder)) from None
+    except FileNotFoundError:
+        raise NotRunning(str(folder), "no endpoint.json in this state folder", is_own=True) from None
+    except OSError as error:
+        raise NotRunning(str(folder), f"{file} cannot be read: {error.strerror}", is_own=True) from None
+    except msgspec.DecodeError as error:
+        raise NotRunning(str(file), str(error), is_own=True) from None
 
 
 def _owner(folder: Path) -> str:

@@ -14,7 +14,7 @@ import anyio
 from headrace.access.key_credential import KeyCredential
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox
-from headrace.bus.nats.connecting import Credential, Hooks, open_client
+from headrace.bus.nats.connecting import Access, Credential, Hooks, LookAgain, open_client
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
@@ -65,6 +65,7 @@ async def connect(
     ping_interval_s: float = 5.0,
     longest_reconnect_delay_s: float = 2.0,
     ca_file: str = "",
+    look_again: LookAgain | None = None,
 ) -> AsyncIterator[NatsBus]:
     """Connects, and closes at the end of the block. Handlers run inside it.
 
@@ -72,20 +73,20 @@ async def connect(
     `MissingStore` in their place. `api_timeout_s` limits each call of a bucket or log that names no time of its
     own. `read_all_s` is the period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost one is
     tried again at most `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked by the
-    authorities in `ca_file`, else by the system's.
+    authorities in `ca_file`, else by the system's. `look_again` is called before each try to connect again, and tells where to
+    and by which credential.
 
     Raises `NotConnected` when no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`, and
     `PermissionRefused` when the server refuses the inbox prefix, `BadInput` when `urls` and `ca_file` cannot be used.
     """
     client, hooks = await open_client(
-        urls,
+        Access(urls=urls, credential=credential, ca_file=ca_file),
         name=name,
-        credential=credential,
         inbox_prefix=inbox_prefix,
         connect_timeout_s=connect_timeout_s,
         ping_interval_s=ping_interval_s,
         longest_reconnect_delay_s=longest_reconnect_delay_s,
-        ca_file=ca_file,
+        look_again=look_again,
     )
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
@@ -205,7 +206,7 @@ class NatsBus:
         await self._link.barrier()
 
     async def renew(self, credential: KeyCredential) -> None:
-        self._hooks.jwt = credential.jwt
+        self._hooks.credential = credential
         await self._link.reconnect()
 
     async def stop_serving(self) -> None:

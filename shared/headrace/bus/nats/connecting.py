@@ -42,20 +42,32 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credential(user={self.user!r}, ...)"
 
 
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """The way to a server: its addresses, our credential, and the file with the authorities that vouch for it."""
+
+    urls: Sequence[str]
+    credential: Credential | KeyCredential | None = None
+    ca_file: str = ""
+
+
+#: Returns the access to use from now on. It may not wait or raise.
+LookAgain = Callable[[], Access]
+
+
 class Hooks:
     """The functions that nats-py calls back, before and after there is a link. None of them may raise or wait."""
 
-    def __init__(self, servers: int = 1) -> None:
-        #: Servers that are tried.
-        self.servers = servers
+    def __init__(self, most_distrusted: int = 1) -> None:
+        #: Certificates that may be refused before a first connection is given up.
+        self.most_distrusted = most_distrusted
         self.link: Link | None = None
         self.attempt: anyio.CancelScope | None = None
         self.refusal = ""
         self.trouble = ""
         #: Why certificates were not believed, one for each try.
         self.distrust: list[str] = []
-        #: The word by which the next connection is made.
-        self.jwt = ""
+        #: The credential by which the next connection is made.
+        self.credential: Any = None
 
     async def error(self, error: Exception) -> None:
         with suppress(Exception):
@@ -65,7 +77,7 @@ class Hooks:
             self.trouble = str(error) or type(error).__name__
             if isinstance(error, ssl.SSLCertVerificationError):
                 self.distrust.append(error.verify_message)
-                if len(self.distrust) >= self.servers and self.attempt is not None:
+                if len(self.distrust) >= self.most_distrusted and self.attempt is not None:
                     self.attempt.cancel()
             if isinstance(understand(error), CredentialLost) and self.attempt is not None:
                 self.refusal = self.trouble
@@ -93,28 +105,32 @@ def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s
 
 
 async def open_client(
-    urls: Sequence[str],
+    access: Access,
     *,
     name: str,
-    credential: Credential | KeyCredential | None,
     inbox_prefix: str,
     connect_timeout_s: float,
     ping_interval_s: float,
     longest_reconnect_delay_s: float,
-    ca_file: str,
+    look_again: LookAgain | None,
 ) -> tuple[Client, Hooks]:
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerNotTrusted`, `ServerTooOld`, `BadInput`."""
     client = Client()
-    hooks = Hooks(len(urls))
+    # A `headrace up` that is being started may write other certificates between two tries.
+    hooks = Hooks(len(access.urls) * (1 if look_again is None else 2))
+    context = _tls_context(access)
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
         # Else nats-py leaves a connection open for each try at a server that accepts it and never greets.
         abort(client)
+        if look_again is not None:
+            _change_access(client, hooks, look_again(), context)
+            servers = [Server(uri=each.uri, reconnects=each.reconnects) for each in client._server_pool]
         return next_server(servers, info, longest_delay_s=longest_reconnect_delay_s)
 
     with anyio.move_on_after(connect_timeout_s) as hooks.attempt:
         await client.connect(
-            list(urls),
+            list(access.urls),
             name=name,
             error_cb=hooks.error,
             disconnected_cb=hooks.telling(Link.note_disconnected),
@@ -130,12 +146,14 @@ async def open_client(
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
-            **_tls(urls, ca_file),
-            **_proof(credential, hooks),
+            # Handshake first: without it nats-py speaks in the clear to any server that answers, although it was given tls://.
+            tls=context,
+            tls_handshake_first=context is not None,
+            **_proof(access.credential, hooks),
         )
     if not client.is_connected or hooks.refusal:
         await discard(client)
-        raise _failure(hooks, urls, connect_timeout_s, ca_file)
+        raise _failure(hooks, access, connect_timeout_s)
     found = client.connected_server_version
     try:
         too_old = (found.major, found.minor) < _REQUIRED_SERVER
@@ -160,15 +178,13 @@ def _distrust(message: str, ca_file: str) -> str:
     return f"{reason} (CERTIFICATE_VERIFY_FAILED)"
 
 
-def _failure(
-    hooks: Hooks, urls: Sequence[str], timeout_s: float, ca_file: str
-) -> CredentialRefused | ServerNotTrusted | NotConnected:
+def _failure(hooks: Hooks, access: Access, timeout_s: float) -> CredentialRefused | ServerNotTrusted | NotConnected:
     """The error for a connection that was not made."""
     if hooks.refusal:
         return CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
-    if len(hooks.distrust) >= hooks.servers:
-        return ServerNotTrusted(_distrust(hooks.distrust[-1], ca_file))
-    where = ", ".join(urls)
+    if len(hooks.distrust) >= hooks.most_distrusted:
+        return ServerNotTrusted(_distrust(hooks.distrust[-1], access.ca_file))
+    where = ", ".join(access.urls)
     return NotConnected(f"no server at {where} within {timeout_s:g} s ({hooks.trouble or 'no answer at all'})")
 
 
@@ -180,33 +196,53 @@ async def discard(client: Client) -> None:
 
 
 def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[str, Any]:
-    if not isinstance(credential, KeyCredential):
-        return msgspec.structs.asdict(credential) if credential else {}
+    """The options of nats-py for a credential. They are asked for it at each connection: `hooks` may have a newer one by then."""
+    hooks.credential = credential
+    if isinstance(credential, Credential):
+        return {"user": lambda: hooks.credential.user, "password": lambda: hooks.credential.password}
+    if credential is None:
+        return {}
     # It takes a while to import, and few need it.
     from headrace.access.nkeys import SigningKey
 
-    key = SigningKey.from_seed(credential.seed)
-    hooks.jwt = credential.jwt
-    return {
-        "user_jwt_cb": lambda: hooks.jwt.encode(),
-        "signature_cb": lambda nonce: base64.b64encode(key.sign(nonce.encode())),
-    }
+    def sign(nonce: str) -> bytes:
+        return base64.b64encode(SigningKey.from_seed(hooks.credential.seed).sign(nonce.encode()))
+
+    return {"user_jwt_cb": lambda: hooks.credential.jwt.encode(), "signature_cb": sign}
 
 
-def _tls(urls: Sequence[str], ca_file: str) -> dict[str, Any]:
-    secure = [url.startswith(("tls://", "wss://")) for url in urls]
-    if not all(secure) and (any(secure) or ca_file):
-        raise BadInput("servers", ", ".join(urls), "tls:// for all of them, or for none and no ca_file")
-    if not any(secure):
-        return {}
+def _change_access(client: Client, hooks: Hooks, found: Access, context: ssl.SSLContext | None) -> None:
+    """Has the next try use the access that was found. What a connection cannot change stays: TLS, and the kind of credential."""
+    if type(found.credential) is type(hooks.credential):
+        hooks.credential = found.credential
+    if _is_secure(found.urls) is not (context is not None):
+        return
+    if context is not None and found.ca_file:
+        with suppress(OSError):  # it may just be replaced
+            context.load_verify_locations(found.ca_file)
+    for server, url in zip(client._server_pool, found.urls, strict=False):
+        server.uri = client._parse_server_uri(url)
+
+
+def _is_secure(urls: Sequence[str]) -> bool:
+    return all(url.startswith(("tls://", "wss://")) for url in urls)
+
+
+def _tls_context(access: Access) -> ssl.SSLContext | None:
+    """What a server at `tls://` must prove. None without TLS. Raises `BadInput`."""
+    if not _is_secure(access.urls):
+        if access.ca_file or any(_is_secure([url]) for url in access.urls):
+            expected = "tls:// for all of them, or for none and no ca_file"
+            raise BadInput("servers", ", ".join(access.urls), expected)
+        return None
     try:
-        context = ssl.create_default_context(cafile=ca_file or None)
+        context = ssl.create_default_context(cafile=access.ca_file or None)
     except OSError as error:
-        raise BadInput("ca_file", ca_file, f"a readable file of certificates in PEM ({error})") from None
+        expected = f"a readable file of certificates in PEM ({error})"
+        raise BadInput("ca_file", access.ca_file, expected) from None
     # Else each connection that ends tells of it on the error output.
     logging.getLogger("asyncio").addFilter(_is_news)
-    # Handshake first: without it nats-py speaks in the clear to whoever answers, although it was given tls://.
-    return {"tls": context, "tls_handshake_first": True}
+    return context
 
 
 def _is_news(record: logging.LogRecord) -> bool:

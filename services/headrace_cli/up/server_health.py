@@ -1,0 +1,120 @@
+"""The health of the NATS server: whether it records what it is given, and whether its folder can be written again.
+
+After one failed write a server refuses every later write of that stream until it is started again, whatever the reason was: no free
+bytes, no free inodes, a quota, an I/O error. It answers everything else meanwhile, and names the error in its health alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from headrace.bus import BusError
+from headrace.client import ClientError, Place
+from headrace.client.connecting import open_bus
+from headrace.wire import subjects
+
+#: The user of the server's own account that may ask for its health, and nothing else.
+HEALTH: Final = "health"
+_INBOX: Final = subjects.inbox("service", HEALTH)
+_ASK: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
+_ANSWER_S: Final = 5.0
+_LOOK_S: Final = 1.0
+_WRITE_ERROR: Final = "write error: "
+#: What a server says that has switched its streams off after an error of its folder.
+_NOT_ENABLED: Final = "not enabled"
+_PROBE: Final = ".probe"
+#: More than the smallest block that the server writes.
+_PROBE_BYTES: Final = 1024 * 1024
+
+
+class Health(msgspec.Struct, frozen=True):
+    """One look at the server."""
+
+    #: Why it records nothing; empty: it records.
+    error: str = ""
+    #: Why its folder cannot be written. Looked for only where there is an error.
+    obstacle: str = ""
+
+
+class _Data(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    data: _Data = _Data()
+
+
+def health_user(proof: Mapping[str, str]) -> str:
+    """The part of the server's configuration that lets its health be asked for. `proof` has `user` and `password`."""
+    permissions = {"publish": [_ASK], "subscribe": [f"{_INBOX}.>"]}
+    entry = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
+    return f"accounts {{ $SYS {{ users: [{{ {entry} }}] }} }}\n"
+
+
+async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Awaitable[None]]) -> None:
+    """Looks once a second while the server answers. Runs until cancelled.
+
+    `place` is that of the user `HEALTH`, `store` the folder of the server's streams.
+    """
+    while True:
+        with contextlib.suppress(BusError, ClientError):
+            async with open_bus(place, "headrace up health", _INBOX) as bus:
+                while True:
+                    error = write_error_in(await bus.request(_ASK, b"", timeout_s=_ANSWER_S)) or await _unlisted(store)
+                    await on_look(Health(error, await obstacle_in(store) if error else ""))
+                    await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_LOOK_S)
+
+
+def write_error_in(answer: bytes) -> str:
+    """Why the server records nothing, by its answer. Empty where it records, and for an answer that cannot be read."""
+    try:
+        error = msgspec.json.decode(answer, type=_Answer).data.error
+    except msgspec.DecodeError:
+        return ""
+    if _NOT_ENABLED in error:
+        return error
+    return error.partition(_WRITE_ERROR)[2]
+
+
+async def obstacle_in(folder: Path) -> str:
+    """Tries to write to a folder, for some seconds. Returns why that fails; empty where it does not."""
+    tried: str = "no answer from its file system"
+    with anyio.move_on_after(_ANSWER_S):
+        tried = await anyio.to_thread.run_sync(_try_to_write, folder, abandon_on_cancel=True)
+    return tried
+
+
+def _try_to_write(folder: Path) -> str:
+    file = folder / _PROBE
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb") as written:
+                written.write(bytes(_PROBE_BYTES))
+                written.flush()
+                os.fsync(descriptor)
+        finally:
+            file.unlink()
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+async def _unlisted(folder: Path) -> str:
+    """Why a folder cannot be read. The server calls itself well when it finds no stream there."""
+    try:
+        with os.scandir(folder) as entries:
+            next(entries, None)
+    except OSError as error:
+        return str(error.strerror)
+    return ""
