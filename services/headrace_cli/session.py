@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +12,14 @@ from cyclopts import Parameter
 
 from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
-from headrace.client.place import find_place
 from headrace.errors import BadInput, HeadraceError
 from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
-from headrace.wire.refusals import Busy, NotReady, NotRecorded
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.changes import show_plan
 from headrace_cli.show.screen import Screen
-
-#: Refusals that a full disk may be the reason of.
-_MAY_BE_FULL = Busy | NotReady | NotRecorded
 
 _SHORTEST_INTERVAL_S: Final = 0.1
 _LONGEST_INTERVAL_S: Final = 86_400
@@ -119,23 +113,7 @@ def talk(
                 return Exit.DONE
             return await look(screen) or Exit.DONE
 
-    try:
-        return anyio.run(run)
-    except Exception as error:
-        cause = first_error(error)
-        if isinstance(cause, Unanswered) or (isinstance(cause, Refused) and isinstance(cause.refusal, _MAY_BE_FULL)):
-            say_if_full(common, screen)
-        raise
-
-
-def say_if_full(common: Common | None, screen: Screen) -> None:
-    """Says so where the state folder is on this machine and its disk is full."""
-    from headrace_cli.up.state_folder import full_disk
-
-    with contextlib.suppress(HeadraceError):
-        folder = Path(find_place(state=(common or Common()).state).where)
-        if words := full_disk(folder / "nats"):
-            screen.say(words, style="red")
+    return anyio.run(run)
 
 
 def change(

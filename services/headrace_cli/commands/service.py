@@ -5,9 +5,10 @@ from __future__ import annotations
 from cyclopts import App
 
 from headrace.client import Client
+from headrace.client.place import full_disk
 from headrace.near import hint
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Common, Watching, say_if_full, talk
+from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
@@ -19,8 +20,8 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
     """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
 
     The lag is the length of one turn of its loop. «Behind» counts the entries of the log that it has not taken yet.
-    A role that nobody leads is shown as missing, and the exit status is 1 then.
-    Below stands why the log takes nothing, if it does not.
+    A role that no process leads is shown as missing. Below stands why the log takes nothing, if it does not.
+    In both cases the exit status is 1.
 
     Examples:
 
@@ -35,11 +36,12 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
             screen.say(unread.text(), style="yellow")
         missing = roles_without_leader(views, client.trees.own)
         screen.show({"processes": list(views), "missing": missing}, service_table(views, missing))
-        say_if_full(common, screen)
-        for view in views:
-            if view.trouble:
-                screen.say(f"{view.role}: {view.trouble}", style="red")
-        return Exit.FAILED if missing else Exit.DONE
+        troubled = [view for view in views if view.trouble]
+        for view in troubled:
+            screen.say(f"{view.role}: {view.trouble}", style="red")
+        if troubled and (words := full_disk(client.place)):
+            screen.say(words, style="red")
+        return Exit.FAILED if missing or troubled else Exit.DONE
 
     return talk(common, work, watching=watching)
 

@@ -25,6 +25,8 @@ AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
 #: Between two renewals of a bus that stops recording again at once.
 LONGEST_RENEWAL_PAUSE_S = 60.0
+#: A bus that is renewed is killed if it has not ended by then: its disk may hold it up.
+RENEWAL_TIME_S = 5.0
 #: Exit status of a service that cannot use its settings: starting it again would end the same way.
 BAD_SETTINGS = 2
 
@@ -142,6 +144,7 @@ class SupervisorEngine:
         self._not_recording: NotRecording | None = None
         self._renewed_ns: int | None = None
         self._renewal_pause_s = FIRST_PAUSE_S
+        self._renewal_deadline_ns: int | None = None
         self._unasked_ends = 0
 
     @property
@@ -160,7 +163,8 @@ class SupervisorEngine:
 
     def next_due_ns(self) -> int | None:
         """Returns the steady time at which `on_tick` is to be called, if nothing else happens before."""
-        due = [process.due_ns for process in self._processes.values()] + [self._group_deadline_ns, self._deadline_ns]
+        due = [process.due_ns for process in self._processes.values()]
+        due += [self._group_deadline_ns, self._deadline_ns, self._renewal_deadline_ns]
         return min((each for each in due if each is not None), default=None)
 
     def on_begin(self, moment: Moment) -> Outcome[None, Effect]:
@@ -171,6 +175,8 @@ class SupervisorEngine:
         """Plans the restart of a process that ended, or goes on with the stop."""
         process = self._processes[ended.name]
         process.running = False
+        if process.plan.group is StopGroup.BUS:
+            self._renewal_deadline_ns = None
         if self._mode is not None:
             return Outcome(None, self._advance(moment))
         self._unasked_ends += 1
@@ -187,7 +193,11 @@ class SupervisorEngine:
         """Does what is due by now: restarts while running, kills while stopping."""
         if self._mode is None:
             due = [process for process in self._processes.values() if _is_over(process.due_ns, moment)]
-            return Outcome(None, [self._start(process, moment) for process in due])
+            effects = [self._start(process, moment) for process in due]
+            if _is_over(self._renewal_deadline_ns, moment):
+                self._renewal_deadline_ns = None
+                effects += [Signal(name, signal.SIGKILL) for name in self._running_buses()]
+            return Outcome(None, effects)
         if _is_over(self._deadline_ns, moment):
             return Outcome(None, self._kill(moment))
         return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
@@ -214,9 +224,13 @@ class SupervisorEngine:
         elif moment.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
             return []
         self._renewed_ns = moment.steady_ns
+        self._renewal_deadline_ns = moment.steady_ns + _ns(RENEWAL_TIME_S)
         self._renewal_pause_s = min(LONGEST_RENEWAL_PAUSE_S, 2 * self._renewal_pause_s)
-        running = [process.plan for process in self._processes.values() if process.running]
-        return [RenewBus(plan.name) for plan in running if plan.group is StopGroup.BUS]
+        return [RenewBus(name) for name in self._running_buses()]
+
+    def _running_buses(self) -> list[str]:
+        buses = (name for name, process in self._processes.items() if process.plan.group is StopGroup.BUS)
+        return [name for name in buses if self._processes[name].running]
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
         """Begins to stop. If it is stopping already, everything is killed at once."""
@@ -258,6 +272,7 @@ class SupervisorEngine:
 
     def _stop(self, mode: StopMode, moment: Moment) -> list[Effect]:
         self._mode = mode
+        self._renewal_deadline_ns = None
         for process in self._processes.values():
             process.due_ns = None
         if mode is not StopMode.WAIT:

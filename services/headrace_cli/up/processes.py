@@ -44,8 +44,8 @@ def spawn(command: Command, environment: Mapping[str, str]) -> int:
 
 
 def open_log(path: Path | str) -> BinaryIO:
-    """Opens a log that only its owner can read, to append to it. Raises OSError."""
-    return open(path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
+    """Opens a log that only its owner can read, to append to it. Raises OSError, for a symbolic link too."""
+    return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
 
 
 def collect(pid: int) -> int:

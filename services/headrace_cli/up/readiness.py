@@ -124,7 +124,9 @@ def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
     said = []
     for view in nodes:
         if view.state == "drained":
-            said.append(f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` opens it")
+            said.append(
+                f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` opens it"
+            )
         elif view.state != "online":
             said.append(f"node {view.node} gets no jobs: {view.left_out or view.state}")
     return said

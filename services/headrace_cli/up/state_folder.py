@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -26,8 +25,6 @@ from headrace.errors import BadInput, HeadraceError
 _LOCK_LOOK_S = 0.1
 #: A guard that ends the processes of a killed `up` is waited for this long.
 _GUARD_TIME_S = 25.0
-#: With less the disk counts as full.
-_DISK_FULL_BYTES = 4 * 2**20
 #: A log that is larger at the start of `up` is put aside under `.1`.
 _LOG_BYTES = 16 * 1024 * 1024
 
@@ -200,19 +197,3 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def free_bytes(folder: Path) -> int | None:
-    """The room on the disk of a folder, None where that cannot be looked at."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
-
-
-def full_disk(folder: Path) -> str:
-    """Words for a person where the disk of a folder is full, else empty."""
-    free = free_bytes(folder)
-    if free is None or free >= _DISK_FULL_BYTES:
-        return ""
-    return f"the disk of {folder} is full: nothing can be recorded until it has room"

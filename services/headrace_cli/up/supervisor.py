@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple, TextIO, assert_never
+from typing import NamedTuple, assert_never
 
 import anyio
 import anyio.abc
@@ -42,7 +43,7 @@ from headrace_cli.up.guard import LEAVE_JOBS
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
-from headrace_cli.up.processes import collect, describe_status, guard, spawn
+from headrace_cli.up.processes import collect, describe_status, guard, open_log, spawn
 from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
 from headrace_cli.up.server_health import HEALTH, Health, watch_health
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
@@ -106,16 +107,11 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             tell(f"ended {len(left)} processes that a killed `headrace up` had left")
         write_configuration(state, options, port)
         with (
-            _append(state.log("up")) as log,
+            open_log(state.log("up")) as log,
             guard(state.path, lock, scrubbed(os.environ)) as watch,
         ):
-            configure("up", options.log_level, log)
+            configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", line_buffering=True))
             return await _Supervisor(options, state, port, tell, when_ready, watch).run()
-
-
-def _append(path: Path) -> TextIO:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    return open(descriptor, "a", encoding="utf-8", buffering=1)
 
 
 class _Supervisor:

@@ -246,13 +246,21 @@ class Asker:
     """Asks in the name of one user. `subject_of` makes the subject of a verb, `timeout_s` holds unless a question has its own."""
 
     def __init__(
-        self, bus: Bus, clock: Clock, subject_of: Callable[[str], str], timeout_s: float, silence: Silence | None = None
+        self,
+        bus: Bus,
+        clock: Clock,
+        subject_of: Callable[[str], str],
+        timeout_s: float,
+        silence: Silence | None = None,
+        blocked: Callable[[], str] = str,
     ) -> None:
         self._bus = bus
         self._clock = clock
         self._subject_of = subject_of
         self._timeout_s = timeout_s
         self._silence = silence or Silence(clock)
+        #: Returns why trying again cannot help; empty where it may.
+        self._blocked = blocked
         #: The newest revision of the pool configuration that a change of this client made; 0 for none.
         self.revision = 0
 
@@ -298,6 +306,9 @@ class Asker:
                 trouble = refused
                 request, data = self._without_lost_revision(request, data, refused.refusal)
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
+            if not isinstance(trouble, NoResponders | NotConnected) and (why := self._blocked()):
+                waited_s, maybe_done = self._clock.steady_s() - started, doubt is not None and reading_of(verb) is None
+                raise Unanswered(verb, waited_s, why, maybe_done=maybe_done) from trouble
             # An attempt that had less than its usual time tells less than what was heard before.
             is_short = (
                 isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
@@ -312,8 +323,8 @@ class Asker:
             is_given_up = isinstance(trouble, RequestTimeout) or (is_gone and not self._silence.bears_restarts)
             is_over = patience_s is not None and is_given_up
             if is_over or now + pause_s >= deadline or (doubt is not None and not repeatable):
-                why = said or trouble
-                raise await self._unanswered(verb, now - started, why, asked, maybe_done=doubt is not None) from why
+                last = said or trouble
+                raise await self._unanswered(verb, now - started, last, asked, maybe_done=doubt is not None) from last
             await anyio.sleep(pause_s)
 
     async def _unanswered(

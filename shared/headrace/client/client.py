@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Unpack
 
 import anyio
@@ -19,7 +20,7 @@ from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
 from headrace.client.news import newer, news_of
 from headrace.client.operation_id import new_operation_id
-from headrace.client.place import Place, trace_of_caller
+from headrace.client.place import Place, full_disk, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
 from headrace.client.trees import Trees
@@ -85,10 +86,12 @@ class Client:
     ) -> None:
         self._bus = bus
         self._clock = clock
-        self._place = place
+        self.place = place
         self.user = user
         self.silence = Silence(clock, place.tree, patience_s)
-        self._asker = Asker(bus, clock, lambda verb: subjects.user(user, verb), timeout_s, self.silence)
+        self._asker = Asker(
+            bus, clock, lambda verb: subjects.user(user, verb), timeout_s, self.silence, partial(full_disk, place)
+        )
         self.pools = Pools(self._asker, place.tree)
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
@@ -145,7 +148,7 @@ class Client:
             max_failed_job_count=max_failed_job_count,
             retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
-            tree=self._place.tree,
+            tree=self.place.tree,
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
@@ -156,7 +159,7 @@ class Client:
         """
         name = operation_id(operation) if operation else new_operation_id(self._clock)
         with suppress(BadInput):  # whoever cannot write spans can start operations
-            begin_tracing("client", self._place.traces)
+            begin_tracing("client", self.place.traces)
         with start_of_operation("start request", name, spec.trace or trace_of_caller()) as trace:
             spec = msgspec.structs.replace(spec, trace=trace)
             request = StartOperation(operation=name, spec=spec, min_revision=self.pools.revision)
@@ -237,7 +240,7 @@ class Client:
         found: list[PoolLevel] = []
         while True:
             after = found[-1].pool if found else ""
-            request = CountPools(PoolName(pool), TreeName(tree) if tree else self._place.tree, after)
+            request = CountPools(PoolName(pool), TreeName(tree) if tree else self.place.tree, after)
             page = await self._asker.ask("pool.counts", request, PoolCounts)
             found.extend(page.pools)
             if not page.more or not page.pools:
@@ -319,7 +322,7 @@ class Client:
                 missing.append(error)
                 return None
 
-        told = await at_once(ask, asked or [self._place.tree])
+        told = await at_once(ask, asked or [self.place.tree])
         found = [each for each in told.values() if each is not None]
         if not found:
             raise missing[-1]
@@ -327,13 +330,13 @@ class Client:
 
     async def nodes(self, tree: str = "") -> NodeList:
         """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
-        if tree and tree != self._place.tree:
+        if tree and tree != self.place.tree:
             # Nobody listens for a tree that is not there, as nobody does while its allocator starts.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
         while True:
-            verb = subjects.of_tree("node.list", tree or self._place.tree)
+            verb = subjects.of_tree("node.list", tree or self.place.tree)
             request = ListNodes(first=len(answer.nodes))
             page = await self._asker.ask(verb, request, NodeList)
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)

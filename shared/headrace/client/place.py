@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -17,6 +19,9 @@ from headrace.errors import BadInput
 from headrace.ids import TreeName, UserName, tree_name, user_name
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
+
+#: A server that records needs blocks of its own beside what it is given.
+_DISK_FULL_BYTES: Final = 4 * 2**20
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -120,6 +125,18 @@ def moved(place: Place) -> Place:
         return msgspec.structs.replace(place, url=_endpoint_in(Path(place.folder)).url)
     except (NotRunning, NotYours):
         return place
+
+
+def full_disk(place: Place) -> str:
+    """Says so where the disk of the server's files is on this machine and full. Empty otherwise."""
+    folder = Path(place.folder) / "nats"
+    try:
+        free_bytes = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    if not place.folder or free_bytes >= _DISK_FULL_BYTES:
+        return ""
+    return f"the disk of {folder} is full ({free_bytes // 1024} KiB are free); make room on it"
 
 
 def _endpoint_in(folder: Path) -> Endpoint:

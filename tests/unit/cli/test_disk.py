@@ -1,73 +1,87 @@
-"""A full disk of the state folder is said to whoever could not do what they wanted."""
+"""A full disk of the state folder ends the waiting of a client, with words on what to do."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
-from headrace.client import Refused, Unanswered
+from headrace.bus import Bus, BusError, NoResponders, NotConnected, RequestTimeout
+from headrace.client import Unanswered, find_place
+from headrace.client.asking import Asker
+from headrace.client.place import full_disk
 from headrace.client.places.endpoint import ENDPOINT_FILE, Endpoint
-from headrace.wire.refusals import NotFound, NotRecorded
-from headrace_cli import session
-from headrace_cli.session import Common, say_if_full, talk
-from headrace_cli.show.screen import Screen
-from headrace_cli.up.state_folder import free_bytes
+from headrace.wire.codec import encode
+from headrace.wire.pool_changes import ChangePools, PoolPlan
+from headrace.wire.refusals import NotRecorded, Refusal
+from tests.support.clocks import HandClock
 
 #: A file system on which there is never any room.
 FULL = Path("/proc")
 
 
-def a_state_folder(folder: Path, disk: Path) -> Common:
-    (folder / ENDPOINT_FILE).write_bytes(msgspec.json.encode(Endpoint("nats://127.0.0.1:1")))
+def full_disk_of(folder: Path, disk: Path) -> str:
+    (folder / ENDPOINT_FILE).write_bytes(msgspec.json.encode(Endpoint("tls://127.0.0.1:1")))
     (folder / "nats").symlink_to(disk)
-    return Common(state=folder)
+    return full_disk(find_place(state=folder))
 
 
-def test_the_room_of_a_folder_that_is_gone_is_not_known(tmp_path: Path) -> None:
-    """`up` looks at it every second: whoever removes it must not end everything."""
-    assert free_bytes(tmp_path / "gone") is None
-    assert free_bytes(FULL) == 0
-    assert (free_bytes(tmp_path) or 0) > 0
+def test_a_full_disk_is_told_with_the_folder(tmp_path: Path) -> None:
+    assert full_disk_of(tmp_path, FULL) == f"the disk of {tmp_path / 'nats'} is full (0 KiB are free); make room on it"
 
 
-def test_a_full_disk_is_told_with_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    say_if_full(a_state_folder(tmp_path, FULL), Screen())
-
-    assert f"the disk of {tmp_path / 'nats'} is full" in capsys.readouterr().err.replace("\n", " ")
-
-
-def test_nothing_is_told_where_there_is_room_or_no_state_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    say_if_full(a_state_folder(tmp_path, tmp_path), Screen())
-    say_if_full(Common(state=tmp_path / "nowhere"), Screen())
-
-    assert capsys.readouterr().err == ""
+def test_nothing_is_told_where_there_is_room_or_no_state_folder(tmp_path: Path) -> None:
+    assert full_disk_of(tmp_path, tmp_path) == ""
+    (tmp_path / "nats").unlink()
+    assert full_disk(find_place(state=tmp_path)) == ""
+    assert full_disk(find_place(url="tls://127.0.0.1:1")) == ""
 
 
-@pytest.mark.parametrize(
-    ("error", "is_told"),
-    [
-        (Refused(NotRecorded(2000)), True),
-        (Unanswered("op.start", 9, "no answer", maybe_done=True), True),
-        (Refused(NotFound("pool", "x")), False),
-    ],
-)
-def test_whoever_was_refused_for_want_of_a_record_is_told(
-    error: Exception,
-    *,
-    is_told: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def connect(**_options: object) -> None:
-        raise error
+class Refusing:
+    """A bus on which nothing is recorded. Counts the requests."""
 
-    monkeypatch.setattr(session, "connect", connect)
-    with pytest.raises(type(error)):
-        talk(a_state_folder(tmp_path, FULL), lambda _client, _screen: pytest.fail("connected"))
+    def __init__(self, trouble: BusError | Refusal) -> None:
+        self.trouble = trouble
+        self.asked = 0
 
-    assert ("is full" in capsys.readouterr().err) is is_told
+    async def request(
+        self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        self.asked += 1
+        if isinstance(self.trouble, BusError):
+            raise self.trouble
+        return encode(self.trouble)
+
+
+async def ask(bus: Refusing, blocked: str) -> Unanswered:
+    asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), str, 20.0, blocked=lambda: blocked)
+    with pytest.raises(Unanswered) as raised:
+        await asker.ask("pool.change", ChangePools([]), PoolPlan)
+    return raised.value
+
+
+@pytest.mark.parametrize("trouble", [NotRecorded(2000), RequestTimeout("no answer")])
+async def test_a_request_that_a_full_disk_refuses_is_not_sent_again(trouble: BusError | Refusal) -> None:
+    bus = Refusing(trouble)
+    error = await ask(bus, "the disk is full")
+
+    assert (error.why, error.maybe_done, bus.asked) == ("the disk is full", True, 1)
+
+
+@pytest.mark.parametrize("trouble", [NoResponders("gone"), NotConnected()])
+async def test_a_restart_is_waited_for_whatever_the_disk_is(trouble: BusError | Refusal) -> None:
+    bus = Refusing(trouble)
+    error = await ask(bus, "the disk is full")
+
+    assert (error.maybe_done, bus.asked > 1) == (False, True)
+    assert "the disk is full" not in str(error)
+
+
+async def test_with_room_it_is_sent_again() -> None:
+    bus = Refusing(NotRecorded(2000))
+    await ask(bus, "")
+
+    assert bus.asked > 1

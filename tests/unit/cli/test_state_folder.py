@@ -9,13 +9,16 @@ import pytest
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
-from headrace.client.place import find_place
+from headrace.bus.credential_files import read_credential
+from headrace.client.place import find_place, moved
 from headrace.client.places.endpoint import Endpoint
+from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail
 from headrace_cli.up.marks import find
 from headrace_cli.up.node_option import parse_node
+from headrace_cli.up.processes import open_log
 from headrace_cli.up.state_folder import InUse, StateFolder, take_lock
 
 
@@ -35,14 +38,53 @@ def test_everything_in_it_is_for_its_owner_only(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in [state.path, *state.path.rglob("*")]} == {0}
 
 
-def test_the_secret_stays_the_same(tmp_path: Path) -> None:
+def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "lock").symlink_to(precious)
+
+    with pytest.raises(BadInput, match="its file `lock` is a symbolic link"), take_lock(state):
+        pass
+
+    assert precious.read_text() == "mine\n"
+
+
+def test_a_log_that_leads_elsewhere_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "precious")
+
+    with pytest.raises(OSError, match="symbolic links"), open_log(tmp_path / "log"):
+        pass
+
+    assert not (tmp_path / "precious").exists()
+
+
+def test_a_folder_that_others_could_write_is_private_once_it_is_held(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with take_lock(tmp_path):
+        assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_credential_that_is_no_text_is_refused_with_its_name(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.secret(state.credential, "anna")
+    with open(state.credential, "ab") as file:
+        file.write(b"\xff\xfe")
+
+    for read in (lambda: state.secret(state.credential, "anna"), lambda: read_credential(str(state.credential))):
+        with pytest.raises(BadInput, match=str(state.credential)):
+            read()
+
+
+def test_the_secret_stays_the_same_until_it_is_renewed(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
     password = state.secret(state.credential, "anna")
 
     assert state.secret(state.credential, "anna") == password
     assert state.credential.read_text() == f"anna:{password}\n"
     assert len(password) >= 32
-    assert StateFolder(tmp_path / "other").path != tmp_path
+    assert state.renew_secret(state.credential, "anna") != password
 
 
 def test_clients_find_what_was_announced_until_it_is_withdrawn(tmp_path: Path) -> None:
@@ -54,6 +96,9 @@ def test_clients_find_what_was_announced_until_it_is_withdrawn(tmp_path: Path) -
     assert (place.url, place.credential_file) == ("nats://127.0.0.1:4711", str(tmp_path / "credential"))
     state.withdraw()
     assert not state.endpoint.exists()
+    assert moved(place) == place
+    state.announce(Endpoint(url="nats://127.0.0.1:4712"))
+    assert moved(place).url == "nats://127.0.0.1:4712"
 
 
 def test_any_text_survives_in_toml() -> None:
@@ -80,7 +125,8 @@ def test_an_agent_gets_what_its_node_offers(tmp_path: Path) -> None:
         "cpu": "0.5",
         "memory": "1G",
     }
-    assert settings["common"]["nats_url"] == "nats://127.0.0.1:4711"
+    assert settings["common"]["nats_url"] == "tls://127.0.0.1:4711"
+    assert settings["common"]["ca_file"] == str(tmp_path / "ca.pem")
 
 
 def test_the_server_listens_to_this_machine_only_and_syncs_always(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,20 +12,21 @@ from hypothesis import strategies as st
 from headrace.runtime.engine import Outcome
 from headrace.wire.nodes import StopMode
 from headrace_cli.up.engine import (
-    DISK_FULL_BYTES,
-    DISK_ROOM_BYTES,
     FIRST_PAUSE_S,
     GROUP_TIME_S,
     LONGEST_PAUSE_S,
+    LONGEST_RENEWAL_PAUSE_S,
+    RENEWAL_TIME_S,
     STEADY_AFTER_S,
     STOP_TIME_S,
-    DiskIsFull,
     Effect,
     Ended,
     GiveUp,
     KillEverything,
     KillJobs,
+    NotRecording,
     ProcessPlan,
+    Recording,
     RenewBus,
     Restart,
     Signal,
@@ -255,24 +257,52 @@ def test_always_over_in_time_whatever_obeys_and_whatever_does_not(
     assert now_s <= STOP_TIME_S
 
 
-def disk_seen(engine: SupervisorEngine, free_bytes: int, now_s: float) -> list[Effect]:
-    return effects_of(engine, engine.on_disk(free_bytes, at(now_s)))
+def health_seen(engine: SupervisorEngine, error: str, obstacle: str, now_s: float) -> list[Effect]:
+    return effects_of(engine, engine.on_health(error, obstacle, at(now_s)))
 
 
-def test_a_bus_whose_disk_was_full_is_started_anew_once_it_has_room() -> None:
+def test_a_bus_that_could_not_write_is_started_again_once_its_folder_can_be_written() -> None:
     engine = begun()
 
-    assert disk_seen(engine, DISK_ROOM_BYTES, 1.0) == []
-    assert disk_seen(engine, DISK_FULL_BYTES - 1, 2.0) == [DiskIsFull()]
-    assert disk_seen(engine, 0, 3.0) == disk_seen(engine, DISK_ROOM_BYTES - 1, 4.0) == []
-    assert disk_seen(engine, DISK_ROOM_BYTES, 5.0) == [RenewBus("nats-server")]
-    assert ended(engine, "nats-server", 1, 5.1) == [Restart("nats-server", 1, FIRST_PAUSE_S)]
-    assert disk_seen(engine, DISK_ROOM_BYTES, 6.0) == []
+    assert health_seen(engine, "", "", 1.0) == []
+    assert health_seen(engine, "no space left", "No space left", 2.0) == [
+        NotRecording("no space left", "No space left")
+    ]
+    assert health_seen(engine, "no space left", "No space left", 3.0) == []
+    assert health_seen(engine, "no space left", "", 4.0) == [NotRecording("no space left", ""), RenewBus("nats-server")]
+    assert ended(engine, "nats-server", 1, 4.1) == [Restart("nats-server", 1, FIRST_PAUSE_S)]
+    assert health_seen(engine, "", "", 5.0) == [Recording()]
+    assert health_seen(engine, "", "", 6.0) == []
 
 
-def test_a_stop_is_left_alone_by_a_disk_that_has_room_again() -> None:
+def test_a_bus_whose_folder_can_be_written_is_started_again_whatever_its_error_was() -> None:
+    assert health_seen(begun(), "input/output error", "", 1.0) == [
+        NotRecording("input/output error", ""),
+        RenewBus("nats-server"),
+    ]
+
+
+def test_a_bus_that_fails_again_and_again_is_started_again_less_and_less_often() -> None:
     engine = begun()
-    disk_seen(engine, 0, 1.0)
+    renewals = [now_s for now_s in range(1, 1000) if RenewBus("nats-server") in health_seen(engine, "quota", "", now_s)]
+    gaps = [later - earlier for earlier, later in pairwise(renewals)]
+
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == LONGEST_RENEWAL_PAUSE_S
+
+
+def test_a_bus_that_does_not_end_is_killed() -> None:
+    engine = begun()
+    health_seen(engine, "input/output error", "", 1.0)
+
+    assert engine.next_due_ns() == at(1.0 + RENEWAL_TIME_S).steady_ns
+    assert effects_of(engine, engine.on_tick(at(1.0 + RENEWAL_TIME_S))) == [Signal("nats-server", signal.SIGKILL)]
+    assert effects_of(engine, engine.on_tick(at(10.0))) == []
+
+
+def test_a_stop_is_left_alone_by_a_bus_that_records_nothing() -> None:
+    engine = begun()
+    health_seen(engine, "quota", "Disk quota exceeded", 1.0)
     stopped(engine, StopMode.INTERRUPT, 2.0)
 
-    assert disk_seen(engine, DISK_ROOM_BYTES, 3.0) == []
+    assert health_seen(engine, "quota", "", 3.0) == health_seen(engine, "", "", 4.0) == []
