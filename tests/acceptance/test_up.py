@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from headrace.bus import Credential, CredentialRefused, PermissionRefused, connect
-from headrace.client import Endpoint, NotAdmitted
-from headrace.client import connect as connect_client
+from headrace.client import NotAdmitted, find_place
 from headrace.wire import subjects
 from tests.support.headrace_up import Up
 
@@ -226,28 +225,25 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 async def test_a_client_without_the_credential_is_refused(shared: Up) -> None:
-    endpoint = msgspec.json.decode((shared.state / "endpoint.json").read_bytes(), type=Endpoint)
+    place = find_place(state=shared.state)
     user = (shared.state / "credential").read_text().partition(":")[0]
     for credential in (None, Credential(user=user, password="guessed")):
         with pytest.raises(CredentialRefused):
-            async with connect([endpoint.url], name="stranger", credential=credential, connect_timeout_s=10.0):
+            async with connect(
+                [place.url], name="stranger", credential=credential, ca_file=place.ca_file, connect_timeout_s=10.0
+            ):
                 pass
     wrong = shared.state / "wrong"
     wrong.touch(mode=0o600)
     wrong.write_text(f"{user}:guessed\n")
     with pytest.raises(NotAdmitted):
-        async with connect_client(url=endpoint.url, credential_file=wrong):
+        async with shared.bus(wrong, "_INBOX.stranger"):
             pass
 
 
 async def test_what_a_node_holds_opens_nothing_but_its_own_subjects(shared: Up) -> None:
-    endpoint = msgspec.json.decode((shared.state / "endpoint.json").read_bytes(), type=Endpoint)
     (file,) = (shared.state / "credentials").glob("agent-*")
-    user, _, password = file.read_text().strip().partition(":")
-    credential, node = Credential(user=user, password=password), file.name.removeprefix("agent-")
-    async with connect(
-        [endpoint.url], name="test", credential=credential, inbox_prefix=subjects.inbox("node", node)
-    ) as bus:
+    async with shared.bus(file, subjects.inbox("node", file.name.removeprefix("agent-"))) as bus:
         for subject in (
             subjects.heartbeat("default", "another"),
             subjects.user("anna", "op.list"),

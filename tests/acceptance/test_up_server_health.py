@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 
-from headrace_cli.up.server_health import obstacle_in, write_error_in
 from tests.support.headrace_up import Up
 
 
@@ -34,18 +32,3 @@ def test_after_a_drain_the_next_up_is_ready_and_says_that_its_node_is_drained() 
 
         up.wait_said("node alpha is drained and gets no new jobs; `headrace node undrain alpha` opens it")
         assert up.run("node", "list").stdout.count("drained") == 1
-
-
-async def test_only_a_server_that_records_nothing_has_a_write_error(tmp_path: Path) -> None:
-    answers = {
-        b'{"server":{},"data":{"status":"ok","status_code":200}}': "",
-        b'{"data":{"error":"JetStream stream \'$G > OPS\' write error: input/output error"}}': "input/output error",
-        b'{"data":{"error":"JetStream not enabled"}}': "JetStream not enabled",
-        b'{"data":{"error":"JetStream stream \'$G > OPS\' could not be recovered"}}': "",
-        b"no json": "",
-    }
-
-    assert {answer: write_error_in(answer) for answer in answers} == answers
-    assert await obstacle_in(tmp_path) == ""
-    assert await obstacle_in(tmp_path / "gone") == "No such file or directory"
-    assert list(tmp_path.iterdir()) == []

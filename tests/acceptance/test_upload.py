@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -16,7 +15,7 @@ import pytest
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.archives import pack
-from headrace.bus import Credential, KeyValue, connect
+from headrace.bus import KeyValue
 from headrace.wire import subjects
 from tests.support.headrace_up import Up
 
@@ -56,11 +55,8 @@ def wait_logged(up: Up, log: str, *texts: str) -> None:
 
 async def first_piece(up: Up, sha256: str, harm: bytes | None = None) -> str | None:
     """The key of the first piece of an archive, None where it is not there. Writes or deletes it, as admission's credential lets."""
-    endpoint = json.loads((up.state / "endpoint.json").read_text())
-    user, _, password = (up.state / "credentials" / "admission").read_text().strip().partition(":")
     inbox = Party(kind=PartyKind.ADMISSION).inbox
-    credential = Credential(user=user, password=password)
-    async with connect([endpoint["url"]], name="test", credential=credential, inbox_prefix=inbox) as bus:
+    async with up.bus(up.state / "credentials" / "admission", inbox) as bus:
         pieces: KeyValue = await bus.key_value(subjects.PIECES_BUCKET)
         archives: KeyValue = await bus.key_value(subjects.ARCHIVES_BUCKET)
         records = [key for key in await archives.entries() if sha256 in key]

@@ -74,6 +74,32 @@ def test_a_node_without_room_fails_nobodys_jobs_says_why_and_works_again_by_itse
     assert (view["completed_jobs"], view["failed_jobs"]) == (20, 0)
 
 
+def test_a_disk_that_is_full_for_a_moment_stops_the_server_for_a_moment(folder: Path) -> None:
+    disk = folder / "disk"
+    with a_small_disk(disk, "64m"):
+        (disk / "state").mkdir()
+        (disk / "state" / "up.stderr").write_text("\n")
+        with Up(state=disk / "state") as up:
+            filler = fill(disk)
+            up.wait_said(r"nothing can be recorded \(.*no space left on device\)")
+            filler.unlink()
+            up.wait_said("operations are recorded again")
+            up.run("run", "--wait", "--", "true")
+
+
+def test_up_names_the_place_that_a_full_disk_keeps_it_from_writing(folder: Path) -> None:
+    disk = folder / "disk"
+    with a_small_disk(disk, "4m"):
+        fill(disk)
+        command = [sys.executable, "-m", "headrace_cli", "up", "--port", "0", "--state", str(disk / "state")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert f"the state folder {disk}/state cannot be written" in said
+    assert "No space left on device" in said
+
+
 def test_what_was_acknowledged_before_the_disk_was_full_runs_and_what_was_refused_can_be_sent_again(
     folder: Path,
 ) -> None:
@@ -85,15 +111,15 @@ def test_what_was_acknowledged_before_the_disk_was_full_runs_and_what_was_refuse
         with Up(state=disk / "state") as up:
             known = [up.start_operation("--jobs", "3", "--", "sleep", "1")]
             filler = fill(disk)
-            up.wait_said("the disk of .* is full: nothing can be recorded until it has room")
             large = "X=" + "x" * 3_000  # so that the last block is soon full
             while (done := up.run("run", "--env", large, "--", "true", expect=None)).returncode == 0:
                 known.append(done.stdout.strip())
+            up.wait_said(r"nothing can be recorded \(.*no space left on device\); .* cannot be written: No space left")
             again = ("run", "--id", "sent-again", "--wait", "--", "true")
             refused = up.run(*again, expect=None)
-            listed = up.run("service", "list").stderr
+            listed = up.run("service", "list", expect=1).stderr
             filler.unlink()
-            up.wait_said("the disk has room again")
+            up.wait_said("operations are recorded again")
             up.run("whoami")  # asked until the server has started
             for operation in known:
                 up.run("op", "wait", operation)

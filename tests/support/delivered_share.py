@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 import headrace
-from headrace.client import Client, Endpoint
+from headrace.client import Client
 from headrace.ids import ROOT_POOL
 from headrace.runtime.clock import SystemClock
 from headrace.wire.snapshots import UsageItem
@@ -142,8 +142,7 @@ async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered
             await _known(client, shape)
             clock = SystemClock()
             watch = _Watch(operations, clock)
-            url = msgspec.json.decode((up.state / "endpoint.json").read_bytes(), type=Endpoint).url
-            async with watch_usage(url, str(up.state / "credentials" / "fair_share"), clock, watch.on_usage):
+            async with watch_usage(up.state, clock, watch.on_usage):
                 await client.trees.set("default", {"pause_starts": False})
                 with anyio.move_on_after(window_s):
                     async with anyio.create_task_group() as tasks:

@@ -9,12 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import msgspec
 import psutil
 
+from headrace.bus.nats.bus import NatsBus
+from headrace.client import find_place
+from headrace.client.connecting import open_bus
 from headrace_cli.up import marks
 from tests.support.forked_commands import Forked, begin_forked, run_forked
 
@@ -118,6 +123,11 @@ class Up:
     def begin(self, *words: str) -> Forked:
         """A command that goes on; it is the test's to end."""
         return begin_forked(words, environment=self.environment, cwd=self.state)
+
+    def bus(self, credential_file: Path, inbox_prefix: str) -> AbstractAsyncContextManager[NatsBus]:
+        """A connection with one of its credentials, or with a wrong one."""
+        place = msgspec.structs.replace(find_place(state=self.state), credential_file=str(credential_file))
+        return open_bus(place, "test", inbox_prefix)
 
     def start_operation(self, *words: str) -> str:
         """`headrace run` without waiting; the operation's id."""

@@ -82,9 +82,7 @@ class _Demo:
                 bars = DemoBars(self._screen)
                 with bars.bars:
                     course = Course(client, clock, bars)
-                    async with watch_usage(
-                        ready.url, str(self._state / "credentials" / "fair_share"), clock, course.on_usage
-                    ):
+                    async with watch_usage(self._state, clock, course.on_usage):
                         await course.run()
                 self._show_shares(course, clock.steady_s() - begun_s)
                 await self._comeback(client)

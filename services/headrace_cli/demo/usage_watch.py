@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
+import msgspec
 
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.bus import connect
-from headrace.bus.credential_files import read_credential
+from headrace.client import find_place
+from headrace.client.connecting import open_bus
 from headrace.ids import TreeName
 from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
@@ -26,24 +28,20 @@ _SILENCE_S = 1.0
 
 @asynccontextmanager
 async def watch_usage(
-    url: str, credential_file: str, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
+    state: Path, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
 ) -> AsyncIterator[None]:
     """Calls `on_usage` with all operations by id at every change that the allocator publishes, until the block ends.
 
-    It listens as fair_share does, by whose credential it is let in.
+    It listens as fair_share does, by whose credential in the state folder it is let in.
     """
+    place = msgspec.structs.replace(find_place(state=state), credential_file=str(state / "credentials" / "fair_share"))
     reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)
 
     async def applied(_: Applied) -> None:
         on_usage(reader.items)
 
     async with (
-        connect(
-            [url],
-            name="headrace demo",
-            credential=read_credential(credential_file),
-            inbox_prefix=Party(kind=PartyKind.FAIR_SHARE, tree=_TREE).inbox,
-        ) as bus,
+        open_bus(place, "headrace demo", Party(kind=PartyKind.FAIR_SHARE, tree=_TREE).inbox) as bus,
         anyio.create_task_group() as tasks,
     ):
         feed = SnapshotFeed(

@@ -26,7 +26,8 @@ def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(min(since, end), end - _TAIL_BYTES))
+            # One that is shorter was cut meanwhile.
+            file.seek(max(since if since <= end else 0, end - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
@@ -60,7 +61,9 @@ async def follow_logs(logs: Mapping[str, Path], show: Callable[[str], None]) -> 
     width = max(len(name) for name in logs)
     while True:
         for name, path in logs.items():
-            if size_of(path) <= places[name]:
+            if size_of(path) < places[name]:
+                places[name] = 0  # it was cut
+            if size_of(path) == places[name]:
                 continue
             data = _read_from(path, places[name])
             whole = data[: data.rfind(b"\n") + 1]

@@ -25,8 +25,6 @@ from headrace.errors import BadInput, HeadraceError
 _LOCK_LOOK_S = 0.1
 #: A guard that ends the processes of a killed `up` is waited for this long.
 _GUARD_TIME_S = 25.0
-#: A log that is larger at the start of `up` is put aside under `.1`.
-_LOG_BYTES = 16 * 1024 * 1024
 
 
 _LOCK_WORDS = {
@@ -38,6 +36,20 @@ _LOCK_WORDS = {
 
 class InUse(HeadraceError):
     """Something that is needed is in use by somebody else, and nothing was changed."""
+
+
+class Unwritable(HeadraceError):
+    """The state folder cannot be written."""
+
+
+@contextlib.contextmanager
+def naming_folder(path: Path) -> Iterator[None]:
+    """Turns an OSError of the block, which may name no file at all, into `Unwritable` with the folder."""
+    try:
+        yield
+    except OSError as error:
+        file = f" ({error.filename})" if error.filename else ""
+        raise Unwritable(f"the state folder {path} cannot be written: {error.strerror}{file}") from error
 
 
 class StateFolder:
@@ -97,12 +109,8 @@ class StateFolder:
         self.endpoint.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
-        """Returns the log of a process, and puts a large old one aside."""
-        path = self.logs / f"{name}.log"
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size > _LOG_BYTES:
-                path.replace(path.with_name(path.name + ".1"))
-        return path
+        """Returns the log of a process."""
+        return self.logs / f"{name}.log"
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple, assert_never
@@ -41,12 +42,13 @@ from headrace_cli.up.engine import (
 )
 from headrace_cli.up.guard import LEAVE_JOBS
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
+from headrace_cli.up.log_sizes import keep_logs_small
 from headrace_cli.up.nursery import Nursery
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import collect, describe_status, guard, open_log, spawn
 from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
 from headrace_cli.up.server_health import HEALTH, Health, watch_health
-from headrace_cli.up.state_folder import InUse, StateFolder, free_port, port_is_free, take_lock
+from headrace_cli.up.state_folder import InUse, StateFolder, free_port, naming_folder, port_is_free, take_lock
 
 #: How long agents that a killed `up` had left may take; they leave their jobs running.
 _TAKE_OVER_S = 5.0
@@ -55,7 +57,6 @@ _TAKE_OVER_S = 5.0
 class Ready(NamedTuple):
     """The word that everything answers."""
 
-    url: str
     nodes: list[NodeView]
     took_s: float
     #: What of the tree's configuration is not as one may think.
@@ -92,26 +93,28 @@ WhenReady = Callable[[Ready], Awaitable[bool]]
 async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpResult:
     """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop.
 
-    Raises `InUse`, `NoServer`, OSError. Nothing was changed then.
+    Raises `InUse`, `NoServer`, `Unwritable`. Nothing was started then.
     """
-    with take_lock(options.state, "the last `headrace up` was killed; waiting until its processes have ended") as lock:
-        port = options.port or free_port()
-        if not port_is_free(port):
-            raise InUse(
-                f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another one with --port (0: any free one)"
-            )
-        state = StateFolder(options.state)
-        state.make()
-        left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
-        if left:
-            tell(f"ended {len(left)} processes that a killed `headrace up` had left")
-        write_configuration(state, options, port)
-        with (
-            open_log(state.log("up")) as log,
-            guard(state.path, lock, scrubbed(os.environ)) as watch,
-        ):
-            configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", line_buffering=True))
-            return await _Supervisor(options, state, port, tell, when_ready, watch).run()
+    with ExitStack() as held:
+        with naming_folder(options.state):
+            words = "the last `headrace up` was killed; waiting until its processes have ended"
+            lock = held.enter_context(take_lock(options.state, words))
+            port = options.port or free_port()
+            if not port_is_free(port):
+                raise InUse(
+                    f"port {port} on 127.0.0.1 is taken; nothing was changed. "
+                    "Choose another one with --port (0: any free one)"
+                )
+            state = StateFolder(options.state)
+            state.make()
+            left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
+            if left:
+                tell(f"ended {len(left)} processes that a killed `headrace up` had left")
+            write_configuration(state, options, port)
+            log = held.enter_context(open_log(state.log("up")))
+        watch = held.enter_context(guard(state.path, lock, scrubbed(os.environ)))
+        configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", line_buffering=True))
+        return await _Supervisor(options, state, port, tell, when_ready, watch).run()
 
 
 class _Supervisor:
@@ -150,6 +153,7 @@ class _Supervisor:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_health)
+            tasks.start_soon(keep_logs_small, self._state.path)
             tasks.start_soon(self._keep_stores)
             if self._options.verbose:
                 logs = {name: command.log for name, command in self._commands.items()}
@@ -286,9 +290,10 @@ class _Supervisor:
         took_s = self._clock.moment().steady_s - begun.steady_s
         self._ready = True
         tree, traces = self._options.trees[0], self._options.traces
-        self._state.announce(Endpoint(url=self._url, tree=tree, pid=os.getpid(), traces=traces))
+        with naming_folder(self._state.path):
+            self._state.announce(Endpoint(url=self._url, tree=tree, pid=os.getpid(), traces=traces))
         logger().info("ready", took_s=round(took_s, 3))
-        if await self._when_ready(Ready(self._url, nodes, took_s, warnings)) and not self._engine.stopping:
+        if await self._when_ready(Ready(nodes, took_s, warnings)) and not self._engine.stopping:
             await self._events.send(_StopAsked(by_signal=False))
             return
         async with anyio.create_task_group() as tasks:

@@ -340,9 +340,7 @@ class Asker:
         reads = reading_of(verb) is not None
         nobody_did_it = reads or words == unserved(asked.tree)
         reason = why.refusal.reason() if isinstance(why, Refused) else str(why)
-        return Unanswered(
-            verb, waited_s, reason, maybe_done=maybe_done and not nobody_did_it, who=silent, state=words
-        )
+        return Unanswered(verb, waited_s, reason, maybe_done=maybe_done and not nobody_did_it, who=silent, state=words)
 
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
         """Why a service does not answer. It asks all processes where that tells more than the silence itself."""

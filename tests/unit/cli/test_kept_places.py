@@ -69,7 +69,7 @@ def test_whoever_is_logged_in_elsewhere_is_told_how_to_reach_this_machine(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("HEADRACE_STATE", raising=False)
     state = Path(environment["XDG_STATE_HOME"], "headrace")
-    options, ready = UpOptions(state, 0, []), Ready("nats://127.0.0.1:1", [], 1.0, [])
+    options, ready = UpOptions(state, 0, []), Ready([], 1.0, [])
 
     _welcome(Screen(), options, ready)
     before = capsys.readouterr().out

@@ -16,6 +16,7 @@ from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import last_words, tail
+from headrace_cli.up.log_sizes import cut_large_logs
 from headrace_cli.up.marks import find
 from headrace_cli.up.node_option import parse_node
 from headrace_cli.up.processes import open_log
@@ -148,6 +149,41 @@ def test_the_last_words_are_the_last_error_else_the_last_line(tmp_path: Path) ->
     assert last_words(log, 0) == "ModuleNotFoundError: no module"
     assert last_words(log, log.stat().st_size) == ""
     assert tail(tmp_path / "missing", 3) == []
+
+
+def test_a_large_log_is_cut_while_it_is_written(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.make()
+    (state.agents / "alpha").mkdir()
+    logs = [state.log("admission"), state.agents / "alpha" / "runner.log"]
+    with open_log(logs[0]) as first, open_log(logs[1]) as second:
+        for log in (first, second):
+            log.write(b"x" * 100)
+            log.flush()
+        cut_large_logs(tmp_path, largest_bytes=100)
+        assert [log.read_bytes() for log in logs] == [b"x" * 100] * 2
+        first.write(b"y")
+        first.flush()
+        cut_large_logs(tmp_path, largest_bytes=100)
+        first.write(b"last words\n")
+        first.flush()
+
+    old = logs[0].with_name("admission.log.1")
+    assert (logs[0].read_bytes(), old.read_bytes()) == (b"last words\n", b"x" * 100 + b"y")
+    assert old.stat().st_mode & 0o777 == 0o600
+    assert last_words(logs[0], 50) == "last words"
+    assert logs[1].read_bytes() == b"x" * 100
+
+
+def test_a_full_disk_keeps_no_log_large(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.make()
+    state.log("admission").write_bytes(b"x" * 100)
+    # Nothing can be copied there.
+    (state.logs / "admission.log.1").mkdir()
+    cut_large_logs(tmp_path, largest_bytes=10)
+
+    assert state.log("admission").read_bytes() == b""
 
 
 def test_no_process_belongs_to_a_new_folder(tmp_path: Path) -> None:

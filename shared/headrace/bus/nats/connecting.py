@@ -154,15 +154,9 @@ async def open_client(
     if not client.is_connected or hooks.refusal:
         await discard(client)
         raise _failure(hooks, access, connect_timeout_s)
-    found = client.connected_server_version
-    try:
-        too_old = (found.major, found.minor) < _REQUIRED_SERVER
-        version = f"{found.major}.{found.minor}.{found.patch}"
-    except ValueError:
-        too_old, version = True, "of an unreadable version"
-    if too_old:
+    if too_old := _too_old(client):
         await discard(client)
-        raise ServerTooOld(version, ".".join(map(str, _REQUIRED_SERVER)))
+        raise too_old
     return client, hooks
 
 
@@ -186,6 +180,16 @@ def _failure(hooks: Hooks, access: Access, timeout_s: float) -> CredentialRefuse
         return ServerNotTrusted(_distrust(hooks.distrust[-1], access.ca_file))
     where = ", ".join(access.urls)
     return NotConnected(f"no server at {where} within {timeout_s:g} s ({hooks.trouble or 'no answer at all'})")
+
+
+def _too_old(client: Client) -> ServerTooOld | None:
+    found = client.connected_server_version
+    required = ".".join(map(str, _REQUIRED_SERVER))
+    try:
+        is_known = (found.major, found.minor) >= _REQUIRED_SERVER
+    except ValueError:
+        return ServerTooOld("of an unreadable version", required)
+    return None if is_known else ServerTooOld(f"{found.major}.{found.minor}.{found.patch}", required)
 
 
 async def discard(client: Client) -> None:
