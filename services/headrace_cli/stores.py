@@ -13,8 +13,9 @@ from headrace.access.routes import PartyKind
 from headrace.bus import BusError
 from headrace.bus.nats.streams.api import JetStreamRefused
 from headrace.bus.provisioning import Provisioned, RecordBounds, has_all_stores, has_no_leader, provision
-from headrace.client import ClientError, Place
+from headrace.client import Place
 from headrace.client.connecting import open_bus
+from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -66,7 +67,7 @@ async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
                             logger().info("store", name=each.name, outcome=each.outcome, changes=each.changes)
                     is_known = True
                     await anyio.sleep(_LOOK_AGAIN_S)
-        except (BusError, ClientError) as error:
+        except HeadraceError as error:
             if throttle.due(str(error)):
                 logger().info("buckets and streams not looked at", error=str(error))
             await anyio.sleep(_REFUSED_S if isinstance(error, JetStreamRefused) else _TRY_AGAIN_S)

@@ -185,7 +185,7 @@ def test_settings_that_cannot_be_used_end_it_with_the_reason() -> None:
 
 def test_a_node_that_does_not_come_online_in_time_is_said() -> None:
     up = Up("--ready-timeout", "8s")
-    up.environment["HEADRACE_AGENT_NATS_URL"] = "nats://127.0.0.1:1"
+    up.environment["HEADRACE_AGENT_NATS_URL"] = "tls://127.0.0.1:1"
     up.start(ready=False)
     try:
         assert up.wait() == 1

@@ -17,9 +17,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from headrace.bus import BusError
-from headrace.client import ClientError, Place
+from headrace.client import Place
 from headrace.client.connecting import open_bus
+from headrace.errors import HeadraceError
 from headrace.wire import subjects
 
 #: The user of the server's own account that may ask for its health, and nothing else.
@@ -66,7 +66,7 @@ async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Aw
     `place` is that of the user `HEALTH`, `store` the folder of the server's streams.
     """
     while True:
-        with contextlib.suppress(BusError, ClientError):
+        with contextlib.suppress(HeadraceError):
             async with open_bus(place, "headrace up health", _INBOX) as bus:
                 while True:
                     error = write_error_in(await bus.request(_ASK, b"", timeout_s=_ANSWER_S)) or await _unlisted(store)
