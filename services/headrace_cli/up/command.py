@@ -84,8 +84,8 @@ def up(
 ) -> int:
     """Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.
 
-    Everything is kept in the state folder, which only you can read. The server listens on 127.0.0.1 and lets in only who knows the
-    credential in that folder. Other commands find it there.
+    Everything is kept in the state folder, which only you can read. The server listens on 127.0.0.1. Server and
+    commands verify each other by what stands in that folder, which is new at each start.
 
     The first Ctrl-C (or SIGTERM) stops: running jobs are interrupted, go back to pending and run again at the next `headrace up`.
     It takes 15 s at most. The second kills everything at once.

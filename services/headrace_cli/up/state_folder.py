@@ -1,8 +1,8 @@
 """The state folder: one `headrace up` at a time, everything in it for its owner's eyes only.
 
-`lock` (flock, held while `up` or its guard lives), `credential` (for people), `endpoint.json` (while running), `nats.conf`,
-`services.toml`, `agent-<node>.toml`, and the folders `credentials` (one of each service and node), `nats` (streams and buckets),
-`agents` (one folder a node), `logs` and `traces`.
+`lock` (flock, held while `up` or its guard lives), `credential` (for people), `endpoint.json` and `ca.pem` (while running), `nats.conf`,
+`server.pem`, `server.key`, `services.toml`, `agent-<node>.toml`, and the folders `credentials` (one of each service and node), `nats`
+(streams and buckets), `agents` (one folder a node), `logs` and `traces`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files by which a folder opens a server: its address, a credential, and the authority that vouches for it.
 
-`headrace up` writes `endpoint.json` and `credential` (one line, user:password), both readable by their owner only.
-It removes the first when it stops.
+`headrace up` writes `endpoint.json`, `credential` (one line, user:password) and `ca.pem`, readable by their owner only and new at each
+start. It removes the first and the last when it stops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUTHORITY_FILE = "ca.pem"
 class Endpoint(msgspec.Struct, frozen=True):
     """The content of `endpoint.json`."""
 
-    #: Such as `nats://127.0.0.1:4270`.
+    #: Such as `tls://127.0.0.1:4270`.
     url: str
     tree: TreeName = TreeName("default")
     #: Process id of the `headrace up` that wrote it.
