@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -43,9 +43,12 @@ def spawn(command: Command, environment: Mapping[str, str]) -> int:
     return process.pid
 
 
-def open_log(path: Path | str) -> BinaryIO:
-    """Opens a log that only its owner can read, to append to it. Raises OSError, for a symbolic link too."""
-    return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
+def open_log(path: Path | str) -> FileIO:
+    """Opens a log that only its owner can read, to append to it. Raises OSError, for a symbolic link too.
+
+    It keeps nothing back: on a full disk a line that waits would be written at the end of the process, and fail that.
+    """
+    return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
 
 
 def collect(pid: int) -> int:

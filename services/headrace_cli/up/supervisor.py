@@ -115,7 +115,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             write_configuration(state, options, port)
             log = held.enter_context(open_log(state.log("up")))
         watch = held.enter_context(guard(state.path, lock, scrubbed(os.environ)))
-        configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", line_buffering=True))
+        configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", write_through=True))
         return await _Supervisor(options, state, port, tell, when_ready, watch).run()
 
 
