@@ -154,7 +154,7 @@ def test_a_state_folder_of_a_release_without_tls_is_taken_over() -> None:
         up.run("op", "wait", operation)
         up.stop()
         for name in ("ca.pem", "server.pem", "server.key"):
-            (up.state / name).unlink()
+            (up.state / name).unlink(missing_ok=True)
         (up.state / "credential").write_text("headrace:known-to-others\n")
         # As it stays behind when `up` is killed.
         (up.state / "endpoint.json").write_text('{"url":"nats://127.0.0.1:1","tree":"default","pid":1}')
