@@ -172,13 +172,14 @@ class SupervisorEngine:
         return Outcome(None, [self._start(process, moment) for process in self._processes.values()])
 
     def on_ended(self, ended: Ended, moment: Moment) -> Outcome[None, Effect]:
-        """Plans the restart of a process that ended, or goes on with the stop."""
+        """Plans the restart of a process that ended, or goes on with the stop. A bus that is renewed starts at once."""
         process = self._processes[ended.name]
         process.running = False
-        if process.plan.group is StopGroup.BUS:
-            self._renewal_deadline_ns = None
         if self._mode is not None:
             return Outcome(None, self._advance(moment))
+        if process.plan.group is StopGroup.BUS and self._renewal_deadline_ns is not None:
+            self._renewal_deadline_ns = None
+            return Outcome(None, [self._start(process, moment)])
         self._unasked_ends += 1
         if ended.status == BAD_SETTINGS:
             return Outcome(None, [GiveUp(ended.name, ended.status), *self._stop(StopMode.INTERRUPT, moment)])
@@ -195,7 +196,7 @@ class SupervisorEngine:
             due = [process for process in self._processes.values() if _is_over(process.due_ns, moment)]
             effects = [self._start(process, moment) for process in due]
             if _is_over(self._renewal_deadline_ns, moment):
-                self._renewal_deadline_ns = None
+                self._renewal_deadline_ns = moment.steady_ns + _ns(RENEWAL_TIME_S)
                 effects += [Signal(name, signal.SIGKILL) for name in self._running_buses()]
             return Outcome(None, effects)
         if _is_over(self._deadline_ns, moment):

@@ -104,9 +104,11 @@ class StateFolder:
         """Writes where the server listens, so that clients find it."""
         self.write(self.endpoint, msgspec.json.encode(endpoint).decode() + "\n")
 
-    def withdraw(self) -> None:
-        """Removes the word on where the server listens."""
-        self.endpoint.unlink(missing_ok=True)
+    def withdraw(self, *, whole: bool = False) -> None:
+        """Removes the file that says where the server listens, and the authority too if `whole`. Does what a failing disk lets it do."""
+        for file in (self.endpoint, self.authority) if whole else (self.endpoint,):
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
         """Returns the log of a process."""
@@ -152,7 +154,7 @@ def _open_lock(path: Path) -> int:
     try:
         if os.fstat(folder).st_uid != os.getuid():
             raise InUse(f"the state folder {path} belongs to another user; nothing was changed")
-        # From here on nobody else can add to it, and what they added before is refused: it may lead anywhere.
+        # From here on no other account can add to it. What one added before is refused, since a link may lead anywhere.
         os.fchmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:

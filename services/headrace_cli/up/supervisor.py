@@ -111,7 +111,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             if left:
                 tell(f"ended {len(left)} processes that a killed `headrace up` had left")
             # A client of a release without TLS takes the file for that of a cluster.
-            held.callback(state.authority.unlink, missing_ok=True)
+            held.callback(state.withdraw, whole=True)
             write_configuration(state, options, port)
             log = held.enter_context(open_log(state.log("up")))
         watch = held.enter_context(guard(state.path, lock, scrubbed(os.environ)))

@@ -32,6 +32,14 @@ class NotTrusted(ClientError):
         super().__init__(f"the server at {url} is not trusted: {why}")
 
 
+class Unreadable(NotRunning):
+    """The file that says where the server listens cannot be read, and nothing was sent."""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(file, why)
+        self.args = (f"{file} cannot be read: {why}; whether Headrace runs is not known",)
+
+
 class NotYours(ClientError):
     """The state folder is somebody else's, and what is in it cannot be read."""
 

@@ -10,6 +10,7 @@ import pytest
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
 from headrace.bus.credential_files import read_credential
+from headrace.client import NotRunning
 from headrace.client.place import find_place, moved
 from headrace.client.places.endpoint import Endpoint
 from headrace.errors import BadInput
@@ -100,6 +101,12 @@ def test_clients_find_what_was_announced_until_it_is_withdrawn(tmp_path: Path) -
     assert moved(place) == place
     state.announce(Endpoint(url="nats://127.0.0.1:4712"))
     assert moved(place).url == "nats://127.0.0.1:4712"
+    state.withdraw(whole=True)
+    state.endpoint.mkdir()
+    assert moved(place) == place
+    with pytest.raises(NotRunning, match="cannot be read: Is a directory; whether Headrace runs is not known"):
+        find_place(state=tmp_path)
+    state.withdraw(whole=True)  # what cannot be removed stays
 
 
 def test_any_text_survives_in_toml() -> None:

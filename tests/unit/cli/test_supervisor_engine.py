@@ -270,7 +270,7 @@ def test_a_bus_that_could_not_write_is_started_again_once_its_folder_can_be_writ
     ]
     assert health_seen(engine, "no space left", "No space left", 3.0) == []
     assert health_seen(engine, "no space left", "", 4.0) == [NotRecording("no space left", ""), RenewBus("nats-server")]
-    assert ended(engine, "nats-server", 1, 4.1) == [Restart("nats-server", 1, FIRST_PAUSE_S)]
+    assert ended(engine, "nats-server", 0, 4.1) == [Start("nats-server")]
     assert health_seen(engine, "", "", 5.0) == [Recording()]
     assert health_seen(engine, "", "", 6.0) == []
 
@@ -298,6 +298,9 @@ def test_a_bus_that_does_not_end_is_killed() -> None:
     assert engine.next_due_ns() == at(1.0 + RENEWAL_TIME_S).steady_ns
     assert effects_of(engine, engine.on_tick(at(1.0 + RENEWAL_TIME_S))) == [Signal("nats-server", signal.SIGKILL)]
     assert effects_of(engine, engine.on_tick(at(10.0))) == []
+    assert ended(engine, "nats-server", -9, 10.1) == [Start("nats-server")]
+    assert engine.next_due_ns() is None
+    assert ended(engine, "nats-server", 1, 11.0) == [Restart("nats-server", 1, FIRST_PAUSE_S)]
 
 
 def test_a_stop_is_left_alone_by_a_bus_that_records_nothing() -> None:
