@@ -208,15 +208,15 @@ async def test_an_answer_of_the_server_in_place_of_a_value_is_a_lost_value(
     async with with_stores(server) as buses:
         allocator = buses["allocator"]
         lease = LongestLease(allocator, TREE, 1)
-        await lease.raise_to(600_000)
+        await lease.claim(600_000)
         buckets = [subjects.NODE_LEASES_BUCKET] + ([] if copied else [subjects.copies_of(subjects.NODE_LEASES_BUCKET)])
         for bucket in buckets:
             await answered_at(buses["integral"], answer, f"$KV.{bucket}.{TREE}")
             await grown(allocator, f"KV_{bucket}", 2)
 
         assert await (await allocator.key_value(subjects.NODE_LEASES_BUCKET)).get(TREE) is None
-        assert await LongestLease(allocator, TREE, 2).raise_to(60_000) == (600_000 if copied else 60_000)
-        assert await LongestLease(allocator, TREE, 3).raise_to(30_000) == (600_000 if copied else 60_000)
+        assert (await LongestLease(allocator, TREE, 2).claim(60_000)).lease_ms == (600_000 if copied else 60_000)
+        assert (await LongestLease(allocator, TREE, 3).claim(30_000)).lease_ms == (600_000 if copied else 60_000)
 
 
 async def test_a_mirror_keeps_the_value_in_whose_place_an_answer_came_until_it_is_written_again(

@@ -32,7 +32,7 @@ class NotTrusted(ClientError):
         super().__init__(f"the server at {url} is not trusted: {why}")
 
 
-class Unreadable(NotRunning):
+class EndpointUnreadable(NotRunning):
     """The file that says where the server listens cannot be read, and nothing was sent."""
 
     def __init__(self, file: str, why: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.client.errors import NotRunning, NotYours, Unreadable
+from headrace.client.errors import EndpointUnreadable, NotRunning, NotYours
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.client.places.kept import KeptPlaces
 from headrace.errors import BadInput
@@ -149,7 +149,7 @@ def _endpoint_in(folder: Path) -> Endpoint:
     except FileNotFoundError:
         raise NotRunning(str(folder), "no endpoint.json in this state folder", is_own=True) from None
     except OSError as error:
-        raise Unreadable(str(file), str(error.strerror)) from None
+        raise EndpointUnreadable(str(file), str(error.strerror)) from None
     except msgspec.DecodeError as error:
         raise NotRunning(str(file), str(error), is_own=True) from None
 
