@@ -22,26 +22,7 @@ from headrace_cli.cluster.command import init, push
 from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.up.commands import find_nats_server
 from tests.support.nats_server import free_port
-
-
-class Server:
-    """A server with the configuration of a folder, whose words are read as they come."""
-
-    def __init__(self, folder: Path) -> None:
-        command = [find_nats_server(), "-c", str(folder / "nats" / "nats.conf")]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-    def wait_for(self, words: str) -> None:
-        assert self.process.stderr is not None
-        assert any(words in line for line in self.process.stderr), f"the server never said: {words}"
-
-    def __enter__(self) -> Server:
-        self.wait_for("Server is ready")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.communicate()
+from tests.support.secured_cluster import Server
 
 
 def lets_in(url: str, credential: Path, party: Party) -> bool:

@@ -7,9 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -18,114 +17,33 @@ import msgspec
 import pytest
 
 from headrace.access.jwt import claims_of
-from headrace.access.key_credential import KeyCredential, read_key_credential
+from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.bus import Bus, BusClosed, BusError, CredentialRefused, Message, NoResponders, PermissionRefused, connect
+from headrace.bus import BusClosed, BusError, CredentialRefused, Message, NoResponders, PermissionRefused
 from headrace.bus.credential_files import read_credential
-from headrace.bus.provisioning import provision
 from headrace.client import Client, NotAdmitted, Refused, Unanswered
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
-from headrace.ids import NodeName, OperationId, TreeName
+from headrace.ids import NodeName, OperationId
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.joining import MakeToken, Renew
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import Enrol, GivenUpNode, NodeChange, NodeTerms
-from headrace_cli.agent.joining import JoinedHost, _told, join_host
+from headrace_cli.agent.joining import _told, join_host
 from headrace_cli.agent.pinning import sha256_of
-from headrace_cli.agent.token import JoinToken, new_user_key, read_token
-from headrace_cli.cluster.command import init, push
+from headrace_cli.agent.token import new_user_key, read_token
+from headrace_cli.cluster.command import push
 from headrace_cli.cluster.tls import init as init_tls
-from tests.integration.test_cluster_folder import Server
-from tests.support.nats_server import free_port
 from tests.support.power import Disk
-
-PATIENCE_S = 30
-
-
-class Cluster:
-    """The folder of a cluster, its server, and the processes that a test starts."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.folder = path / "cluster"
-        port = free_port()
-        self.url, self._listen = f"tls://127.0.0.1:{port}", f"127.0.0.1:{port}"
-        init_tls(path / "tls", "127.0.0.1")
-        self._authority = sha256_of((path / "tls" / "ca.pem").read_text())
-        self.init(tls=path / "tls", operator=True, node=["old"], administrators="anna")
-
-    @property
-    def ca_file(self) -> str:
-        return str(self.folder / "client" / "ca.pem")
-
-    def init(self, **options: object) -> None:
-        init(self.folder, url=self.url, listen=self._listen, **options)  # type: ignore[arg-type]
-
-    def bus(self, party: Party, credential: KeyCredential | None = None) -> object:
-        known = credential or read_credential(str(self.folder / party.kind.value / "credential"))
-        return connect(
-            [self.url],
-            name="test",
-            credential=known,
-            inbox_prefix=party.inbox,
-            ca_file=self.ca_file,
-            connect_timeout_s=PATIENCE_S,
-        )
-
-    async def provision(self) -> None:
-        async with self.bus(Party(kind=PartyKind.PROVISIONER)) as bus:  # type: ignore[attr-defined]
-            await provision(bus, [TreeName("default")])
-
-    @contextmanager
-    def process(
-        self, service: str, config: Path | None = None, environment: Mapping[str, str] | None = None
-    ) -> Iterator[subprocess.Popen[str]]:
-        """A service that runs, and ends with the block. Its log goes to a file of its name."""
-        config = config or self.folder / service / "settings.toml"
-        own = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
-        with (self.path / f"{service}.log").open("a") as log:
-            command = [sys.executable, "-m", f"headrace_{service}", "--config", str(config)]
-            process = subprocess.Popen(command, env={**own, **(environment or {})}, stderr=log, text=True)
-            try:
-                yield process
-            finally:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-                process.wait(PATIENCE_S)
-
-    def log(self, service: str) -> str:
-        return (self.path / f"{service}.log").read_text()
-
-    async def token(self, client: Client, node: str = "n1", terms: NodeTerms | None = None) -> JoinToken:
-        """A token as `headrace node token` makes it."""
-        key = new_user_key()
-        made = await client.hosts.make_token(
-            MakeToken(NodeName(node), key.public, TreeName("default"), terms or NodeTerms())
-        )
-        return JoinToken(node, self.url, self._authority, KeyCredential(jwt=made.jwt, seed=key.seed))
-
-    async def join(self, token: JoinToken, folder: str = "host") -> JoinedHost:
-        return await anyio.to_thread.run_sync(join_host, token, self.url, self.path / folder)
-
-    def credential(self, folder: str = "host") -> KeyCredential:
-        known = read_key_credential((self.path / folder / "credential").read_text())
-        assert known is not None
-        return known
-
-    @asynccontextmanager
-    async def node(self, folder: str = "host", name: str = "n1") -> AsyncIterator[Bus]:
-        party = Party(kind=PartyKind.NODE, name=name, tree="default")
-        async with self.bus(party, self.credential(folder)) as bus:  # type: ignore[attr-defined]
-            yield bus
+from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
 
 
 @asynccontextmanager
 async def running(path: Path, **settings: str) -> AsyncIterator[tuple[Cluster, Client]]:
     """A cluster with admission, and a client once all requests are served."""
-    cluster = Cluster(path)
+    cluster = Cluster(path, administrators="anna")
     with Server(cluster.folder):
         await cluster.provision()
         with cluster.process("admission", environment=settings):
@@ -299,7 +217,7 @@ async def test_a_new_token_gives_the_name_to_another_host_and_shuts_the_one_befo
 
 
 async def test_a_removed_node_is_cut_off_and_stays_out_whatever_is_started_anew(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, administrators="anna")
     with cluster.process("admission") as admission:
         with Server(cluster.folder):
             await cluster.provision()

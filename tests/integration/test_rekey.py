@@ -20,8 +20,8 @@ from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from headrace_cli.agent.token import new_user_key
 from headrace_cli.cluster.command import init, push, rekey
-from tests.integration.test_cluster_folder import Server
-from tests.integration.test_joining import PATIENCE_S, Cluster, is_let_in
+from tests.integration.test_joining import is_let_in
+from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
 
 ANNA = Party(kind=PartyKind.PERSON, name="anna")
 

@@ -21,8 +21,8 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_agent.settings import AgentSettings
 from headrace_cli.cluster.command import init
 from headrace_cli.cluster.tls import init as init_tls
-from tests.integration.test_cluster_folder import Server
 from tests.support.nats_server import free_port
+from tests.support.secured_cluster import Server
 
 HEADRACE = Path(sys.executable).with_name("headrace")
 
