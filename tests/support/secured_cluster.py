@@ -228,5 +228,5 @@ async def _until_all_serve(cluster: WholeCluster, node: str) -> None:
             while not all(f"{name} serves" in cluster.log(name) for name in SERVICES):
                 assert not cluster.ended(), [cluster.log(name) for name in cluster.ended()]
                 await anyio.sleep(0.02)
-            while [view.state for view in (await client.nodes()).nodes if view.node == node] != ["online"]:
+            while ("online", node) not in [(view.state, view.node) for view in (await client.nodes()).nodes]:  # noqa: ASYNC110
                 await anyio.sleep(0.02)
