@@ -64,7 +64,7 @@ async def giving_up(cluster: Cluster) -> AsyncIterator[None]:
     async def give_up(message: Message) -> bytes:
         return encode(GivenUpNode(NodeName("n1"), 0))
 
-    async with cluster.bus(Party(kind=PartyKind.ALLOCATOR, tree="default")) as bus:  # type: ignore[attr-defined]
+    async with cluster.bus(Party(kind=PartyKind.ALLOCATOR, tree="default")) as bus:
         await bus.serve(subjects.give_up_node("default"), give_up)
         yield
 
@@ -105,7 +105,7 @@ async def test_a_token_lets_one_host_join_and_nothing_else(tmp_path: Path) -> No
         with pytest.raises(Refused, match="token for n1 is used already"):
             await cluster.join(token, "another")
         host = Party(kind=PartyKind.HOST, name=claims_of(token.credential.jwt)["sub"])
-        async with cluster.bus(host, token.credential) as bus:  # type: ignore[attr-defined]
+        async with cluster.bus(host, token.credential) as bus:
             for subject in (
                 subjects.join("U" * 56),
                 subjects.enrol("n1"),
@@ -156,7 +156,7 @@ async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
         party = Party(kind=PartyKind.HOST, name=claims_of(token.credential.jwt)["sub"])
         # The server itself ends it, on a busy machine before it is taken into use.
         with contextlib.suppress(BusError), anyio.fail_after(PATIENCE_S):
-            async with cluster.bus(party, token.credential) as bus:  # type: ignore[attr-defined]
+            async with cluster.bus(party, token.credential) as bus:
                 await bus.wait_closed()
         with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
             await cluster.join(token)
@@ -274,7 +274,7 @@ async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_o
             anna = Party(kind=PartyKind.PERSON, name="anna")
             known = read_credential(str(cluster.folder / "client" / "credential"))
             assert isinstance(known, KeyCredential)
-            async with cluster.bus(anna, known) as bus:  # type: ignore[attr-defined]
+            async with cluster.bus(anna, known) as bus:
                 question = encode(ReadLog(OperationId("op-00000001"), 0))
 
                 async def answers() -> bool:
@@ -296,7 +296,7 @@ async def test_a_node_that_joined_by_no_token_gets_no_new_word(tmp_path: Path) -
         party = Party(kind=PartyKind.NODE, name="old", tree="default")
         known = read_credential(str(cluster.folder / "client" / "nodes" / "old" / "credential"))
         assert isinstance(known, KeyCredential)
-        async with cluster.bus(party, known) as bus:  # type: ignore[attr-defined]
+        async with cluster.bus(party, known) as bus:
             answer = await bus.request(
                 subjects.renew("old"), encode(Renew(NodeName("old"), claims_of(known.jwt)["sub"])), timeout_s=5
             )

@@ -40,7 +40,7 @@ def forged(authority: AccountAuthority) -> KeyCredential:
 
 async def is_taken(cluster: Cluster, credential: KeyCredential) -> bool:
     try:
-        async with cluster.bus(ANNA, credential):  # type: ignore[attr-defined]
+        async with cluster.bus(ANNA, credential):
             return True
     except CredentialRefused:
         return False
@@ -98,7 +98,7 @@ async def test_what_former_keys_signed_counts_until_they_are_ended_and_then_neve
         assert not await is_taken(cluster, forged(old))
         with pytest.raises(CredentialRefused):
             await hands_over(cluster, old)
-        async with cluster.bus(Party(kind=PartyKind.PROVISIONER)):  # type: ignore[attr-defined]
+        async with cluster.bus(Party(kind=PartyKind.PROVISIONER)):
             pass
         await hands_over(cluster, new)
         with cluster.process("admission"):

@@ -34,6 +34,8 @@ class BareConnection:
         plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
         self._socket = context.wrap_socket(plain, server_hostname="127.0.0.1")
         self._lines = self._socket.makefile("rb")
+        #: Subjects of the messages that came.
+        self.heard: list[str] = []
         info = json.loads(self._line().removeprefix("INFO "))
         options: dict[str, object] = {"verbose": False, "pedantic": False, "protocol": 1, "headers": True, "echo": True}
         options |= {"lang": "python", "version": "1", "name": "test"}
@@ -70,13 +72,20 @@ class BareConnection:
             lines.append(f"SUB {subject} {f'{queue} ' if queue else ''}{number}\r\nUNSUB {number}")
         return self._refused("Subscription", lines)
 
+    def subscribe(self, subject: str) -> None:
+        """Hears what is published there, until the end."""
+        self._send([f"SUB {subject} {subject}"])
+
     def send(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publishes one message."""
         head = f"PUB {subject} {f'{reply} ' if reply else ''}{len(data)}\r\n"
         self._socket.sendall(head.encode() + data + b"\r\n")
 
     def flush(self) -> list[str]:
-        """Waits until the server has read all, and returns the errors that it told. Raises `NotLetIn` if it closed."""
+        """Waits until the server has read all, and returns the errors that it told. Raises `NotLetIn` if it closed.
+
+        What was published to us before has come by then.
+        """
         self._send(["PING"])
         errors = []
         while (line := self._line()) != "PONG":

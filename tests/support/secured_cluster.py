@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -20,6 +20,7 @@ from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import Bus, connect
 from headrace.bus.credential_files import read_credential
+from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
 from headrace.client import Client
 from headrace.client import connect as connect_client
@@ -106,7 +107,7 @@ class Cluster:
     def init(self, **options: object) -> None:
         init(self.folder, url=self.url, listen=self._listen, **options)  # type: ignore[arg-type]
 
-    def bus(self, party: Party, credential: KeyCredential | None = None) -> object:
+    def bus(self, party: Party, credential: KeyCredential | None = None) -> AbstractAsyncContextManager[NatsBus]:
         known = credential or read_credential(str(self.folder / party.kind.value / "credential"))
         return connect(
             [self.url],
@@ -139,7 +140,7 @@ class Cluster:
         return KeyCredential(jwt=word, seed=key.seed)
 
     async def provision(self) -> None:
-        async with self.bus(Party(kind=PartyKind.PROVISIONER)) as bus:  # type: ignore[attr-defined]
+        async with self.bus(Party(kind=PartyKind.PROVISIONER)) as bus:
             await provision(bus, [TREE])
 
     @contextmanager
@@ -179,7 +180,7 @@ class Cluster:
     @asynccontextmanager
     async def node(self, folder: str = "host", name: str = "n1") -> AsyncIterator[Bus]:
         party = Party(kind=PartyKind.NODE, name=name, tree="default")
-        async with self.bus(party, self.credential(folder)) as bus:  # type: ignore[attr-defined]
+        async with self.bus(party, self.credential(folder)) as bus:
             yield bus
 
 
@@ -187,6 +188,22 @@ class WholeCluster(Cluster):
     """A cluster of which everything runs: the server, the four services, and the agent of the first node."""
 
     processes: Mapping[str, subprocess.Popen[str]]
+
+    @asynccontextmanager
+    async def client(self, person: str) -> AsyncIterator[Client]:
+        """A client of a person."""
+        state = self.folder / "client" / "people" / person
+        async with connect_client(state=state, timeout_s=PATIENCE_S) as client:
+            yield client
+
+    @asynccontextmanager
+    async def entered(self, place: str) -> AsyncIterator[NatsBus]:
+        """A connection by the credential of this folder, such as `client/people/anna`."""
+        kind, _, name = place.removeprefix("client/").partition("/")
+        kinds = {"people": PartyKind.PERSON, "nodes": PartyKind.NODE}
+        party = Party(kind=kinds[kind], name=name, tree=TREE) if name else Party(kind=PartyKind(kind))
+        async with self.bus(party, self.issued(f"{place}/credential")) as bus:
+            yield bus
 
     def ended(self) -> list[str]:
         """The processes that have ended, though nobody ended them."""

@@ -11,7 +11,7 @@ import msgspec
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.near import near
 from headrace.pools import Person, PoolTree
-from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources, format_amount
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pool_changes import ChangePools, PoolPlan
@@ -102,6 +102,13 @@ def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
                 "nodes",
                 f"{nodes.count} of {_words(nodes.resources)} each",
                 f"no more than the nodes{tagged} have together, {_words(there)}",
+            )
+        if max(left.as_tuple()) > LARGEST_SUM:
+            # The arrays of an update hold 64 bits.
+            return BadRequest(
+                "nodes",
+                f"{nodes.count} of {_words(nodes.resources)} each",
+                f"nodes that have at most {LARGEST_SUM} of each resource together with those of the tree",
             )
     return msgspec.structs.replace(cut, total=total, rooms=rooms)
 

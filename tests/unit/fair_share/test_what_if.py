@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import Person, Pool, Tree, TreeOptions
-from headrace.resources import EPS, Resources
+from headrace.resources import EPS, LARGEST_SUM, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, Remove, Set
@@ -187,6 +187,17 @@ def test_nodes_come_and_go_and_no_more_go_than_there_are() -> None:
     assert of_a.after.fair_resources.cpu == 300
     assert isinstance(refused, BadRequest)
     assert "no more than" in refused.text()
+
+
+def test_nodes_that_have_more_than_an_update_counts_are_refused() -> None:
+    engine, _ = an_engine()
+    all_there_is = Resources(memory=LARGEST_SUM)
+    for nodes in ([SupposedNodes(1, all_there_is)], [SupposedNodes(1, Resources(gpu=2**61))] * 3):
+        refused = engine.on_what_if(WhatIf(TREE, nodes=nodes), ANYBODY, NOW).answer
+        assert isinstance(refused, BadRequest)
+        assert f"at most {LARGEST_SUM} of each resource" in refused.text()
+    most = Resources(gpu=LARGEST_SUM)
+    assert asked(engine, WhatIf(TREE, nodes=[SupposedNodes(1, most)])).total_after == TOTAL + most
 
 
 def test_a_full_pool_lets_supposed_jobs_wait_and_an_unknown_one_is_refused() -> None:
