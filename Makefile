@@ -13,7 +13,8 @@ test-as_root: setup ## Jobs under accounts of their own, full disks: needs root,
 test-host: setup ## Hosts with a systemd and a cgroup v2 of their own, emulated: needs root, and a quarter of an hour
 	@$(call timed,$@,$(BIN)/pytest tests/host)
 
-.PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration test-acceptance \
+.PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration \
+	test-security test-acceptance \
 	demo up sim soak bench docs docs-capture docs-reference clean
 
 help: ## Show this list
@@ -68,6 +69,9 @@ test-contract: setup ## The bus against a real NATS server
 
 test-integration: setup ## Services on a real NATS server
 	$(BIN)/pytest $(WAITING) tests/integration
+
+test-security: setup ## Attacks on a secured cluster, by every kind of credential
+	$(BIN)/pytest $(WAITING) tests/security
 
 test-acceptance: setup ## Real processes, kills, the command line
 	$(BIN)/pytest $(WAITING) tests/acceptance

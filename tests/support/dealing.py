@@ -14,7 +14,7 @@ __all__ = ["dealt"]
 
 T = TypeVar("T")
 
-WAITING: Final = ("acceptance", "contract", "integration")
+WAITING: Final = ("acceptance", "contract", "integration", "security")
 
 
 def dealt(items: Iterable[T], workers: int, place_of: Callable[[T], tuple[str, str]]) -> list[T]:
