@@ -17,7 +17,7 @@ from headrace_cli.completion.table import read_table
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", *ROOT.glob("services/*/README.md"), *kept_pages())
+    for path in (ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("services/*/README.md"), *kept_pages())
 }
 #: A line of a block that runs our program, whatever stands before its name.
 LINE = re.compile(r"(?:\$ )?(?:\w+=\S+ )*(?:sudo )?(?:\S+/)?headrace (?P<words>.+)")

@@ -49,7 +49,7 @@ def test_every_message_has_its_place_on_the_page_of_messages() -> None:
 
 def test_no_link_of_any_page_leads_nowhere() -> None:
     services = ROOT_FOLDER.glob("services/*/README.md")
-    assert broken_links([ROOT_FOLDER / "README.md", *services, *kept_pages()]) == []
+    assert broken_links([ROOT_FOLDER / "README.md", ROOT_FOLDER / "SECURITY.md", *services, *kept_pages()]) == []
 
 
 @pytest.mark.parametrize("link", ["[a](no.md)", "[a](#no-heading)", "[a](other.md#no)", "![a](no.svg)"])
