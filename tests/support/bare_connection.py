@@ -34,8 +34,8 @@ class BareConnection:
         plain = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S)
         self._socket = context.wrap_socket(plain, server_hostname="127.0.0.1")
         self._lines = self._socket.makefile("rb")
-        #: Subjects of the messages that came.
-        self.heard: list[str] = []
+        #: Messages that came, each with its subject.
+        self.heard: list[tuple[str, bytes]] = []
         info = json.loads(self._line().removeprefix("INFO "))
         options: dict[str, object] = {"verbose": False, "pedantic": False, "protocol": 1, "headers": True, "echo": True}
         options |= {"lang": "python", "version": "1", "name": "test"}
@@ -91,8 +91,8 @@ class BareConnection:
         while (line := self._line()) != "PONG":
             if line.startswith("-ERR"):
                 errors.append(line)
-            elif line.startswith(("MSG", "HMSG")):
-                self._lines.read(int(line.split()[-1]) + 2)
+            elif line.startswith(("MSG ", "HMSG ")):
+                self.heard.append((line.split()[1], self._lines.read(int(line.split()[-1]) + 2)))
         return errors
 
     def wait_closed(self) -> str:
