@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -28,6 +28,8 @@ from tests.support.secured_cluster import PATIENCE_S, SERVICES, WholeCluster, wh
 
 NAMES: Final = (THEIRS, NODE, THEIR_NODE, TREE, *PERSONS, "p", "<Root>", "new", "of-ben-0001", "cpu", "memory")
 OF_PERSON: Final = {verb: type(request) for verb, request in {**QUESTIONS, **FORBIDDEN}.items()}
+#: What a node may offer, and an allocation hold.
+AMOUNT: Final = (1, 100, 0, 2**20, 0)
 #: Messages of one test.
 MOST: Final = 400
 AT_ONCE: Final = 16
@@ -156,17 +158,20 @@ async def test_heartbeats_of_a_node_that_tells_anything_harm_nothing(cluster: Wh
     applied = term = accepted = 0
     async with cluster.entered(f"client/nodes/{THEIR_NODE}") as bus:
         await bus.request(f"headrace.v1.enrol.{THEIR_NODE}", msgspec.msgpack.encode(Enrol(THEIR_NODE)), timeout_s=5)
-        for seq in range(1, few_or_many(100, 400) + 1):
-            own = {
+        for seq in range(1, few_or_many(100, 300) + 1):
+            own: dict[str, Any] = {
                 "node": THEIR_NODE,
                 "tree": TREE,
                 "incarnation": f"{seed + 1:016}-abcdef00",
                 "seq": seq,
                 "term": term,
             }
-            reports = [made for _ in range(3) if (made := report(fuzzer, allocations)) is not None]
-            ends = [made for _ in range(3) if (made := end(fuzzer, allocations)) is not None]
-            data = fuzzer.message(Heartbeat, **own, applied=applied, allocations=reports, ends=ends)
+            # Most are such that they are believed, so that the books of the allocator change.
+            if fuzzer.is_likely(0.7):
+                own |= {"total": AMOUNT, "machine": "", "starts": {}, "applied": applied}
+            reports = [report(fuzzer, allocations) for _ in range(3) if fuzzer.is_likely(0.4)]
+            ends = [end(fuzzer, allocations) for _ in range(3) if fuzzer.is_likely(0.3)]
+            data = fuzzer.message(Heartbeat, **own, allocations=reports, ends=ends)
             answer = msgspec.msgpack.decode(await bus.request(subject, data, timeout_s=PATIENCE_S))
             if answer["refusal"] == "none":
                 applied, term = (seq, answer["term"]) if fuzzer.is_likely(0.8) else (applied, term)
@@ -175,18 +180,20 @@ async def test_heartbeats_of_a_node_that_tells_anything_harm_nothing(cluster: Wh
     await assert_all_serve(cluster)
 
     assert logs.faults() == []
-    assert accepted > 10
+    assert accepted > 20
 
 
-def report(fuzzer: Fuzzer, allocations: list[str]) -> Any:
+def report(fuzzer: Fuzzer, allocations: Sequence[str]) -> Any:
     made = fuzzer.value(AllocationReport)
-    if isinstance(made, list) and len(made) > 2:
-        made[0] = allocations[len(str(made)) % len(allocations)]
-    return made if fuzzer.is_likely(0.5) else None
+    if isinstance(made, list) and fuzzer.is_likely(0.9):
+        made[:2] = [fuzzer.one_of(allocations), fuzzer.one_of((THEIRS, "of-ben-0001"))]
+        made[3], made[8:] = AMOUNT, [None]
+    return made
 
 
-def end(fuzzer: Fuzzer, allocations: list[str]) -> Any:
+def end(fuzzer: Fuzzer, allocations: Sequence[str]) -> Any:
     made = fuzzer.value(JobEnd)
-    if isinstance(made, dict):
-        made |= {"operation": THEIRS, "index": 0, "allocation": allocations[len(str(made)) % len(allocations)]}
-    return made if fuzzer.is_likely(0.5) else None
+    if isinstance(made, dict) and fuzzer.is_likely(0.9):
+        made |= {"operation": THEIRS, "index": fuzzer.one_of((0, 1)), "allocation": fuzzer.one_of(allocations)}
+        made |= {"preemption": None, "start": None}
+    return made

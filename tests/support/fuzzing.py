@@ -135,7 +135,7 @@ class Fuzzer:
     def message(self, kind: Any, **fields: object) -> bytes:
         """A message of about this kind. `fields` are fields that stay as they are."""
         if not fields and self._random.random() < 0.04:
-            rubbish: bytes = self._one_of(_RUBBISH)
+            rubbish: bytes = self.one_of(_RUBBISH)
             return rubbish
         value = self.value(kind)
         if isinstance(value, dict):
@@ -152,39 +152,39 @@ class Fuzzer:
 
     def _of(self, kind: inspect.Type, depth: int) -> Any:
         if self.is_likely(0.005):
-            return self._one_of((None, True, -1, 2**64 - 1, math.nan, "x", b"\x00", [], {}, [[[]]], {1: 2}, {"": {}}))
+            return self.one_of((None, True, -1, 2**64 - 1, math.nan, "x", b"\x00", [], {}, [[[]]], {1: 2}, {"": {}}))
         match kind:
             case inspect.Metadata():
                 return self._of(kind.type, depth)
             case inspect.UnionType():
-                return self._of(self._one_of(kind.types), depth)
+                return self._of(self.one_of(kind.types), depth)
             case inspect.StrType():
                 return self._text(kind)
             case inspect.IntType() | inspect.FloatType():
                 return self._number(kind)
             case inspect.BytesType():
-                return self._one_of(_DOCUMENTS)
+                return self.one_of(_DOCUMENTS)
             case inspect.BoolType():
                 return self.is_likely(0.5)
             case inspect.NoneType():
                 return None
             case inspect.EnumType():
-                return self._one_of([each.value for each in kind.cls])
+                return self.one_of([each.value for each in kind.cls])
             case inspect.LiteralType():
-                return self._one_of(kind.values)
+                return self.one_of(kind.values)
             case inspect.ListType() | inspect.VarTupleType():
                 return self._list(kind, depth)
             case inspect.TupleType():
                 return [self._of(each, depth + 1) for each in kind.item_types]
             case inspect.DictType():
-                keys = [self._of(kind.key_type, depth + 1) for _ in range(self._one_of((0, 0, 1, 2)))]
+                keys = [self._of(kind.key_type, depth + 1) for _ in range(self.one_of((0, 0, 1, 2)))]
                 return {key: self._of(kind.value_type, depth + 1) for key in keys if isinstance(key, str | int)}
             case inspect.StructType():
                 return self._struct(kind, depth)
         raise TypeError(f"no values are known for {kind}")
 
     def _text(self, kind: inspect.StrType) -> str:
-        text: str = self._one_of(self._names if self.is_likely(0.75) else _TEXTS)
+        text: str = self.one_of(self._names if self.is_likely(0.75) else _TEXTS)
         if kind.pattern and self.is_likely(0.9):
             # All of them are names of archives.
             return "0" * 64
@@ -193,7 +193,7 @@ class Fuzzer:
         return text
 
     def _number(self, kind: inspect.IntType | inspect.FloatType) -> float:
-        number: float = self._one_of(_NUMBERS if isinstance(kind, inspect.IntType) else _FLOATS)
+        number: float = self.one_of(_NUMBERS if isinstance(kind, inspect.IntType) else _FLOATS)
         if self.is_likely(0.97) and not math.isnan(number):
             lowest = kind.ge if kind.ge is not None else kind.gt + 1 if kind.gt is not None else number
             highest = kind.le if kind.le is not None else kind.lt - 1 if kind.lt is not None else number
@@ -201,7 +201,7 @@ class Fuzzer:
         return number
 
     def _list(self, kind: inspect.ListType | inspect.VarTupleType, depth: int) -> list[Any]:
-        length = max(self._one_of((0, 1, 1, 2, 3)) if depth < _DEEPEST else 0, kind.min_length or 0)
+        length = max(self.one_of((0, 1, 1, 2, 3)) if depth < _DEEPEST else 0, kind.min_length or 0)
         return [self._of(kind.item_type, depth + 1) for _ in range(length)]
 
     def _struct(self, kind: inspect.StructType, depth: int) -> Any:
@@ -216,10 +216,11 @@ class Fuzzer:
         if kind.tag_field is not None:
             made[kind.tag_field] = kind.tag
         if made and self.is_likely(0.01):
-            del made[self._one_of(list(made))]
+            del made[self.one_of(list(made))]
         if self.is_likely(0.02):
-            made["unknown"] = self._one_of(_TEXTS)
+            made["unknown"] = self.one_of(_TEXTS)
         return made
 
-    def _one_of(self, values: Sequence[Any]) -> Any:
+    def one_of(self, values: Sequence[Any]) -> Any:
+        """One of the values."""
         return self._random.choice(values)
