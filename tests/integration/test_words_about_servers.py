@@ -11,9 +11,9 @@ import pytest
 from headrace_cli.cluster.command import init
 from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.exit_statuses import Exit
-from tests.integration.test_cluster_folder import Server
 from tests.support.forked_commands import run_forked
 from tests.support.nats_server import free_port
+from tests.support.secured_cluster import Server
 
 
 class Cluster:

@@ -187,7 +187,8 @@ def report(fuzzer: Fuzzer, allocations: Sequence[str]) -> Any:
     made = fuzzer.value(AllocationReport)
     if isinstance(made, list) and fuzzer.is_likely(0.9):
         made[:2] = [fuzzer.one_of(allocations), fuzzer.one_of((THEIRS, "of-ben-0001"))]
-        made[3], made[8:] = AMOUNT, [None]
+        if len(made) > 3:
+            made[3], made[8:] = AMOUNT, [None]
     return made
 
 
