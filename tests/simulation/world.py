@@ -370,11 +370,11 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         await anyio.sleep(0.0005)
         return function(*args)
 
-    async def known(self: Shell[Any], *args: Any) -> None:
+    async def known(self: Shell[Any], *args: Any, **given: Any) -> None:
         world = world_of()
         if world is not None:
             world.shells[PROCESS.get()] = self
-        await watch(self, *args)
+        await watch(self, *args, **given)
 
     def ordered(self: CancelScope, *args: Any, **given: Any) -> None:
         init_scope(self, *args, **given)
