@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.bus import Handler, Message, RequestTimeout
 from headrace.ids import Incarnation
+from headrace.resources import MOST_OF_A_NODE
 from headrace.runtime.service import runtime_on
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
@@ -107,7 +108,7 @@ def test_never_does_a_damaged_answer_stop_the_agent(data: bytes) -> None:
     in_loop(body)
 
 
-@given(told=st.lists(valid(Orders), min_size=1, max_size=4), cpu=st.sampled_from([0, 1_000, 2**50]))
+@given(told=st.lists(valid(Orders), min_size=1, max_size=4), cpu=st.sampled_from([0, 1_000, MOST_OF_A_NODE.cpu]))
 def test_always_what_any_orders_lead_to_can_be_sent_and_read(told: list[Orders], cpu: int) -> None:
     """Orders of whatever figures, but for us: the books stay in order, the runner and the allocator can read what follows."""
     desk = Desk(cpu=cpu)

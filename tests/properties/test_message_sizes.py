@@ -35,7 +35,7 @@ from headrace.wire.ledger import (
 )
 from headrace.wire.log import LogBatch, Published
 from headrace.wire.lost_work import LostWorkTold
-from headrace.wire.nodes import NodeList, NodeRecord, OperationPlaces, WhereRequest
+from headrace.wire.nodes import LongestLeaseRecord, NodeList, NodeRecord, OperationPlaces, WhereRequest
 from headrace.wire.parts import Applied
 from headrace.wire.plan import Plan, PlanRefused
 from headrace.wire.pool_changes import ChangePools, PoolPlan
@@ -85,6 +85,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.rights: {Rights},
     agent.heartbeats: {Heartbeat},
     allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained, OperationFit},
+    allocator.left_to_successors: {LongestLeaseRecord},
     allocator.views_of_nodes: {NodeList},
     allocator.observed_preemptions: {ObservedPreemptions},
     allocator.reports: {ReportEnds, ReportAnswer, Released, ReleasedAnswer},
@@ -130,7 +131,7 @@ BUCKETS: Final[dict[str, Builder | type | int]] = {
     "KEYS_BUCKET": Token,
     "LEASES_BUCKET": A_FEW_FIGURES,
     "NODES_BUCKET": NodeRecord,
-    "NODE_LEASES_BUCKET": A_FEW_FIGURES,
+    "NODE_LEASES_BUCKET": allocator.left_to_successors,
     "PIECES_BUCKET": PIECE_BYTES + HASH_BYTES,
     "POOLS_BUCKET": LARGEST_TREE_BYTES,
     "TERMS_BUCKET": A_FEW_FIGURES,

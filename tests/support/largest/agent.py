@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace.ids import AllocationId, Incarnation
-from headrace.resources import Resources
+from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.heartbeat import Extend, Heartbeat, JobEnd, JobResult, JobSlot, JobSpec, Orders, Start
 from headrace_agent.effects import AgentEffect, Beat, Identity, Tell, Trouble
@@ -26,7 +26,7 @@ class LargeNode:
     """An agent on a large host; its runner starts what it is told to."""
 
     def __init__(self) -> None:
-        room = Resources(user_slots=SLOTS, cpu=2**50, memory=2**60)
+        room = msgspec.structs.replace(MOST_OF_A_NODE, user_slots=SLOTS)
         self.identity = Identity(a_node(1), TREE, Incarnation("9" * 20), room, {}, 8_000)
         self.engine = AgentEngine(self.identity)
         self.now = Moment(2**60, 2**50)
@@ -65,7 +65,7 @@ class LargeNode:
         name = an_operation(self.made)
         spec = JobSpec(name, ["x" * (120_000 if self.made % 100 == 0 else 1)], job_count=2**30)
         given = [JobSlot(2**30 + place, 2**30) for place in range(slots)]
-        room = Resources(user_slots=1, cpu=2**40, memory=2**49)
+        room = Resources(user_slots=1, cpu=MOST_OF_A_NODE.cpu // SLOTS, memory=MOST_OF_A_NODE.memory // SLOTS)
         return Start(AllocationId(f"{self.made:064}"), name, room, given, spec, record=LONGEST_START)
 
 

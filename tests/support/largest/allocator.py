@@ -26,6 +26,7 @@ from headrace.wire.nodes import (
     MOST_TAGS,
     Enrol,
     ListNodes,
+    LongestLeaseRecord,
     NodeList,
     NodeRecord,
     WhereRequest,
@@ -97,6 +98,19 @@ def orders() -> Iterator[msgspec.Struct]:
         fit = FitOperation(live(number, command_bytes=1, jobs=100_000).spec)
         yield engine.on_question(fit, node.now).answer
     yield from of_usage(engine, node.now)
+
+
+def left_to_successors() -> Iterator[msgspec.Struct]:
+    """The record of an allocator that stops with more operations and more empty nodes than the record holds."""
+    engine = an_engine(*(live(number, command_bytes=1, jobs=100_000) for number in range(10_000)))
+    for number in range(10_000):
+        engine.facts.empty_nodes.add(a_node(number))
+    names = engine.facts.empty_nodes.next_write()
+    assert names is not None
+    left = engine.on_stopping(Moment(2**60, 2**50)).answer
+    assert len(names) > 1_000
+    assert len(left) > 1_000
+    yield LongestLeaseRecord(TERM, 2**50, names, left)
 
 
 def end_some(node: LargeNode) -> None:
@@ -183,7 +197,7 @@ def reports() -> Iterator[msgspec.Struct]:
     ending = [replace(over, operation=an_operation(number)) for number in range(20_000)]
     effects = engine.on_operations(ending, moment).effects
     bus: Any = Ledger()
-    an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 100), JobResult.FAILED, 1, 9)
+    an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 64), JobResult.FAILED, 1, 9)
 
     async def tell() -> None:
         link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: moment)
