@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from headrace.bus import Credential, Message, NotConnected, connect
+from headrace.bus import Credential, Message, NotConnected, ServerNotTrusted, connect
 from headrace.client import NotRunning
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
@@ -89,7 +89,7 @@ async def test_the_connection_is_made_again_by_tls(folder: Path, secure: NatsSer
 @pytest.mark.parametrize("ca_file", ["", "other.pem"])
 async def test_a_server_that_nobody_vouches_for_is_refused(secure: NatsServer, folder: Path, ca_file: str) -> None:
     trusted = str(folder / ca_file) if ca_file else ""
-    with pytest.raises(NotConnected, match="certificate verify failed"):
+    with pytest.raises(ServerNotTrusted, match="CERTIFICATE_VERIFY_FAILED"):
         async with connect([url_of(secure)], name="test", ca_file=trusted, connect_timeout_s=2):
             pass
 
