@@ -78,7 +78,8 @@ class Cluster:
         """True if every service answers, and says that too few servers keep what it needs."""
         done = self._command("service", "list", "--json")
         told = [view["trouble"] for view in json.loads(done.stdout)["processes"]]
-        return done.returncode == 0 and all("to be kept by 3 servers" in trouble for trouble in told)
+        # A service that has trouble gives the exit status 1.
+        return done.returncode == 1 and all("to be kept by 3 servers" in trouble for trouble in told)
 
     def run(self, *words: str, party: str = "person") -> str:
         done = self._command(*words, party=party)

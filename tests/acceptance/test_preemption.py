@@ -245,7 +245,7 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
     assert [(one["reason"], one["group"]) for one in counted] == [("preemption", "preemptible")]
     assert "gave up" in up.run("pool", "get", "research").stdout
     figures = {
-        line.split()[1]: line.split()[2] for line in up.run("service", "figures", "allocator").stdout.splitlines()
+        line.split()[2]: line.split()[3] for line in up.run("service", "figures", "allocator").stdout.splitlines()
     }
     taken = str(counted[0]["count"])
     assert (figures["preempted_by_preemption"], figures["preempted_of_preemptible"]) == (taken, taken)

@@ -116,8 +116,7 @@ async def open_client(
 ) -> tuple[Client, Hooks]:
     """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerNotTrusted`, `ServerTooOld`, `BadInput`."""
     client = Client()
-    # A `headrace up` that is being started may write other certificates between two tries.
-    hooks = Hooks(len(access.urls) * (1 if look_again is None else 2))
+    hooks = Hooks(len(access.urls))
     context = _tls_context(access)
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
