@@ -7,9 +7,11 @@ of the orders, while starts and preemption are paused, so that the engine knows 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from headrace.ids import ROOT_POOL, AllocationId, Incarnation, NodeName, OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
@@ -138,8 +140,7 @@ class Fleet:
     def revive(self) -> None:
         """A restart without saved state: the engine learns all from heartbeats."""
         self._seq.clear()
-        self.engine = self._an_engine()
-        self._sync_operations(adopt=True)
+        self.engine = self._an_engine([self._left_running(name) for name in self.scenario.operations])
         for node in self._nodes():
             self._show(node)
         self._sync_operations()
@@ -370,22 +371,35 @@ class Fleet:
 
     # --- the engine -----------------------------------------------------------------------------------------------
 
-    def _an_engine(self) -> AllocatorEngine:
+    def _an_engine(self, left_running: Sequence[LiveOperation] = ()) -> AllocatorEngine:
+        """An engine that knows all nodes; with operations that run it waits for what the nodes show."""
         options = self.scenario.options
         allowed_s = options.get("allowed_node_resources_overcommit_duration", 15.0)
         most = options.get("max_started_allocations_per_heartbeat")
         engine = AllocatorEngine(TREE, _TERM, Timing(allowed_overcommit_s=allowed_s, most_starts=most))
-        engine.on_operations([], self.moment)
-        engine.on_nodes({}, self.moment)
+        engine.on_operations(left_running, self.moment)
+        if not left_running:
+            engine.on_nodes({}, self.moment)
         records = {
             NodeName(name): NodeRecord(NodeName(name), tags=[name, *self.scenario.tags.get(name, ())])
             for name in self._nodes()
         }
         engine.on_nodes(records, self.moment)
         self.engine = engine
-        for name in self._nodes():
+        for name in self._nodes() if not left_running else ():
             self._beat(name, paused=True, shown=False)
         return engine
+
+    def _left_running(self, name: str) -> LiveOperation:
+        """The operation as the ledger has it for a new allocator: the jobs that run were given out by the one before."""
+        work = self.scenario.operations[name]
+        spec = work.spec()
+        indexes = [place.slot.index for place in self.places.values() if place.operation == name]
+        block = max(indexes, default=-1) + 1
+        return LiveOperation(
+            OperationId(name), "user", msgspec.structs.replace(spec, job_count=max(spec.job_count, block)),
+            OperationState.RUNNING, False, False, work.order, block, _TERM - 1, done=bytes((block + 7) // 8),
+        )  # fmt: skip
 
     def _nodes(self) -> list[str]:
         return [*self.scenario.nodes, _NOWHERE]
@@ -400,7 +414,7 @@ class Fleet:
     def _allocation_of(self, place: Place) -> Allocation:
         return self.engine.facts.nodes[NodeName(place.node)].allocations[AllocationId(place.name)]
 
-    def _sync_operations(self, *, adopt: bool = False) -> None:
+    def _sync_operations(self) -> None:
         """The engine knows the operations of the scenario, and as many jobs as wait."""
         facts = self.engine.facts
         for name, work in self.scenario.operations.items():
@@ -415,10 +429,6 @@ class Fleet:
                 known = facts.operations[OperationId(name)]
             elif known.spec != spec:
                 facts.set_spec(known, spec)
-            if adopt:
-                mine = [place.slot.index for place in self.places.values() if place.operation == name]
-                self._draw(known, max(mine, default=-1) + 1 - known.slots.block)
-                continue
             waits = sum(task.pending for task in work.tasks)
             if len(work.tasks) > 1:
                 known.set_task_groups([TaskGroup(task.job, task.pending) for task in work.tasks])
