@@ -398,7 +398,7 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         setattr(module, _BACKEND, lambda _name=None: AsyncIOBackend)
     random.Random = Seeded  # type: ignore[assignment, misc]
     anyio.to_thread.run_sync = at_once  # type: ignore[assignment]
-    Shell.watch = known  # type: ignore[method-assign, assignment]
+    Shell.watch = known  # type: ignore[method-assign, method-assign]
     CancelScope.__init__ = ordered  # type: ignore[method-assign]
     secrets.token_hex = lambda nbytes=8: f"{chance.getrandbits(8 * (nbytes or 8)):0{2 * (nbytes or 8)}x}"
     try:

@@ -284,13 +284,12 @@ class Asker:
             raise await self._unanswered(verb, 0.0, RequestTimeout("nor was the last request"), asked)
         patience_s = self._silence.patience_s if who and not computes else None
         data = encode_request(request)
-        started = self._clock.steady_s()
+        started = heard_s = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
         #: What left open whether it was done, and what is told at the end.
         doubt: BusError | Refused | None = None
         said: BusError | Refused | None = None
-        heard_s = started
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
             attempt_s = left_s if computes else min(patience_s or _ATTEMPT_S, left_s)
@@ -306,9 +305,8 @@ class Asker:
                 trouble = refused
                 request, data = self._without_lost_revision(request, data, refused.refusal)
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
-            if not isinstance(trouble, NoResponders | NotConnected) and (why := self._blocked()):
-                waited_s, maybe_done = self._clock.steady_s() - started, doubt is not None and reading_of(verb) is None
-                raise Unanswered(verb, waited_s, why, maybe_done=maybe_done) from trouble
+            if not isinstance(trouble, NoResponders | NotConnected):
+                self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
             # An attempt that had less than its usual time tells less than what was heard before.
             is_short = (
                 isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
@@ -326,6 +324,13 @@ class Asker:
                 last = said or trouble
                 raise await self._unanswered(verb, now - started, last, asked, maybe_done=doubt is not None) from last
             await anyio.sleep(pause_s)
+
+    def _give_up_if_blocked(
+        self, verb: str, started_s: float, trouble: BusError | Refused, *, maybe_done: bool
+    ) -> None:
+        if why := self._blocked():
+            waited_s = self._clock.steady_s() - started_s
+            raise Unanswered(verb, waited_s, why, maybe_done=maybe_done and reading_of(verb) is None) from trouble
 
     async def _unanswered(
         self, verb: str, waited_s: float, why: BusError | Refused, asked: Asked, *, maybe_done: bool = False

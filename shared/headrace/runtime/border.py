@@ -121,7 +121,6 @@ class Border:
         With `newest` only the newest message of each sender is answered, and none that has waited for too long. `read` stands in
         for `decode`: it knows what the same caller sent before. Raises `BadMessage` as that does.
         """
-
         handler = self._in_turn(handler) if slow else handler
 
         async def handle(message: Message) -> bytes | None:
@@ -131,10 +130,7 @@ class Border:
             try:
                 request = decode(message.data, kind) if read is None else read(message.data, caller)
             except BadMessage as error:
-                self.report_malformed(caller.name, message.subject, str(error))
-                if not message.reply_to:
-                    return None
-                return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
+                return self._answer_to_malformed(error, message, caller, kind)
             if self.leads is not None and caller_kind is not CallerKind.SERVICE:
                 # One that was succeeded while it was frozen would tell what was. And a node that was just restarted knows no term,
                 # and would obey it beside the true leader.
@@ -163,6 +159,12 @@ class Border:
             senders=self._lines_of_users(name_at) if is_of_users else None,
             newest=newest,
         )
+
+    def _answer_to_malformed(self, error: BadMessage, message: Message, caller: Caller, kind: type[T]) -> bytes | None:
+        self.report_malformed(caller.name, message.subject, str(error))
+        if not message.reply_to:
+            return None
+        return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
 
     def _in_turn(self, handler: _Handler[T]) -> _Handler[T]:
         async def handle(request: T, caller: Caller) -> msgspec.Struct | bytes | None:

@@ -55,6 +55,9 @@ class Refusing:
             raise self.trouble
         return encode(self.trouble)
 
+    async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
+        return []
+
 
 async def ask(bus: Refusing, blocked: str) -> Unanswered:
     asker = Asker(cast("Bus", bus), HandClock(tick_s=1.0), str, 20.0, blocked=lambda: blocked)
