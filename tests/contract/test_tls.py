@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from headrace.bus import Credential, Message, NotConnected, ServerNotTrusted, connect
-from headrace.client import NotRunning
+from headrace.client import NotTrusted
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from tests.contract.waiting import eventually
@@ -157,7 +157,7 @@ async def test_a_client_takes_its_authority_from_the_environment(
     secure: NatsServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_NATS_URL", url_of(secure))
-    with pytest.raises(NotRunning, match="certificate"):
+    with pytest.raises(NotTrusted, match="certificate"):
         async with connect_client(timeout_s=2):
             pass
 

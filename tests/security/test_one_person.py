@@ -49,7 +49,7 @@ PARTIES: Final[Mapping[str, Party]] = {
 #: No test waits longer for anything.
 PATIENCE_S: Final = 60.0
 #: Requests of a flood: of those that take long, and of others.
-FEW: Final = 40
+FEW: Final = 100
 MANY: Final = 200
 LARGE: Final = "x" * 100_000
 

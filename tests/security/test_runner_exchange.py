@@ -36,7 +36,9 @@ def test_a_folder_that_others_could_write_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_link_in_place_of_the_folder_is_refused_and_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "precious").mkdir(mode=0o755)
+    (tmp_path / "precious").mkdir()
+    # Whatever the umask.
+    (tmp_path / "precious").chmod(0o755)
     (tmp_path / "exchange").symlink_to("precious")
     with pytest.raises(OSError, match="a symbolic link, and must be a folder"):
         JobExchange(f"{tmp_path}/exchange")
