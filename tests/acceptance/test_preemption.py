@@ -48,13 +48,13 @@ def production_returns(up: Up) -> None:
 
 
 def view(up: Up, operation: str) -> dict[str, Any]:
-    shown: dict[str, Any] = json.loads(up.run("op", "get", operation, "--json").stdout)["operation"]
+    shown: dict[str, Any] = json.loads(up.run_until_answered("op", "get", operation, "--json").stdout)["operation"]
     return shown
 
 
 def preemptions(up: Up, operation: str) -> list[Any]:
     """The records of its preempted jobs, as its history tells them."""
-    lines = up.run("op", "history", operation, "--json").stdout.splitlines()
+    lines = up.run_until_answered("op", "history", operation, "--json").stdout.splitlines()
     return [one["preemption"] for one in map(json.loads, lines) if one.get("preemption")]
 
 
@@ -147,7 +147,7 @@ def test_the_history_says_how_each_run_started_whatever_is_killed_before_it_ends
     kill(up, "admission")
     assert started() == running | {"happened": "job_ended"}
     words = "; started by: normal preemptive stage, 1 place taken for it; cpu 0% of the cluster before, owed 50%"
-    assert f"completed{words}" in up.run("op", "history", owed).stdout
+    assert f"completed{words}" in up.run_until_answered("op", "history", owed).stdout
     (up.state / "enough").touch()
     up.run("op", "wait", operation)
     stages = [(one["stage"], one["runs_again"]) for one in ended_jobs(up, operation) if one["happened"] == "job_ended"]
@@ -254,7 +254,9 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
 
 
 def lost_work(up: Up, pool: str) -> list[Any]:
-    shown: list[Any] = json.loads(up.run("pool", "volume", pool, "--since", "1h", "--json").stdout)["lost_work"]
+    shown: list[Any] = json.loads(up.run_until_answered("pool", "volume", pool, "--since", "1h", "--json").stdout)[
+        "lost_work"
+    ]
     return shown
 
 
@@ -279,4 +281,4 @@ def test_the_work_that_preemption_cost_is_told_and_no_restart_forgets_it() -> No
 
 
 def ended_jobs(up: Up, operation: str) -> list[Any]:
-    return list(map(json.loads, up.run("op", "history", operation, "--json").stdout.splitlines()))
+    return list(map(json.loads, up.run_until_answered("op", "history", operation, "--json").stdout.splitlines()))

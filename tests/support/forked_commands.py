@@ -92,6 +92,9 @@ class Forked:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+        if kind is not None:
+            # A test that was ended for its length must not wait for the command again.
+            self.kill()
         self.wait()
 
     def _close(self) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ import psutil
 from headrace.bus.nats.bus import NatsBus
 from headrace.client import find_place
 from headrace.client.connecting import open_bus
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.up import marks
 from tests.support.forked_commands import Forked, begin_forked, run_forked
 
@@ -118,6 +120,14 @@ class Up:
         done = run_forked(words, environment=self.environment, cwd=cwd or self.state, timeout_s=_LIMIT_S)
         if expect is not None:
             assert done.returncode == expect, f"{words}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def run_until_answered(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command again while the service that it asks is down, as after a kill. The exit status must be 0 then."""
+        deadline_s = time.monotonic() + _LIMIT_S
+        while (done := self.run(*words, expect=None)).returncode == Exit.NOT_RUNNING:
+            assert time.monotonic() < deadline_s, done.stderr
+        assert done.returncode == 0, f"{words}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
     def begin(self, *words: str) -> Forked:
