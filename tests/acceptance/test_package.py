@@ -131,6 +131,7 @@ def test_it_needs_what_it_imports_and_brings_no_tools_for_tests_or_plots(wheel: 
         assert here & set(brought) or here <= FOR_PLOTS, f"{name} is imported, and nothing that is needed brings it"
 
 
+@pytest.mark.long
 def test_an_operation_runs_where_nothing_but_the_package_is(programs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="hr-") as home:
         state = Path(home, ".local", "state", "headrace")

@@ -224,7 +224,7 @@ def test_always_plain_numbers_end_in_what_arrays_end_in(kind: type[Course]) -> N
     in_plenty: list[bool] = []
     passed_over: list[bool] = []
 
-    @settings(max_examples=few_or_many(100, 1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=few_or_many(40, 1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.randoms(use_true_random=True))
     def compare(draw: Random) -> None:
         course, updater = kind(draw), WatchedUpdater(most_in_plenty=draw.choice([MOST_ELEMENTS, 4, 8, 12, 12]))

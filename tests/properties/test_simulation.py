@@ -29,7 +29,7 @@ from tests.simulation.world import World
 from tests.support.effort import LONG, few_or_many
 
 #: Every batch imports everything once.
-SEEDS_OF_A_BATCH = few_or_many(25, 20)
+SEEDS_OF_A_BATCH = few_or_many(15, 20)
 #: The first seed that finds it ends the search. Seeds are aimed in turn, so that each aim is tried more than four times: which seed
 #: finds a fault changes with the order in which services do things.
 ROUNDS = 40
@@ -47,7 +47,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.both
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("batch", range(few_or_many(8, 2)))
+@pytest.mark.parametrize("batch", range(few_or_many(4, 2)))
 def test_nothing_is_lost_and_nothing_runs_twice_whatever_breaks(batch: int) -> None:
     first = batch * SEEDS_OF_A_BATCH + 1
 
