@@ -123,6 +123,7 @@ class _View:
             demand=demand,
             operation_count=results.operations,
             running_operation_count=results.running_operations,
+            lightweight_running_operation_count=results.lightweight_operations,
             total_resource_flow_ratio=item.total_resource_flow_ratio,
             total_burst_ratio=item.total_burst_ratio,
             resource_distribution_info=self._distribution() if name == ROOT_POOL else None,

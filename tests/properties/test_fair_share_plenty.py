@@ -17,6 +17,7 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.log import OperationPlaced, OperationStarted, OperationStateChanged, OperationSuspended, StateCause
+from headrace.wire.operation_spec import VANILLA
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import UsageFrame, UsageItem
@@ -44,6 +45,7 @@ NAMES = [PoolName(name) for name in "abcdef"]
 TAGS = [("ssd",), ("gpu", "ssd")]
 #: Of these few, so that some come again.
 OPERATIONS = [f"operation-{number}" for number in range(7)]
+PLAIN, QUICK = PoolConfig(), PoolConfig(mode=PoolMode.FIFO, enable_lightweight_operations=True)
 LARGE = Resources(cpu=LARGEST_SUM // 4)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -57,6 +59,7 @@ def a_config(draw: Random) -> PoolConfig:
     own = {
         "weight": at_times(draw.choice([0.1, 0.5, 3.0]), 2),
         "mode": at_times(PoolMode.FIFO, 15),
+        "enable_lightweight_operations": at_times(True, 2),
         "strong_guarantee_resources": at_times(PartialResources(cpu=draw.choice([0, 1_000])), 12),
         "compute_promised_guarantee_fair_share": at_times(True, 20),
         "enable_priority_strong_guarantee_adjustment": at_times(True, 20),
@@ -129,6 +132,7 @@ class Course:
                     resource_limits=draw.choice([PartialResources(), PartialResources(cpu=200)]),
                     fair_share_starvation_timeout_ms=draw.choice([None, None, 900]),
                     is_gang=draw.random() < 0.2,
+                    type=draw.choice([VANILLA, VANILLA, "map"]),
                 )
                 state = draw.choice([OperationState.RUNNING, OperationState.RUNNING, OperationState.PENDING])
                 started = OperationStarted(begun.operation, "anna", spec, state, False, spec.job_count, 1, 1)
@@ -182,7 +186,8 @@ class QuietCourse(Course):
 
     def configured(self) -> None:
         self.revision += 1
-        plain = Tree(tree=TREE, pools=[Pool(name, ROOT_POOL) for name in NAMES[: self.draw.randrange(3)]])
+        names = NAMES[: self.draw.randrange(3)]
+        plain = Tree(tree=TREE, pools=[Pool(name, ROOT_POOL, self.draw.choice([PLAIN] * 4 + [QUICK])) for name in names])
         tree = a_tree(self.draw) if self.draw.randrange(4) == 0 else plain
         self.engine.on_stored_tree(StoredTree(self.revision, tree), self.now)
 

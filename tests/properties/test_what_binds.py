@@ -90,7 +90,8 @@ def shares_of(tree: TreeInput) -> Shares:
     options, limits = [EffectiveOptions()] * (1 + len(tree.pools)), [NOTHING] * (1 + len(tree.pools))
     elements = elements_of(tree, len(tree.pools), options, limits)
     demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
-    given_input = UpdateInput(elements, tree, demands, [True] * len(demands), [None] * len(elements.names))
+    running, lightweight = [True] * len(demands), [False] * len(demands)
+    given_input = UpdateInput(elements, tree, demands, running, lightweight, [None] * len(elements.names))
     results, _ = results_of(
         Cut(pools=PoolTree(Tree(TreeName("default")))), given_input, share_updater(tree.options.sharing).update(tree)
     )

@@ -24,7 +24,6 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES, size_bytes
 from headrace_admission.queries import Queues
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.rules import VANILLA
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
@@ -62,7 +61,7 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
     decided = unusable_request(request) or plan_start(state, request.spec, user)
     if not isinstance(decided, StartPlan):
         return decided
-    vanilla = request.spec.type == VANILLA
+    vanilla = request.spec.is_vanilla
     places = [_place(tree, state.books[tree], target, vanilla) for tree, target in decided.targets.items()]
     first = next((each for each in places if each.waiting is None), places[0])
     book = state.books[first.tree]
@@ -145,7 +144,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         for made in target.made:
             transaction.record(EphemeralPoolSet(tree, made))
         book = state.books[tree]
-        blocked_by = blocking_pool(book, target.pool, vanilla=spec.type == VANILLA)
+        blocked_by = blocking_pool(book, target.pool, vanilla=spec.is_vanilla)
         placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by, rule=target.rule))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
@@ -197,7 +196,7 @@ def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
     if not book.rules_of(pool).for_lightweight_operations:
         return []
     meant = f"pool {pool} is for lightweight operations"
-    if spec.type != VANILLA:
+    if not spec.is_vanilla:
         return [f"{meant}; one of type {spec.type} is none and counts as any other"]
     if spec.job_count > 1:
         return [f"{meant} of one small job; this one has {spec.job_count} jobs"]

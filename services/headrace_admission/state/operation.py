@@ -10,7 +10,6 @@ from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
-from headrace_admission.state.rules import VANILLA
 
 
 class _Fields(msgspec.Struct, kw_only=True):
@@ -66,7 +65,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def is_vanilla(self) -> bool:
-        return self.spec.type == VANILLA
+        return self.spec.is_vanilla
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

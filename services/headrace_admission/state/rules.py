@@ -9,8 +9,8 @@ import msgspec
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, TreeOptions, person_of
 from headrace.pools.placement_rules import PlacementRule, parse_rule
+from headrace.wire.operation_spec import VANILLA
 
-VANILLA: Final = "vanilla"
 #: Labels that an operation may carry.
 OPERATION_TYPES: Final = (
     VANILLA,

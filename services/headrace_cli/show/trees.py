@@ -71,7 +71,7 @@ def pool_table(pools: PoolList) -> Table:
             _one(pool.fair_resources, name),
             _one(pool.usage, name),
             _one(pool.demand, name),
-            f"{pool.running_operation_count}/{pool.operation_count}",
+            f"{pool.running_count}/{pool.operation_count}",
             "" if pool.share.starvation_status == "non_starving" else Text("starving", style="red"),
         )
     return made

@@ -104,7 +104,7 @@ def cluster_of(look: Look) -> Cluster:
         nodes_online=sum(node.state == "online" for node in nodes),
         running_jobs=sum(node.running_jobs for node in nodes),
         operations=root.operation_count if root is not None else 0,
-        running_operations=root.running_operation_count if root is not None else 0,
+        running_operations=root.running_count if root is not None else 0,
         recovering=look.recovering,
         pauses=look.pauses,
         errors=list(shares.frame.errors) if shares is not None else [],

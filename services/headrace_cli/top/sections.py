@@ -109,7 +109,7 @@ def _pools(look: Look, view: View, pen: Pen) -> Rows:
         parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
         drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
         figures = [percent(component(part, share.dominant_resource)) for part in parts]
-        counts = f"{pool.running_operation_count}/{pool.operation_count}"
+        counts = f"{pool.running_count}/{pool.operation_count}"
         return [_cut(title, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
 
     figures = ("usage", "fair", "demand", "guar.")

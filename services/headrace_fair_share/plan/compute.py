@@ -78,7 +78,8 @@ class _Planned:
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
         self._saved = saved[shares.layout.of_pool].tolist()
         demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
-        given = UpdateInput(elements, tree, demands, [True] * len(demands), [None] * len(elements.names))
+        running, lightweight = [True] * len(demands), [False] * len(demands)
+        given = UpdateInput(elements, tree, demands, running, lightweight, [None] * len(elements.names))
         results, _ = results_of(Cut(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
         gangs = {

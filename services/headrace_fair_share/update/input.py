@@ -41,9 +41,11 @@ class UpdateInput:
 
     elements: Elements
     tree: TreeInput
-    #: By place of operations among themselves; `runs` is true if it has a running slot.
+    #: By place of operations among themselves. `runs` and `runs_lightweight` say as which of the two an operation with a running slot
+    #: counts.
     demands: Sequence[Demand]
     runs: Sequence[bool]
+    runs_lightweight: Sequence[bool]
     #: What nodes have that match the filters of each element; None where it has none.
     most: Sequence[Resources | None]
 
@@ -56,6 +58,11 @@ class UpdateInput:
     def running(self) -> Bools:
         """`runs` as an array."""
         return np.array(self.runs, np.bool_)
+
+    @cached_property
+    def running_lightweight(self) -> Bools:
+        """`runs_lightweight` as an array."""
+        return np.array(self.runs_lightweight, np.bool_)
 
     @cached_property
     def tag_filter_limits(self) -> Ints:
@@ -103,6 +110,8 @@ class InputMaker:
         self._options: list[EffectiveOptions] = []
         self._limits: list[PartialResources] = []
         self._place: dict[PoolName, int] = {}
+        #: Places of the pools in which vanilla operations are lightweight.
+        self._for_lightweight: set[int] = set()
         self._entries: dict[OperationId, _Entry] = {}
         self._elements: Elements | None = None
 
@@ -153,13 +162,22 @@ class InputMaker:
             made = elements_of(tree, len(cut.pools.preorder), self._options, self._limits, own)
             kept = kept if kept is not None and kept == made else made
         self._elements = kept
+        lightweight = self._lightweight()
         return UpdateInput(
             elements=kept,
             tree=tree,
             demands=[entry.demand for entry in entries.values()],
-            runs=[entry.runs for entry in entries.values()],
+            runs=[entry.runs and not light for entry, light in zip(entries.values(), lightweight, strict=True)],
+            runs_lightweight=[entry.runs and light for entry, light in zip(entries.values(), lightweight, strict=True)],
             most=[None, *self._most, *(entry.most for entry in entries.values())],
         )
+
+    def _lightweight(self) -> list[bool]:
+        """Says of each operation whether it is lightweight."""
+        if not self._for_lightweight:
+            return [False] * len(self._entries)
+        places = self._for_lightweight
+        return [entry.known.is_vanilla and entry.input.pool in places for entry in self._entries.values()]
 
     def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> bool:
         """Takes the pools of a cut. True if they are not those of the cut before."""
@@ -202,6 +220,8 @@ class InputMaker:
             for pool, options in zip(pools[same:], options[1 + same :], strict=True)
         ]
         self._as_configured = [*self._as_configured[:same], *made]
+        configs = (configured.settings(pool.name) for pool in pools)
+        self._for_lightweight = {place for place, each in enumerate(configs) if each.for_lightweight_operations}
         self._limits = [NOTHING, *self._limits[1 : 1 + same], *(PartialResources(*pool.limits) for pool in made)]
 
     def _forget_entries(

@@ -34,6 +34,7 @@ class PoolResults(msgspec.Struct, frozen=True):
     demand: Resources = ZERO
     operations: int = 0
     running_operations: int = 0
+    lightweight_operations: int = 0
     #: Those that take part in scheduling, and those in the pool itself.
     schedulable_operations: int = 0
     own_operations: int = 0
@@ -93,6 +94,7 @@ class ElementResults:
     #: In the pool and all below it; 0 at operations.
     operations: Ints
     running_operations: Ints
+    lightweight_operations: Ints
     schedulable_operations: Ints
     #: In the pool itself.
     own_operations: Ints
@@ -302,6 +304,7 @@ def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -
         results.demand[:, places].T.tolist(),
         results.operations[places].tolist(),
         results.running_operations[places].tolist(),
+        results.lightweight_operations[places].tolist(),
         results.schedulable_operations[places].tolist(),
         results.own_operations[places].tolist(),
         results.grant_ratio[places].tolist(),

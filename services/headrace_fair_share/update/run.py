@@ -324,6 +324,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         total_burst_ratio=fixed.ratios.total_burst[order],
         operations=_counted(elements, np.ones(len(given.running), np.bool_)),
         running_operations=_counted(elements, given.running),
+        lightweight_operations=_counted(elements, given.running_lightweight),
         schedulable_operations=_counted(elements, schedulable[elements.pools :]),
         own_operations=np.bincount(elements.parent[elements.pools :], minlength=len(elements.names)),
         due_to_fair_share=due_to_fair_share,

@@ -12,7 +12,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.near import near
 from headrace.pools import Person, PoolTree
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources, format_amount
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.refusals import BadRequest, NotFound, Refusal
@@ -125,7 +125,7 @@ def _with_operation(cut: Cut, asked: SupposedOperation, notes: list[str]) -> Cut
     if spec.pool not in known:
         return NotFound(what="pool", name=spec.pool, near=near(spec.pool, known))
     name = next(each for each in _free_names() if each not in cut.operations)
-    limit = _full(cut, spec.pool, told) if asked.waits is None else ""
+    limit = _full(cut, spec.pool, told) if asked.waits is None and not _is_lightweight(cut.pools, spec) else ""
     if limit:
         notes.append(f"{name} would wait and be owed nothing yet: {limit}")
     known_operation = KnownOperation.of(
@@ -150,7 +150,8 @@ def _free_names() -> Iterator[OperationId]:
 def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
     """Says which pool above an operation has reached its count of running operations. Empty if none has."""
     pools, running = cut.pools, Counter[PoolName]()
-    for used, count in Counter(each.pool for each in cut.operations.values() if not each.waits).items():
+    counted = (each.pool for each in cut.operations.values() if not each.waits and not _is_lightweight(pools, each))
+    for used, count in Counter(counted).items():
         running.update(dict.fromkeys(_upwards(pools, used, told), count))
     for each in _upwards(pools, pool, told):
         own = told[each].max_running_operation_count if each in told and each not in pools.pools else None
@@ -159,6 +160,10 @@ def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> s
             where = "the tree" if each == ROOT_POOL else f"pool {each}"
             return f"{running[each]} of {most} operations run in {where}"
     return ""
+
+
+def _is_lightweight(pools: PoolTree, operation: KnownOperation | OperationSpec) -> bool:
+    return operation.is_vanilla and pools.settings(operation.pool).for_lightweight_operations
 
 
 def _upwards(pools: PoolTree, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> Iterator[PoolName]:

@@ -164,3 +164,8 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     spelled: dict[str, str] = {}
     #: What an administrator set that is no option known here.
     unrecognized: dict[str, Any] = {}
+
+    @property
+    def for_lightweight_operations(self) -> bool:
+        """True if vanilla operations are lightweight in the pool: it is a fifo pool and allows that."""
+        return self.mode is PoolMode.FIFO and bool(self.enable_lightweight_operations)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ from headrace.wire.heartbeat import JobSpec
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
+#: The type of an operation that says none.
+VANILLA: Final = "vanilla"
 LARGEST_JOB_COUNT = 1_000_000
 LONGEST_INTERRUPTION_MS = 3_600_000
 #: Of what people start and say nothing about.
@@ -77,7 +79,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
-    type: Annotated[str, msgspec.Meta(max_length=64)] = "vanilla"
+    type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
     #: The tree in which its jobs run: of several, the first that had a running slot, by which lists show it.
     tree: TreeName = TreeName("default")
     #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
@@ -124,6 +126,11 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: Trace = ""
     #: Files that its user sent before, which its jobs find on their node.
     files: Archive | None = None
+
+    @property
+    def is_vanilla(self) -> bool:
+        """True if it is of the type that may be lightweight."""
+        return self.type == VANILLA
 
     def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
         """The operation as one of its trees has it, with its pool and its weight there."""

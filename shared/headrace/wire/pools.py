@@ -86,6 +86,7 @@ class PoolView(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     operation_count: Counter
+    #: Of those that are not lightweight.
     running_operation_count: Counter
     #: Resource times seconds, and its ratio form; None for a pool without integral guarantees.
     accumulated_resource_volume: dict[str, Finite] | None = None
@@ -122,6 +123,13 @@ class PoolView(msgspec.Struct, frozen=True):
     #: In force.
     max_operation_count: Counter = 0
     max_running_operation_count: Counter = 0
+    #: Lightweight operations that may run jobs. No limit counts them.
+    lightweight_running_operation_count: Counter = 0
+
+    @property
+    def running_count(self) -> int:
+        """Operations that may run jobs, lightweight ones among them."""
+        return self.running_operation_count + self.lightweight_running_operation_count
 
 
 class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

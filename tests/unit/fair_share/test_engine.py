@@ -15,6 +15,7 @@ from headrace.pools import (
     Person,
     Pool,
     PoolConfig,
+    PoolMode,
     Tree,
     TreeOptions,
 )
@@ -744,6 +745,31 @@ def test_pools_are_listed_with_their_figures() -> None:
     assert views[PoolName("ephemeral")].ephemeral
     assert {item.name for item in answer.operations} == {"operation-1", "operation-2"}
     assert answer.version == Version(3, 7)
+
+
+def test_lightweight_operations_are_counted_apart() -> None:
+    quick = PoolConfig(mode=PoolMode.FIFO, enable_lightweight_operations=True)
+    desk = Desk(("above", ROOT_POOL), ("quick", "above", quick), ("slow", "above"))
+    other = live("operation-3", "quick", 1)
+    desk.operations(
+        live("operation-1", "quick", 1),
+        live("operation-2", "quick", 1, state=OperationState.PENDING),
+        msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, type="map")),
+        live("operation-4", "slow", 1),
+    )
+    desk.update()
+
+    def counts() -> dict[str, tuple[int, int]]:
+        views = listed(desk).pools
+        return {view.name: (view.running_operation_count, view.lightweight_running_operation_count) for view in views}
+
+    assert counts() == {ROOT_POOL: (2, 1), "above": (2, 1), "quick": (1, 1), "slow": (1, 0)}
+
+    lists = [msgspec.structs.replace(quick, enable_lightweight_operations=False), quick]
+    for config, expected in zip(lists, [(2, 0), (1, 1)], strict=True):
+        desk.configure(("above", ROOT_POOL), ("quick", "above", config), ("slow", "above"))
+        desk.update()
+        assert counts()["quick"] == expected
 
 
 def test_a_pool_that_was_made_a_moment_ago_is_listed_before_its_first_update() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -210,6 +211,23 @@ def test_a_full_pool_lets_supposed_jobs_wait_and_an_unknown_one_is_refused() -> 
 
     assert answer.notes == ["supposed-1 would wait and be owed nothing yet: 1 of 1 operations run in pool b"]
     assert isinstance(refused, NotFound)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "notes"),
+    [
+        ("vanilla", 0, []),
+        ("map", 1, []),
+        ("map", 0, ["supposed-1 would wait and be owed nothing yet: 0 of 0 operations run in pool b"]),
+    ],
+)
+def test_a_running_limit_does_not_count_lightweight_operations(kind: str, limit: int, notes: list[str]) -> None:
+    engine, _ = an_engine()
+    quick = attributes(mode="fifo", enable_lightweight_operations=True, max_running_operation_count=limit)
+    supposed = SupposedOperation(OperationSpec(PoolName("b"), ["true"], resources=JOB, type=kind))
+    answer = asked(engine, WhatIf(TREE, [Set(PoolName("b"), quick)], [supposed]))
+
+    assert answer.notes == notes
 
 
 def test_whoever_may_not_make_a_change_sees_what_it_would_do() -> None:

@@ -154,7 +154,9 @@ def pool_facts(
         from headrace_cli.volume.fairness import lost_words
 
         facts.add_row("lost work", lost_words(lost, pool.share.dominant_resource))
-    facts.add_row("operations", f"{pool.running_operation_count} running of {pool.operation_count}")
+    lightweight = pool.lightweight_running_operation_count
+    counted = f", {lightweight} of them lightweight" if lightweight else ""
+    facts.add_row("operations", f"{pool.running_count} running of {pool.operation_count}{counted}")
     for label, words in integral_facts(pool):
         facts.add_row(label, words)
     configured = pool.settings.strong_guarantee_resources.whole if pool.share.kind is ElementKind.POOL else None

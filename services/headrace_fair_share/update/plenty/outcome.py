@@ -153,8 +153,10 @@ def _pool_results(
             shares.demand[place],
             below[place].operations,
             below[place].running,
-            below[place].schedulable,
-            own[place].operations,
+            # Lightweight operations stand in fifo pools alone, which are not worked out here.
+            lightweight_operations=0,
+            schedulable_operations=below[place].schedulable,
+            own_operations=own[place].operations,
         )
         for place in places
         if place < pools
