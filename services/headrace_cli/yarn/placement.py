@@ -53,7 +53,9 @@ def placement(
         rule = said[wrong.at]
         problems.found.append(FileProblem(rule.line, _PLACE, rule.name, wrong.wrong, wrong.expected))
     if not rules:
-        problems.found.append(FileProblem(file.root.line, _PLACE, "", "has no rule", "default or reject at its end"))
+        problems.found.append(
+            FileProblem(file.root.line, _PLACE, "", "has no rule", "default, with create, or reject at its end")
+        )
     for rule, made in zip(said, rules, strict=True):
         if made.name in _GROUPS:
             words = f"{made.text()}: nobody tells groups of users here, so whoever gets as far as this rule is refused"

@@ -58,10 +58,20 @@ class PlacementRule(msgspec.Struct, frozen=True):
     @property
     def ends_list(self) -> bool:
         """True if no operation gets past it."""
-        if self.nested_user:
-            return False
-        always = self.name in (RuleName.DEFAULT, RuleName.REJECT)
-        return always or (self.name in (RuleName.USER, RuleName.PRIMARY_GROUP) and not self.existing)
+        return self._always_names_a_pool and not self.nested_user
+
+    @property
+    def may_be_last(self) -> bool:
+        """True if a list may end with it.
+
+        One with `nested_user` may pass on where no pools of users are made, and an operation that gets past it is refused, as in YARN.
+        """
+        return self._always_names_a_pool and not self.nested_existing
+
+    @property
+    def _always_names_a_pool(self) -> bool:
+        makes_pools = self.name in (RuleName.USER, RuleName.PRIMARY_GROUP, RuleName.DEFAULT) and not self.existing
+        return makes_pools or self.name is RuleName.REJECT
 
     def text(self) -> str:
         """Writes it as `parse_rule` reads it."""
@@ -109,9 +119,9 @@ def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
         if ends is not None and at > ends:
             wrong = f"{rule.text()} is never reached: {rules[ends].text()} ends the list"
             found.append(Misplaced(at, wrong, "it before that one, or not at all"))
-    if ends is None and rules:
+    if ends is None and rules and not rules[-1].may_be_last:
         wrong = f"the list ends with {rules[-1].text()}, which may pass on"
-        found.append(Misplaced(len(rules) - 1, wrong, "default or reject at its end"))
+        found.append(Misplaced(len(rules) - 1, wrong, "default, without existing, or reject at its end"))
     return found
 
 

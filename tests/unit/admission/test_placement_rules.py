@@ -57,6 +57,10 @@ def placed(*rules: str, pool: str = "", user: str = "anna", **spec: Any) -> tupl
         (["nested_user specified", "default guests"], "new", "anna", "new$anna", "nested_user specified"),
         (["nested_user specified", "default guests"], "", "anna", "guests", "default guests"),
         (["default guests"], "research", "anna", "guests", "default guests"),
+        # What may pass on ends no list.
+        (["default new existing", "default guests"], "", "anna", "guests", "default guests"),
+        (["default guests existing", "reject"], "", "anna", "guests", "default guests existing"),
+        (["nested_user default hub"], "", "anna", "hub$anna", "nested_user default hub"),
     ],
 )  # fmt: skip
 def test_the_first_rule_that_does_not_pass_on_chooses(
@@ -120,6 +124,15 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
                 "reserch",
                 "a pool that tree default uses before that: `primary_group` asks for groups of the user, which nobody tells "
                 "here; its placement rules are specified existing, primary_group",
+            ),
+        ),
+        (
+            ["nested_user default research"],
+            "",
+            BadRequest(
+                "pool",
+                "none",
+                "a pool to which a rule of tree default leads; its placement rules are nested_user default research",
             ),
         ),
     ],
@@ -225,8 +238,19 @@ def test_a_root_that_is_asked_for_is_refused() -> None:
         (["user", "default a b"], "placement_rules[1]", "the name of a pool, then existing behind default"),
         (["default a/b"], "placement_rules[0]", "the name of a pool behind default: 1 to 100 characters"),
         (["reject", "user"], "placement_rules[1]", "reject ends the list"),
-        (["user existing"], "placement_rules[0]", "default or reject at its end: the list ends with user existing"),
-        (["nested_user user"], "placement_rules[0]", "default or reject at its end"),
+        (
+            ["user existing"],
+            "placement_rules[0]",
+            "default, without existing, or reject at its end: the list ends with user existing",
+        ),
+        (
+            ["secondary_group", "default guests existing"],
+            "placement_rules[1]",
+            "the list ends with default guests existing",
+        ),
+        (["nested_user user existing"], "placement_rules[0]", "default, without existing, or reject at its end"),
+        (["nested_user existing user"], "placement_rules[0]", "default, without existing, or reject at its end"),
+        (["nested_user specified"], "placement_rules[0]", "default, without existing, or reject at its end"),
         ([], "placement_rules", "one rule at least"),
         ("specified", "placement_rules", "a list of at most 100 rules of placement"),
     ],
@@ -308,5 +332,5 @@ def test_a_list_that_may_be_set_leaves_nobody_without_a_decision(
         return
     found = pool_by_rules(rules, asking, pools)
 
-    # The last rule may ask for a pool that nobody made.
-    assert found.rule is not None or (rules[-1].name is RuleName.DEFAULT and rules[-1].existing)
+    # The last rule may place users below a pool that makes none for them.
+    assert found.rule is not None or rules[-1].nested_user

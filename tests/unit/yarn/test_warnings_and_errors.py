@@ -191,7 +191,7 @@ REFUSED = {
         3,
         "the name of a pool",
     ),
-    "no rule": (inside("<queuePlacementPolicy/>"), 1, "default or reject at its end"),
+    "no rule": (inside("<queuePlacementPolicy/>"), 1, "default, with create, or reject at its end"),
     "nothing nested": (
         inside("<queuePlacementPolicy><rule name='nestedUserQueue'/><rule name='reject'/></queuePlacementPolicy>"),
         2,
