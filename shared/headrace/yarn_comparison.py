@@ -8,6 +8,7 @@ Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
 from __future__ import annotations
 
 import enum
+import struct
 from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Any, Final, NamedTuple
@@ -38,6 +39,11 @@ class Sibling(NamedTuple):
     weight: float
     #: The moment of its start, or its place in a fifo queue; 0 for a queue.
     began: int = 0
+
+
+def in_32_bits(number: float) -> float:
+    """The number as YARN keeps thresholds and weights: as the nearest float of 32 bits."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 def is_below(usage: Resources, wanted: Resources, total: Resources, policy: QueuePolicy) -> bool:
@@ -87,8 +93,9 @@ def _parts(amount: Resources, total: Resources) -> Share:
 
 def _fair_key(one: Sibling, *, demand_counts: bool) -> tuple[bool, bool, bool, float, int, str]:
     usage, least = one.usage.memory, min(one.least.memory, one.demand.memory)
-    needy, weighs = usage < least, one.weight > 0
-    ratio = usage / max(least, 1) if needy else usage / one.weight if weighs else float(usage)
+    weight = in_32_bits(one.weight)
+    needy, weighs = usage < least, weight > 0
+    ratio = usage / max(least, 1) if needy else usage / weight if weighs else float(usage)
     return demand_counts and one.demand.memory <= 0, not needy, not (needy or weighs), ratio, one.began, one.name
 
 
@@ -123,5 +130,5 @@ def _ratios(one: Sibling, total: Resources, dominance: list[int], *, needy: bool
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()
         return [usage[place] / least[place] if least[place] else float("inf") for place in dominance]
-    parts = _parts(one.usage, total)
-    return [parts[place] / one.weight if one.weight > 0 else float("inf") for place in dominance]
+    parts, weight = _parts(one.usage, total), in_32_bits(one.weight)
+    return [parts[place] / weight if weight > 0 else float("inf") for place in dominance]

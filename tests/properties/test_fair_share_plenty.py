@@ -187,7 +187,9 @@ class QuietCourse(Course):
     def configured(self) -> None:
         self.revision += 1
         names = NAMES[: self.draw.randrange(3)]
-        plain = Tree(tree=TREE, pools=[Pool(name, ROOT_POOL, self.draw.choice([PLAIN] * 4 + [QUICK])) for name in names])
+        plain = Tree(
+            tree=TREE, pools=[Pool(name, ROOT_POOL, self.draw.choice([PLAIN] * 4 + [QUICK])) for name in names]
+        )
         tree = a_tree(self.draw) if self.draw.randrange(4) == 0 else plain
         self.engine.on_stored_tree(StoredTree(self.revision, tree), self.now)
 

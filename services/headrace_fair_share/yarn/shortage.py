@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, is_below, is_less, serving_key
+from headrace.yarn_comparison import QueuePolicy, Sibling, in_32_bits, is_below, is_less, serving_key
 from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
 
 
@@ -110,7 +110,8 @@ def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms
 
 
 def part_of(share: Resources, threshold: float) -> Resources:
-    """A part of a share, in whole units of YARN."""
+    """A part of a share, in whole units of YARN: 0.7 of 10 cores are 6, since 0.7 in 32 bits is less than 0.7."""
+    threshold = in_32_bits(threshold)
     u, c, g, m, n = (
         int(amount // unit * threshold) * unit for amount, unit in zip(share.as_tuple(), AMOUNTS_IN_UNIT, strict=True)
     )
@@ -152,7 +153,8 @@ def _spread(
     """Spreads what a queue is short of over its operations, in their order, as far as each demands more."""
     for one in applicants:
         due = dues.get(one.key, Due())
-        if not is_less(ZERO, left, rules.total, queue.policy):
+        # Cores alone are enough, also where the queue compares memory alone.
+        if left == ZERO:
             mine, claims = ZERO, due.claims
         else:
             mine, claims = (one.sibling.demand - one.sibling.usage - due.to_fair_share).or_more(ZERO), True

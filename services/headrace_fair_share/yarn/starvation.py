@@ -134,7 +134,8 @@ def _queues(
         pool = given.tree.pools[place - 1] if place else None
         least = ZERO
         if pool is not None and not has_pools[place]:
-            least = Resources(*(amount or 0 for amount in pool.strong_guarantee))
+            # Slots are no resource of YARN.
+            least = Resources(0, *(amount or 0 for amount in pool.strong_guarantee[1:]))
         yield Queue(
             elements.keys[place],
             _policy(pool, memory_only=elements.options[place].yarn_memory_only),

@@ -20,7 +20,7 @@ def a_round(left: Resources, *containers: str) -> tuple[Round[str], Branch[str]]
     return Round(left, root, TOTAL), operation
 
 
-def test_one_that_is_needed_no_more_keeps_the_moment_of_its_warning_until_it_is_gone() -> None:
+def test_one_that_is_needed_no_more_is_forgotten_and_warned_anew() -> None:
     warned: WarnedContainers[str] = WarnedContainers()
 
     def taken(left: Resources, now_ms: int, *containers: str, there: tuple[str, ...] = ("a", "b")) -> list[str]:
@@ -29,11 +29,11 @@ def test_one_that_is_needed_no_more_keeps_the_moment_of_its_warning_until_it_is_
         return [one for one in went if one is not None]
 
     assert taken(ONE, 0, "a", "b") == []
-    assert list(warned.listed) == ["a"]
+    assert warned.listed == {"a": 0}
     assert taken(ZERO, 10, "a", "b") == []
-    assert list(warned.listed) == []
-    assert taken(ONE, 20, "a", "b") == []
-    assert taken(ONE, 30, "b") == ["a"]
-    assert taken(ZERO, 40, "b") == []
-    assert taken(ZERO, 50, "b", there=("b",)) == []
-    assert warned._warned_ms == {}
+    assert warned.listed == {}
+    assert taken(ONE, 7_200, "a", "b") == []
+    assert taken(ONE, 7_215, "b") == []
+    assert taken(ONE, 7_216, "b") == ["a"]
+    assert taken(ONE, 7_220, "b", there=("b",)) == []
+    assert warned.listed == {"b": 7_220}

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from headrace.ids import OperationId
+from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationReason, StarvationStatus, UsageFrame
 from headrace.wire.version import Version
@@ -15,15 +16,31 @@ from headrace.yarn_comparison import QueuePolicy, Sibling, serving_key
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Ages
-from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Queue, Rules, examine
+from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Queue, Rules, examine, part_of
 from tests.support.clocks import at
 from tests.support.small_trees import TOTAL, TREE, SmallTree, Work
+
+
+def memory(mebibytes: int) -> Resources:
+    return Resources(memory=mebibytes * 2**20)
+
+
+def amount(mebibytes: int, cores: int) -> Resources:
+    return Resources(cpu=cores * 100, memory=mebibytes * 2**20)
+
 
 YARN: dict[str, Any] = {
     "preemption_policy": "yarn",
     "yarn/enabled": True,
     "fair_share_starvation_timeout": "5s",
     "fair_share_starvation_tolerance": 0.5,
+}
+#: Only what lacks its minimum starves.
+NEVER = {
+    "fair_share_starvation_timeout": "10000d",
+    "fair_share_aggressive_starvation_timeout": "10000d",
+    "min_share_preemption_timeout": "1s",
+    "main_resource": "user_slots",
 }
 WORK = [Work("hungry", "a", 100, running=10), Work("rich", "b", 200, running=90)]
 POOLS: dict[str, Any] = {"a": {}, "b": {}}
@@ -56,8 +73,8 @@ def test_an_operation_claims_what_it_lacks_of_its_part_once_the_timeout_is_over(
     ids=lambda options: next(iter(options)),
 )
 def test_nobody_is_due_anything_while_nothing_is_taken_back(closed: dict[str, Any]) -> None:
-    never = {"fair_share_aggressive_starvation_timeout": "10000d"}
-    tree = SmallTree(POOLS, WORK, YARN | never | closed)
+    aggressive = {"fair_share_aggressive_starvation_timeout": "10000d"}
+    tree = SmallTree(POOLS, WORK, YARN | aggressive | closed)
     for _ in range(5):
         tree.update(10.0)
 
@@ -131,10 +148,6 @@ def applicant(name: str, usage: int, demand: int, *, share: int = 0, began: int 
     return Applicant(name, Sibling(name, memory(usage), memory(demand), memory(0), 1.0, began), memory(share))
 
 
-def memory(mebibytes: int) -> Resources:
-    return Resources(memory=mebibytes * 2**20)
-
-
 def test_the_clock_of_whoever_is_content_begins_anew() -> None:
     clocks, dues = Clocks({"x": 0}, {"/q": 0}), dict[str, Due]()
     for now_ms, usage, claims in ((0, 5, False), (6_000, 10, False), (9_000, 5, False), (11_000, 5, True)):
@@ -152,6 +165,56 @@ def test_what_is_due_to_the_fair_share_is_no_part_of_the_demand_that_a_minimum_i
     examine(queue, clocks, dues, 0, Rules(memory(100)))
 
     assert (dues["x"], dues["y"]) == (Due(memory(3), memory(2), True), Due(memory(0), memory(4), True))
+
+
+@pytest.mark.parametrize("policy", QueuePolicy)
+@pytest.mark.parametrize(
+    ("spread", "due"), [(MinShareSpread.YARN, amount(5_000, 2)), (MinShareSpread.INTENDED, amount(0, 3))]
+)
+def test_a_queue_that_lacks_cores_alone_of_its_minimum_spreads_them(
+    policy: QueuePolicy, spread: MinShareSpread, due: Resources
+) -> None:
+    dues: dict[str, Due] = {}
+    app = Applicant("x", Sibling("x", amount(1_000, 1), amount(6_000, 6), memory(0), 1.0), amount(1_000, 0))
+    queue = Queue("/q", policy, amount(1_000, 1), amount(6_000, 6), amount(1_000, 0), amount(1_000, 4))
+    queue = queue._replace(min_timeout_ms=0.0, applicants=[app])
+
+    examine(queue, Clocks({}, {}), dues, 5_000, Rules(amount(10_000, 10), spread))
+
+    assert dues["x"] == Due(memory(0), due, claims=True)
+
+
+def test_slots_of_a_guarantee_are_no_minimum_under_yarn() -> None:
+    tree = SmallTree({"a": {"strong_guarantee_resources": {"user_slots": 50}}, "b": {}}, WORK, YARN | NEVER)
+    for _ in range(3):
+        tree.update(3.0)
+
+    assert (item(tree, "hungry").due_to_min_share, item(tree, "hungry").claims) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "cores", "mebibytes"),
+    # Of 10 cores and 10,240 MiB, by Java's `(long) (10 * 0.7f)`.
+    [
+        (0.7, 6, 7_167),
+        (0.9, 8, 9_215),
+        (0.35, 3, 3_583),
+        (0.5, 5, 5_120),
+        (0.3, 3, 3_072),
+        (0.8, 8, 8_192),
+        (1, 10, 10_240),
+    ],
+)
+def test_a_part_of_a_share_is_taken_in_32_bits(threshold: float, cores: int, mebibytes: int) -> None:
+    assert part_of(amount(10_240, 10), threshold) == amount(mebibytes, cores)
+
+
+def test_siblings_are_ordered_by_weights_of_32_bits() -> None:
+    light = Sibling("light", memory(10), memory(20), memory(0), 0.1)
+    heavy = Sibling("heavy", memory(100), memory(200), memory(0), 1.0)
+
+    for policy in (QueuePolicy.FAIR, QueuePolicy.DRF):
+        assert sorted([heavy, light], key=serving_key(policy, memory(1_000))) == [light, heavy]
 
 
 def test_whoever_is_below_its_minimum_is_served_before_whoever_has_less() -> None:

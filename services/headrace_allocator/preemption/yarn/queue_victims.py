@@ -134,11 +134,11 @@ class Round(Generic[Id]):
 
 
 class WarnedContainers(Generic[Id]):
-    """The containers that were warned. One that is needed no more is forgotten, but for the moment of its warning."""
+    """The containers that were warned. One that is needed no more is forgotten: picked again, it is warned anew."""
 
     def __init__(self) -> None:
-        self.listed: dict[Id, None] = {}
-        self._warned_ms: dict[Id, int] = {}
+        #: When each was warned.
+        self.listed: dict[Id, int] = {}
 
     def take(self, part: Round[Id], find: Find[Id], now_ms: int, wait_ms: int) -> Iterator[Id | None]:
         """Goes through one round, a step for each container. Gives those that were warned for longer than they may wait.
@@ -146,17 +146,11 @@ class WarnedContainers(Generic[Id]):
         `find` tells where a container is, and None once it is gone or going.
         """
         before, self.listed = self.listed, {}
-        # Of those that were needed no more, and are gone by now.
-        for one in [one for one in self._warned_ms if one not in before and find(one) is None]:
-            del self._warned_ms[one]
-        for one in before:
+        for one, warned_ms in before.items():
             found = find(one)
-            if found is None:
-                del self._warned_ms[one]
-            elif part.still_needs(*found):
-                self.listed[one] = None
-                yield one if now_ms - self._warned_ms[one] > wait_ms else None
+            if found is not None and part.still_needs(*found):
+                self.listed[one] = warned_ms
+                yield one if now_ms - warned_ms > wait_ms else None
         while (picked := part.pick()) is not None:
-            self.listed[picked.id] = None
-            self._warned_ms.setdefault(picked.id, now_ms)
+            self.listed[picked.id] = now_ms
             yield None
