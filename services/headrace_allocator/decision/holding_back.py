@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.ids import PoolName
 from headrace.pools.amounts import PartialResources
-from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.reasons import (
     DemandCovered,
@@ -109,6 +109,9 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     """Too many stand before it in its fifo pool for it to take part, as the last snapshot says."""
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
+        return None
+    # None of its jobs waited then, or it was owed something: the count has nothing to do with it, and a job that came back may start.
+    if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
 

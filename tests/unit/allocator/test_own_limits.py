@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from headrace.pools.amounts import PartialResources
 from headrace_allocator.facts.pool_tree import ShareCut
@@ -74,3 +75,16 @@ def test_an_operation_that_is_too_far_back_in_its_fifo_pool_starts_nothing_and_i
 
     assert [one.operation for one in desk.beat("n")[0].start] == ["first"]
     assert "as many operations of its fifo pool as may take part stand before it" in desk.reasons("second")[0]
+
+
+@pytest.mark.parametrize(("owed", "used"), [(1, 1), (0, 1), (1, 0)])
+def test_a_job_that_came_back_to_an_operation_of_a_fifo_pool_starts_before_the_next_snapshot(
+    owed: float, used: float
+) -> None:
+    """None of its jobs waited when the snapshot was made, or what it held was on its way to a node."""
+    desk = Desk({"n": cores(4, slots=4)})
+    desk.start(an_operation("op"))
+    usage = (used / 4, used / 4, 0.0, 0.0, 0.0)
+    desk.tell([a_share("op", owed, demand=1, fifo_index=0, schedulable=False, usage_share=usage)], total=FOUR)
+
+    assert [one.operation for one in desk.beat("n")[0].start] == ["op"]
