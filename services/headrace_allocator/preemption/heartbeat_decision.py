@@ -83,7 +83,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
 
     `choose` says who is next.
     """
-    made = HeartbeatDecision()
+    made, may_start = HeartbeatDecision(), False
     if due.preempt:
         made.preemptions = list(asked_gracefully(overlay))
     # The room of plans is nobody else's.
@@ -112,7 +112,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
     if due.preempt and overlay.met_observing_pool:
         # Last, since it writes to the overlay what is not to be.
         started = any(outcome.placement is not None for outcome in made.stages)
-        made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started)
+        made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made
 
 

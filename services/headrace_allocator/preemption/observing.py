@@ -27,11 +27,14 @@ _MOST_REMEMBERED: Final = 1_000
 _PAGE_BYTES: Final = 256 * 1024
 
 
-def would_be_preempted(overlay: Overlay, *, stages: bool) -> list[Preemption]:
-    """Decides once more, with observing pools like others. `stages` is true where the preemptive stages ran and started nothing."""
+def would_be_preempted(overlay: Overlay, *, stages: bool, may_start: bool) -> list[Preemption]:
+    """Decides once more, with observing pools like others. `stages` is true where the preemptive stages ran and started nothing.
+
+    `may_start` is false where as many jobs started as may on one heartbeat.
+    """
     overlay.observes, leafless = True, overlay.leafless
     found = [one for one in asked_gracefully(overlay) if _only_observes(overlay, one)]
-    for outcome in run_stages(overlay) if stages else ():
+    for outcome in run_stages(overlay, may_start=may_start) if stages else ():
         if any(_only_observes(overlay, one) for one in outcome.preemptions):
             found += outcome.preemptions
     # Whatever a walk met here was counted when the stages ran.

@@ -120,3 +120,8 @@ class PoolPlan(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     warnings: list[str] = []
     #: There was no room for all differences in the answer: so many pools are left out.
     left_out: Counter = 0
+
+    @property
+    def changes_something(self) -> bool:
+        """True if a pool or an option becomes another."""
+        return bool(self.created or self.changed or self.removed or self.options)

@@ -100,5 +100,13 @@ def test_a_decision_is_observed_as_a_whole() -> None:
     assert [one.operation for one in page.observed] == ["large", "small"]
 
 
+def test_a_start_beyond_the_most_of_one_heartbeat_is_not_observed() -> None:
+    host = on_a_full_node(OBSERVE)
+    host.facts.timing = msgspec.structs.replace(host.facts.timing, most_starts=0)
+    host.next_beat()
+
+    assert observed(host) == []
+
+
 def a_pool(name: str, **options: Any) -> ShareItem:
     return ShareItem(ElementKind.POOL, name, ROOT_POOL, options=EffectiveOptions(**options))

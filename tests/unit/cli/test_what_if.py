@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
-from headrace.wire.pool_changes import PoolPlan
+from headrace.wire.pool_changes import AttributeDifference, PoolPlan
 from headrace.wire.snapshots import ElementKind
 from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
 from headrace_cli.show.elements.what_if import what_if_lines
@@ -41,3 +42,17 @@ def test_each_pool_is_followed_by_what_stands_in_it_though_pools_are_told_before
     )
 
     assert lines[1:6] == ["<Root>", "├─ first", "│  └─ two", "└─ second", "   └─ one"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [([], "nothing changes"), ([AttributeDifference("pause_starts", "", "true")], "no share changes")],
+)
+def test_nothing_changes_is_said_where_no_setting_changes_either(
+    options: list[AttributeDifference], words: str
+) -> None:
+    total = Resources(user_slots=9, cpu=900)
+    same = ComparedElement(ElementKind.POOL, "<Root>", PoolName(""), ElementShares(), ElementShares(), differs=False)
+    answer = WhatIfAnswer(PoolPlan(TreeName("default"), options=options), total, total, [same])
+
+    assert [str(line) for line in what_if_lines(answer, 100)] == [words]

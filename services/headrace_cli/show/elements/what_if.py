@@ -33,9 +33,8 @@ def show_what_if(screen: Screen, answer: WhatIfAnswer) -> bool:
         both = {name: getattr(side, name) for side in sides for name in side.__struct_fields__ if name != "plan"}
         screen.show(both, Text())
     else:
-        plan = answer.plan
-        if plan.created or plan.changed or plan.removed or plan.options:
-            screen.print(*plan_lines(plan), "")
+        if answer.plan.changes_something:
+            screen.print(*plan_lines(answer.plan), "")
         screen.print(*what_if_lines(answer, screen.width))
     for note in answer.notes:
         screen.say(f"note: {note}")
@@ -46,7 +45,8 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
     """The shares that differ, and how many do not."""
     shown = [each for each in answer.elements if each.differs]
     if not shown:
-        yield Text("nothing changes" if answer.elements else "no shares to be told")
+        same = "no share changes" if answer.plan.changes_something else "nothing changes"
+        yield Text(same if answer.elements else "no shares to be told")
         return
     above = {each.parent for each in shown}
     # Pools come before what stands in them, so that from the last to the first all above are found.
@@ -62,7 +62,7 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
     more = f"{_counted(answer.left_out, 'element')} more that differ less" if answer.left_out else ""
     pools, operations = answer.unchanged_pools, answer.unchanged_operations
     kept = [_counted(pools, "pool")] * bool(pools) + [_counted(operations, "operation")] * bool(operations)
-    same = f"nothing changes for {' and '.join(kept)}" if kept else ""
+    same = f"no share changes for {' and '.join(kept)}" if kept else ""
     if more or same:
         yield Text("; ".join(filter(None, (more, same))), style="dim")
     if any(_starves(each.before) != _starves(each.after) for each in rows):
