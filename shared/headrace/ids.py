@@ -94,3 +94,11 @@ def user_name(text: str) -> UserName:
     if not _TOKEN.match(text):
         raise BadInput("user name", text, _TOKEN_RULE)
     return UserName(text)
+
+
+def user_name_from_login(login: str) -> UserName:
+    """Makes a user's name from a login name: lower case, everything that is no token character becomes '-'.
+
+    Raises `BadInput` where nothing usable is left.
+    """
+    return user_name(re.sub(r"[^a-z0-9]+", "-", login.lower()).strip("-")[:63].strip("-"))

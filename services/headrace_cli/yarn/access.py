@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.errors import BadInput
+from headrace.ids import user_name_from_login
+from headrace.pools.pool_config import EVERYBODY, NOBODY
+from headrace.tree_file.problems import shown
 from headrace_cli.yarn.allocation_file import Queue, Users
 from headrace_cli.yarn.warnings import Warnings
 
-#: Nobody's name. Where a list names somebody, all others are shut out.
-_NOBODY: Final = "-"
-_EVERYBODY: Final = Users(("*",), ())
+_OPEN: Final = Users((EVERYBODY,), ())
 _SUBMIT: Final = "aclSubmitApps"
 #: Rights here by lists there.
 RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 
 
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
-    """The options of the tree. An open root lets everybody in everywhere, and a closed one those whom lists below it name."""
-    for key in RIGHTS:
-        _warn_of_groups(root, key, warnings)
-    lists: dict[str, Users] = {key: root.get(key, _EVERYBODY) for key in RIGHTS}
-    submit, administer = lists.values()
+    """The options of the tree. An open root lets everybody in everywhere, and a closed one those whom lists below it name.
+
+    Where the file does not say that everybody may end the applications of others, which YARN then lets them, nobody may here.
+    """
+    names = {key: _names(root, key, warnings) for key in RIGHTS}
+    submit, administer = names.values()
     return {
-        "access/use": None if submit.is_everybody else _names(submit) or [_NOBODY],
-        "access/manage": None if administer.is_everybody else _names(administer) or None,
+        "access/use": None if submit == [EVERYBODY] else submit or [NOBODY],
+        "access/manage": administer or None if "aclAdministerApps" in root.values else None,
     }
 
 
@@ -35,26 +38,39 @@ def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, o
             continue
         users: Users = queue.values[key].value
         line, place = queue.values[key].line, f"{queue.path} {key}"
-        is_open = root.get(key, _EVERYBODY).is_everybody
-        if is_open and key == _SUBMIT:
-            words = "has no effect in YARN while root lets everybody in, and is dropped: everybody may run operations"
+        is_open = root.get(key, _OPEN).is_everybody
+        if is_open and (key == _SUBMIT or key in root.values):
+            may = "run operations" if key == _SUBMIT else "change and end operations of others"
+            words = f"has no effect in YARN while root lets everybody in, and is dropped: everybody may {may}"
             warnings.say("W15", line, place, words)
             continue
-        if is_open:
+        if is_open and not users.is_everybody:
             words = "has no effect in YARN while root lets everybody; here it holds, and others may not"
             warnings.say("W15", line, place, words)
-        _warn_of_groups(queue, key, warnings)
-        if names := _names(users):
+        if names := _names(queue, key, warnings):
             attributes[f"access/{right}"] = names
     return attributes
 
 
-def _warn_of_groups(queue: Queue, key: str, warnings: Warnings) -> None:
-    users: Users = queue.get(key, _EVERYBODY)
-    if users.groups and not users.is_everybody:
-        words = f"no groups are known here: kept as names of users: {', '.join(users.groups)}"
-        warnings.say("W15", queue.values[key].line, f"{queue.path} {key}", words)
-
-
-def _names(users: Users) -> list[str]:
-    return ["*"] if users.is_everybody else list(dict.fromkeys((*users.users, *users.groups)))
+def _names(queue: Queue, key: str, warnings: Warnings) -> list[str]:
+    """The names of a list as users have them here, with a warning where they are others, or are those of groups."""
+    users: Users = queue.get(key, _OPEN)
+    if users.is_everybody:
+        return [EVERYBODY]
+    names: dict[str, None] = {}
+    others, nobody = [], []
+    for name in (*users.users, *users.groups):
+        try:
+            names[made := user_name_from_login(name)] = None
+        except BadInput:
+            nobody.append(shown(name))
+            continue
+        others += [f"{shown(name)} is {made}"] if made != name else []
+    for listed, words in (
+        (users.groups, "no groups are known here: kept as names of users"),
+        (others, "names of users have a-z, 0-9 and '-' only, as `headrace login` makes them"),
+        (nobody, "no user here can be named so: dropped"),
+    ):
+        if listed:
+            warnings.say("W15", queue.values[key].line, f"{queue.path} {key}", f"{words}: {', '.join(listed)}")
+    return list(names)

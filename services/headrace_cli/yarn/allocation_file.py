@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.durations import LONGEST_MS
 from headrace.errors import BadInput
-from headrace.ids import pool_name
 from headrace.pools.pool_config import LARGEST_WEIGHT
 from headrace.tree_file.problems import FileProblem, Problems, shown
-from headrace_cli.yarn.amounts import read_amounts
+from headrace_cli.yarn.amounts import Amounts, java_number, read_amounts
 from headrace_cli.yarn.elements import Element, read_elements
 from headrace_cli.yarn.warnings import Warnings
 
@@ -22,6 +21,7 @@ ROOT: Final = "root"
 NEVER_MS: Final = 10_000 * 86_400_000
 _QUEUES: Final = ("queue", "pool")
 _LARGEST_COUNT: Final = 2**31 - 1
+_LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Queue:
     def name(self) -> str:
         return self.path.rpartition(".")[2]
 
+    @property
+    def is_inner(self) -> bool:
+        """True if it is a parent, also one without queues so far."""
+        return bool(self.children) or self.is_parent
+
     def get(self, key: str, default: Any = None) -> Any:
         """A value of the queue itself."""
         return self.values[key].value if key in self.values else default
@@ -100,19 +105,9 @@ class AllocationFile:
 
 
 def _weight(text: str, place: str) -> float:
-    number = _number(text, place)
+    number = java_number(text, place)
     if not 0 <= number <= LARGEST_WEIGHT:
         raise BadInput(place, text, f"a number from 0 to {LARGEST_WEIGHT:.0f}")
-    return number
-
-
-def _number(text: str, place: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise BadInput(place, text, "a number")
     return number
 
 
@@ -138,7 +133,7 @@ def _text(text: str, _: str) -> str:
 
 
 def _policy(text: str, _: str) -> str:
-    return text.lower() if text.lower() in ("fair", "fifo", "drf") else text
+    return text.lower() if text.lower() in ("fair", "fifo", "drf") else _OWN_CLASSES.get(text, text)
 
 
 def _default_policy(text: str, place: str) -> str:
@@ -155,6 +150,13 @@ def _users(text: str, _: str) -> Users:
 
 
 Reader = Callable[[str, str], Any]
+_PACKAGE: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.policies"
+#: YARN's own policies by the names of their classes.
+_OWN_CLASSES: Final = {
+    f"{_PACKAGE}.FairSharePolicy": "fair",
+    f"{_PACKAGE}.FifoPolicy": "fifo",
+    f"{_PACKAGE}.DominantResourceFairnessPolicy": "drf",
+}
 #: Values that are read as they stand, blanks included.
 _ACLS: Final = {"aclSubmitApps", "aclAdministerApps"}
 _RESERVATION_ACLS: Final = {"aclAdministerReservations", "aclListReservations", "aclSubmitReservations"}
@@ -165,11 +167,11 @@ _OF_QUEUES: Final[dict[str, Reader]] = {
     "maxChildResources": read_amounts,
     "maxContainerAllocation": read_amounts,
     "maxRunningApps": _count,
-    "maxAMShare": _number,
+    "maxAMShare": java_number,
     "schedulingPolicy": _policy,
     "fairSharePreemptionTimeout": _timeout_ms,
     "minSharePreemptionTimeout": _timeout_ms,
-    "fairSharePreemptionThreshold": _number,
+    "fairSharePreemptionThreshold": java_number,
     "allowPreemptionFrom": _flag,
     **dict.fromkeys(_ACLS, _users),
     **dict.fromkeys(_RESERVATION_ACLS, _text),
@@ -177,11 +179,11 @@ _OF_QUEUES: Final[dict[str, Reader]] = {
 _OF_ALL: Final[dict[str, Reader]] = {
     "defaultFairSharePreemptionTimeout": _timeout_ms,
     "defaultMinSharePreemptionTimeout": _timeout_ms,
-    "defaultFairSharePreemptionThreshold": _number,
+    "defaultFairSharePreemptionThreshold": java_number,
     "defaultQueueSchedulingPolicy": _default_policy,
     "queueMaxAppsDefault": _count,
     "queueMaxResourcesDefault": read_amounts,
-    "queueMaxAMShareDefault": _number,
+    "queueMaxAMShareDefault": java_number,
     "userMaxAppsDefault": _count,
     "reservation-planner": _text,
     "reservation-agent": _text,
@@ -209,6 +211,7 @@ class _Reading:
 
     def file(self, top: Element) -> AllocationFile:
         self._attributes(top, TOP, ())
+        self._refuse_sparks(top)
         file = AllocationFile(Queue(ROOT, top.line, is_parent=True))
         queues = [each for each in top.children if each.name in _QUEUES]
         roots = [each for each in queues if each.attributes.get("name", "").strip().lower() == ROOT]
@@ -219,6 +222,7 @@ class _Reading:
         elif roots:
             file.root.line = roots[0].line
             self._inside(roots[0], file.root)
+        rules_line: int | None = None
         for each in top.children:
             if each.name in _QUEUES:
                 if not roots:
@@ -227,6 +231,8 @@ class _Reading:
                 self._user(each, file)
             elif each.name == "queuePlacementPolicy":
                 self._attributes(each, each.name, ())
+                self._twice(each, each.name, rules_line)
+                rules_line = each.line
                 file.rules = [rule for child in each.children if (rule := self._rule(child)) is not None]
             else:
                 self._value(each, "", _OF_ALL, file.values)
@@ -234,15 +240,32 @@ class _Reading:
         file.root.children.setdefault("default", Queue("root.default", file.root.line, is_declared=False))
         return file
 
+    def _refuse_sparks(self, top: Element) -> None:
+        """Refuses Spark's fairscheduler.xml, which has the same top element and would leave no queue of the tree."""
+        pools = [each for each in top.children if each.name == "pool"]
+        inside = {child.name for pool in pools for child in pool.children}
+        is_sparks = "minShare" in inside or (
+            len(pools) == len(top.children) and {"schedulingMode"} <= inside <= {"schedulingMode", "weight"}
+        )
+        if is_sparks and not any(each.name == "queue" for each in top.all()):
+            wrong = "this is Spark's fairscheduler.xml: its pools share the cores of one application"
+            expected = "a fair-scheduler.xml of YARN, in which queues are <queue> elements"
+            self._problems.found.append(FileProblem(pools[0].line, "", "<pool>", wrong, expected))
+
+    def _twice(self, element: Element, place: str, line_before: int | None, code: str = "W23") -> None:
+        """Warns that what stands on an earlier line, if any, is not used."""
+        if line_before is not None:
+            self._warnings.say(code, element.line, place, f"is used, and not what stands on line {line_before}")
+
     def _queue(self, element: Element, above: Queue) -> None:
         self._attributes(element, above.path, ("name", "type"))
         name = element.attributes.get("name", "").strip()
-        try:
-            pool_name(name)
-        except BadInput as error:
-            self._wrong(
-                element.line, f"{above.path}: {element.name}", f"{name!r} is no name of a queue", error.expected
+        if not (len(name) <= _LONGEST_NAME and re.search("[a-zA-Z0-9]", name)):
+            wrong, expected = (
+                f"{shown(name)!r} is no name of a queue",
+                "1 to 100 characters, a letter or digit among them",
             )
+            self._wrong(element.line, f"{above.path}: {element.name}", wrong, expected)
             return
         if "." in name:
             self._wrong(
@@ -269,10 +292,9 @@ class _Reading:
                 queue.values["reservation"] = Said(None, each.line)
             else:
                 self._value(each, queue.path, _OF_QUEUES, queue.values)
-        for key in ("reservation", "maxAMShare"):
-            if key in queue.values and (queue.children or queue.is_parent) and queue.path != ROOT:
-                line = queue.values[key].line
-                self._wrong(line, f"{queue.path} {key}", "stands on a parent", "a queue without child queues")
+        if "reservation" in queue.values and queue.is_inner and queue.path != ROOT:
+            line = queue.values["reservation"].line
+            self._wrong(line, f"{queue.path} reservation", "stands on a parent", "a queue without child queues")
 
     def _value(self, element: Element, path: str, readers: dict[str, Reader], into: dict[str, Said]) -> None:
         known = element.name in readers
@@ -284,12 +306,13 @@ class _Reading:
         self._attributes(element, place, ())
         for child in element.children:
             self._warnings.say("W01", child.line, place, f"unknown element <{shown(child.name)}> inside is ignored")
-        if readers is _OF_ALL and name in into:
-            if not known:  # an old spelling counts only where the new one is absent
-                self._warnings.say("W18", element.line, place, f"{name} is used, of line {into[name].line}")
-                return
-            code = "W18" if name in self._spelled_old else "W23"
-            self._warnings.say(code, element.line, place, f"is used, and not what stands on line {into[name].line}")
+        before = into.get(name)
+        if readers is _OF_ALL and before is not None and not known:
+            # An old spelling counts only where the new one is absent.
+            self._warnings.say("W18", element.line, place, f"{name} is used, of line {before.line}")
+            return
+        is_spelled_twice = readers is _OF_ALL and name in self._spelled_old
+        self._twice(element, place, before and before.line, "W18" if is_spelled_twice else "W23")
         if not known:
             self._spelled_old.add(name)
         text = element.text if name in _ACLS else element.text.strip()
@@ -300,6 +323,11 @@ class _Reading:
             into[name] = Said(readers[name](text, place), element.line)
         except BadInput as error:
             self._unusable(element.line, error)
+            return
+        if isinstance(amounts := into[name].value, Amounts) and amounts.unread:
+            taken = " and ".join(map(repr, amounts.read))
+            words = f"{shown(amounts.unread)!r} is not carried over: {taken} alone are read, as in YARN"
+            self._warnings.say("W01", element.line, place, words)
 
     def _user(self, element: Element, file: AllocationFile) -> None:
         self._attributes(element, element.name, ("name",))
@@ -311,6 +339,8 @@ class _Reading:
         for each in element.children:
             self._value(each, f"user {name}", {"maxRunningApps": _count}, found)
         if "maxRunningApps" in found:
+            before = file.users.get(name)
+            self._twice(element, f"user {name}", before and before.line)
             file.users[name] = found["maxRunningApps"]
 
     def _rule(self, element: Element) -> Rule | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ _UNITS: Final = {"memory": _MIB, "cpu": 100, "gpu": 1}
 _OLD: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*mb"), "cpu": re.compile(r"(-?[0-9.]+)\s*vcores")}
 _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.compile(r"(-?[0-9.]+)\s*%\s*cpu")}
 _ONE_PART: Final = re.compile(r"(-?[0-9.]+)\s*%\Z")
+_JAVA_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?[fd]?\Z", re.IGNORECASE)
 _LONGEST: Final = 200
 EXPECTED: Final = "X mb, Y vcores, or P%, or P% memory, Q% cpu, or memory-mb=X, vcores=Y; nothing negative"
 
@@ -30,6 +31,9 @@ class Amounts:
 
     figures: Mapping[str, float]
     is_percentage: bool = False
+    #: What else stands in the text, which YARN does not read either; and what was read.
+    unread: str = ""
+    read: tuple[str, ...] = ()
 
     def of(self, total: Resources) -> dict[str, int]:
         """The amounts in units of `Resources`. Percents are of `total`, and of what it has none of there are none."""
@@ -50,17 +54,31 @@ def read_amounts(text: str, place: str) -> Amounts:
         raise BadInput(place, text, EXPECTED)
     if "=" in low:
         return _new_style(low, place)
-    if "%" in low:
-        return Amounts(_percents(low, place), is_percentage=True)
-    found = {name: pattern.search(low) for name, pattern in _OLD.items()}
-    return Amounts({name: _figure(match[1] if match else "", low, place, name) for name, match in found.items()})
+    if one := _ONE_PART.match(low):
+        return Amounts(dict.fromkeys(_UNITS, _number(one[1], low, place)), is_percentage=True)
+    is_percentage = "%" in low
+    matches = {name: pattern.search(low) for name, pattern in (_PARTS if is_percentage else _OLD).items()}
+    found = [match for match in matches.values() if match is not None]
+    figures: dict[str, float] = {}
+    for name, match in matches.items():
+        figure = match[1] if match is not None else ""
+        figures[name] = _number(figure, low, place) if is_percentage else _figure(figure, low, place, name)
+    return Amounts(figures, is_percentage, _beside(found, low), tuple(match[0] for match in found))
 
 
-def _percents(text: str, place: str) -> dict[str, float]:
-    if one := _ONE_PART.match(text):
-        return dict.fromkeys(_UNITS, _number(one[1], text, place))
-    found = {name: pattern.search(text) for name, pattern in _PARTS.items()}
-    return {name: _number(match[1] if match else "", text, place) for name, match in found.items()}
+def _beside(matches: Iterable[re.Match[str]], text: str) -> str:
+    """The text without what was read, and without commas and blanks around that."""
+    for match in sorted(matches, key=re.Match.start, reverse=True):
+        text = f"{text[: match.start()]}\n{text[match.end() :]}"
+    return ", ".join(part for each in text.split("\n") if (part := each.strip(" ,;")))
+
+
+def java_number(text: str, place: str) -> float:
+    """Reads a number as Java does, which takes an f or d behind it. Raises `BadInput`, also for what is not finite."""
+    number = float(text.rstrip("fFdD")) if _JAVA_NUMBER.match(text) else math.nan
+    if not math.isfinite(number):
+        raise BadInput(place, text, "a number")
+    return number
 
 
 def _new_style(text: str, place: str) -> Amounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 from xml.sax import SAXParseException
@@ -28,6 +29,12 @@ class Element:
     attributes: dict[str, str] = field(default_factory=dict)
     text: str = ""
     children: list[Element] = field(default_factory=list)
+
+    def all(self) -> Iterator[Element]:
+        """The element and all inside it."""
+        yield self
+        for child in self.children:
+            yield from child.all()
 
 
 def read_elements(data: bytes, problems: Problems, top: str) -> Element:

@@ -14,6 +14,8 @@ from headrace_cli.yarn.warnings import Warnings
 #: Amounts by resource, in units of `Resources`.
 Figures = dict[str, int]
 _MEMORY: Final = "memory"
+#: Queues that a warning names.
+_MOST_NAMED: Final = 5
 
 
 @dataclass
@@ -53,6 +55,7 @@ class BoundsOf:
         for queue in list(root.all())[1:]:
             self._limit(queue, default)
             self._guarantee(queue)
+        self._warn_of_default()
         for queue in root.children.values():
             self._raise(queue)
         return self._bounds
@@ -71,16 +74,34 @@ class BoundsOf:
         self._warnings.say("W02", line, place, words)
         return figures
 
+    def warn_if_closed(self, limit: Figures | None, line: int, place: str, what: str) -> None:
+        """Warns of a limit of 0, which closes pools (`what`, with its verb)."""
+        none = ", ".join(name for name, amount in (limit or {}).items() if amount == 0)
+        if none:
+            self._warnings.say("W24", line, place, f"no {none} may be used: {what} closed to what needs it")
+
+    def _warn_of_default(self) -> None:
+        """Warns once of a default that closes the queues without a maximum of their own, as far as no minimum raises it."""
+        closed: dict[str, list[str]] = {}
+        for queue in list(self._file.root.all())[1:]:
+            for name, amount in self._bounds.limits.get(queue.path, {}).items():
+                if amount == 0 and "maxResources" not in queue.values:
+                    closed.setdefault(name, []).append(queue.path)
+        key = "queueMaxResourcesDefault"
+        for paths in {tuple(paths) for paths in closed.values()}:
+            figures = {name: 0 for name, those in closed.items() if tuple(those) == paths}
+            verb = "is" if len(paths) == 1 else "are"
+            more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+            what = f"{', '.join(paths[:_MOST_NAMED])}{more} {verb}"
+            self.warn_if_closed(figures, self._file.values[key].line, key, what)
+
     def _limit(self, queue: Queue, default: Figures | None) -> None:
         if "maxResources" in queue.values:
             said = queue.values["maxResources"]
             limit = self.resolved(said.value, said.line, f"{queue.path} maxResources")
             if limit is not None:
                 self._bounds.limits[queue.path] = limit
-            if limit is not None and 0 in limit.values():
-                none = ", ".join(name for name, amount in limit.items() if amount == 0)
-                words = f"no {none} may be used: the pool is closed to what needs it"
-                self._warnings.say("W24", said.line, f"{queue.path} maxResources", words)
+            self.warn_if_closed(limit, said.line, f"{queue.path} maxResources", "the pool is")
         elif default:
             self._bounds.limits[queue.path] = dict(default)
 

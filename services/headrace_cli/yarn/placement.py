@@ -72,10 +72,18 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
         wrong, expected = f"{inner.name!r} is no rule", f"one of {', '.join((*_NAMES, _NESTED))}"
         problems.found.append(FileProblem(inner.line, _PLACE, inner.name, wrong, expected))
         return None
+    path = _path(inner.queue)
+    is_root = inner.name == "default" and path == ROOT
+    if is_root and rule.inner is None:
+        wrong, expected = "root runs nothing itself", "a queue below it, such as root.default, or the rule reject"
+        problems.found.append(FileProblem(inner.line, _PLACE, inner.queue, wrong, expected))
+        return None
+    if is_root:
+        # A queue of the user right below the root.
+        return PlacementRule(RuleName.USER, existing=not rule.create)
     words = ["nested_user", *([] if rule.create else ["existing"])] if rule.inner is not None else []
     words.append(_NAMES[inner.name])
     if inner.name == "default" and inner.queue:
-        path = _path(inner.queue)
         words.append(names.get(path) or path.rpartition(".")[2])
     words += [] if inner.create or inner.name in _WITHOUT_CREATE else ["existing"]
     try:
@@ -93,7 +101,7 @@ def _parents(file: AllocationFile, inner: Rule) -> set[str]:
         each.path
         for each in file.root.all()
         if (each.path == default or (not default and each.is_declared and each.path != ROOT))
-        and (each.is_parent or each.children or "reservation" in each.values or not each.is_declared)
+        and (each.is_inner or "reservation" in each.values or not each.is_declared)
     }
 
 

@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.tree_file.problems import FileProblem, Problems, shown
+from headrace_cli.yarn.amounts import java_number
 from headrace_cli.yarn.elements import read_elements
 from headrace_cli.yarn.warnings import Warnings
 
@@ -26,6 +27,7 @@ _PREEMPTION: Final = {
     "waitTimeBeforeNextStarvationCheck": "yarn/wait_before_next_check",
     "preemptionInterval": "yarn/legacy_interval",
 }
+_THRESHOLD: Final = _PREEMPTION["preemption.cluster-utilization-threshold"]
 #: Properties of one of the two engines alone.
 _INTERVAL, _PAUSE = _PREEMPTION["preemptionInterval"], _PREEMPTION["waitTimeBeforeNextStarvationCheck"]
 #: Others, which stay as they are where a file does not have them.
@@ -53,7 +55,7 @@ class YarnSite(msgspec.Struct):
 
 def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
     """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
-    site = YarnSite(options=dict.fromkeys(_PREEMPTION.values()))
+    site, lines = YarnSite(options=dict.fromkeys(_PREEMPTION.values())), dict[str, int]()
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}
         if element.name != "property" or "name" not in said:
@@ -63,6 +65,9 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         if not name.startswith(_FAIR) and name not in _OTHERS:
             continue
         line = said["value"].line if "value" in said else element.line
+        if name in lines:
+            warnings.say("W23", line, name, f"is used, and not what stands on line {lines[name]}")
+        lines[name] = line
         text = said["value"].text.strip() if "value" in said else ""
         key = name.removeprefix(_FAIR)
         if key in _FLAGS:
@@ -72,10 +77,13 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         elif key in _PREEMPTION or key in _MORE:
             option = (_PREEMPTION | _MORE)[key]
             try:
-                TREE_ATTRIBUTES.changed(TreeOptions(), {option: text}, name)
+                value = java_number(text, name) if option == _THRESHOLD else text
+                TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)
+                site.options[option] = value
+            except BadInput as error:
+                problems.found.append(_unusable(line, error))
             except Defects as error:
                 problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
-            site.options[option] = text
             site.is_legacy = bool(site.options[_INTERVAL]) and not site.options[_PAUSE]
         elif key != "allocation.file":
             warnings.say("W25", line, name, f"{shown(text)} has no counterpart here and is dropped")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from itertools import chain, count
 from typing import Final
 
 from headrace.ids import ROOT_POOL
@@ -18,6 +16,7 @@ from headrace_cli.yarn.access import RIGHTS, access_of_pool, access_of_root
 from headrace_cli.yarn.allocation_file import NEVER_MS, ROOT, AllocationFile, Queue
 from headrace_cli.yarn.guarantees import BoundsOf
 from headrace_cli.yarn.placement import Placement, placement
+from headrace_cli.yarn.pool_names import pool_names
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
@@ -59,7 +58,7 @@ def imported(
     file: AllocationFile, site: YarnSite | None, total: Resources, problems: Problems, warnings: Warnings
 ) -> Imported:
     """Translates a file for a tree that has `total`. Raises `UnusableFile`."""
-    names = _pool_names(list(file.root.all()), warnings)
+    names = pool_names(list(file.root.all()), warnings)
     placed = placement(file, site, names, problems, warnings)
     found = _Translation(file, site, total, names, placed, warnings).translate()
     problems.refuse()
@@ -132,6 +131,9 @@ class _Translation:
             said = file.values["queueMaxAppsDefault"]
             words = f"holds for parents too, and {running} operations at most run in the whole tree"
             self._warnings.say("W12", said.line, "queueMaxAppsDefault", words)
+            if said.value == 0:
+                words = "0: nothing runs in a pool without a limit of its own"
+                self._warnings.say("W24", said.line, "queueMaxAppsDefault", words)
         if self._is_shut():
             options["preemption"] = "off"
         elif self._site is not None:
@@ -235,7 +237,7 @@ class _Translation:
         elif "maxChildResources" in queue.values:
             line, place = queue.values["maxChildResources"].line, f"{queue.path} maxChildResources"
             self._warnings.say("W14", line, place, "no rule makes queues below it: dropped")
-        elif queue.children or queue.is_parent:
+        elif queue.is_inner:
             attributes["forbid_immediate_operations"] = True
         return attributes
 
@@ -243,7 +245,9 @@ class _Translation:
         subpools: dict[str, object] = {}
         if "maxChildResources" in queue.values:
             said = queue.values["maxChildResources"]
-            figures = self._bounding.resolved(said.value, said.line, f"{queue.path} maxChildResources")
+            place = f"{queue.path} maxChildResources"
+            figures = self._bounding.resolved(said.value, said.line, place)
+            self._bounding.warn_if_closed(figures, said.line, place, "each user's pool is")
             subpools["resource_limits"] = ResourceAmounts().write(PartialResources(**(figures or {})))
         if "userMaxAppsDefault" in self._file.values:
             subpools["max_running_operation_count"] = self._file.get("userMaxAppsDefault")
@@ -280,7 +284,8 @@ class _Translation:
         for key, said in queue.values.items():
             if key in _DROPPED:
                 code, words = _DROPPED[key]
-                self._warnings.say(code, said.line, f"{queue.path} {key}", words)
+                refuses = key == "maxAMShare" and queue.is_inner and queue.path != ROOT
+                self._warnings.say(code, said.line, f"{queue.path} {key}", words, yarn_refuses=refuses)
 
     # --- policies ---------------------------------------------------------------------------------------------------
 
@@ -292,9 +297,11 @@ class _Translation:
         said = queue.values.get(key) or self._file.values.get(key)
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
-            self._warn_once("W07", line, place, f"{shown(policy)} is no policy of YARN's own: treated as fair")
+            # Of a class the last part of its path is its name.
+            words = f"{shown(policy.rpartition('.')[2] or policy)} is no policy of YARN's own: treated as fair"
+            self._warn_once("W07", line, place, words)
             policy = "fair"
-        if policy == "fifo" and (queue.children or queue.is_parent or queue.path == ROOT):
+        if policy == "fifo" and (queue.is_inner or queue.path == ROOT):
             self._warnings.say("W07", line, place, "fifo on a parent, which YARN refuses: treated as fair")
             policy = "fair"
         if policy == "drf" and above == "fair" and queue.path != ROOT:
@@ -309,22 +316,3 @@ class _Translation:
 
     def _above(self, queue: Queue) -> str:
         return queue.path.rpartition(".")[0]
-
-
-def _pool_names(queues: list[Queue], warnings: Warnings) -> dict[str, str]:
-    """The name of each queue's pool: its own where the whole file has it once, else with those above it in front."""
-    counts = Counter(queue.name for queue in queues)
-    names: dict[str, str] = {ROOT: ROOT_POOL}
-    taken = set(counts)
-    for queue in queues[1:]:
-        parts = queue.path.split(".")[1:]
-        name = queue.name
-        if counts[name] > 1 and len(parts) > 1:
-            longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
-            tries = chain(longer, (f"{longer[-1]}-{number}" for number in count(2)))
-            name = next(each for each in tries if each not in taken)
-            words = f"another queue is named {queue.name}, and a name stands once in a tree: the pool is {name}"
-            warnings.say("W26", queue.line, queue.path, words)
-        taken.add(name)
-        names[queue.path] = name
-    return names

@@ -15,10 +15,13 @@ class Warned(msgspec.Struct, frozen=True):
     #: Path of the queue with the element, such as `root.prod maxAMShare`.
     place: str
     words: str
+    #: True if the newest YARN refuses the whole file for it. Older releases read such files, and so does the import.
+    yarn_refuses: bool = False
 
     def text(self) -> str:
         """Writes it as one line."""
-        return f"{self.file}:{self.line}: {self.code} {self.place}: {self.words}"
+        more = "; the newest YARN refuses such a file" if self.yarn_refuses else ""
+        return f"{self.file}:{self.line}: {self.code} {self.place}: {self.words}{more}"
 
 
 class Warnings:
@@ -28,5 +31,5 @@ class Warnings:
         self.file = file
         self.found: list[Warned] = []
 
-    def say(self, code: str, line: int, place: str, words: str) -> None:
-        self.found.append(Warned(code, self.file, line, place, words))
+    def say(self, code: str, line: int, place: str, words: str, *, yarn_refuses: bool = False) -> None:
+        self.found.append(Warned(code, self.file, line, place, words, yarn_refuses))

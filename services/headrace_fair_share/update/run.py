@@ -284,8 +284,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
     strong = fixed.strong[:, order]
     rank = np.where(fifo_index < 0, elements.order, fifo_place)
     judged = judge(cut, given, JudgedShares(usage, fair, demand, strong, fixed.weight[order], rank), schedulable)
-    clocks = judged.clocks
-    starvation = clocks.starvation
+    clocks, starvation = judged.clocks, judged.clocks.starvation
     due_to_fair_share, due_to_min_share, claims = due_amounts(elements, judged.yarn.dues)
     results = ElementResults(
         usage=shares.usage[:, order],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from headrace.client.errors import EndpointUnreadable, NotRunning, NotYours
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.client.places.kept import KeptPlaces
 from headrace.errors import BadInput
-from headrace.ids import TreeName, UserName, tree_name, user_name
+from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_from_login
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
 
@@ -178,8 +177,6 @@ def _traces_in(environment: Mapping[str, str]) -> Traces:
 def login_user() -> UserName:
     """The login name of this process's user, made into a legal token."""
     try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # an account without an entry, usual in containers
-        name = ""
-    token = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-")
-    return user_name(token or f"uid-{os.getuid()}")
+        return user_name_from_login(pwd.getpwuid(os.getuid()).pw_name)
+    except (KeyError, BadInput):  # an account without an entry, usual in containers, or without a usable letter
+        return user_name(f"uid-{os.getuid()}")

@@ -81,6 +81,11 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
     resource_limits: PartialResources = NOTHING
 
 
+#: Stand for all users in a list of users, and for none where an empty list would be open.
+EVERYBODY: Final = "*"
+NOBODY: Final = "-"
+
+
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Users by right, for the pool and all that is below. `*` is everybody."""
 

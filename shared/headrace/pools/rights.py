@@ -11,11 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools.pool_config import Access
+from headrace.pools.pool_config import EVERYBODY, Access
 from headrace.pools.pool_tree import PoolTree
-
-#: Stands for all users in a list of users.
-EVERYBODY = "*"
 
 
 class Right(enum.StrEnum):

@@ -155,11 +155,6 @@ REFUSED = {
         3,
         "a queue without child queues",
     ),
-    "a share of masters on a parent": (
-        inside("<queue name='a' type='parent'>\n<maxAMShare>0.3</maxAMShare></queue>"),
-        3,
-        "a queue without child queues",
-    ),
     "an empty value": (inside("<queue name='a'>\n<weight/></queue>"), 3, "a value"),
     "a weight below 0": (inside("<queue name='a'><weight>-1</weight></queue>"), 2, "a number from 0"),
     "a weight that is none": (inside("<queue name='a'><weight>nan</weight></queue>"), 2, "a number"),
@@ -189,7 +184,7 @@ REFUSED = {
     "the root as a default": (
         inside("<queuePlacementPolicy>\n<rule name='default' queue='root'/></queuePlacementPolicy>"),
         3,
-        "the name of a pool",
+        "a queue below it, such as root.default, or the rule reject",
     ),
     "no rule": (inside("<queuePlacementPolicy/>"), 1, "default, with create, or reject at its end"),
     "nothing nested": (
@@ -478,10 +473,12 @@ AMOUNTS = st.sampled_from(
         "gpu=2",
         "vcores=5%",
         "7 mb",
+        "4096 mb, 4 vcores, 2 gcores",
+        "1,024 mb, 0 vcores",
     ]
 )
 VALUES = {
-    "weight": st.sampled_from(["0", "1", "2.5", "1e-20", "-1", "67108864"]),
+    "weight": st.sampled_from(["0", "1", "2.5", "1e-20", "-1", "67108864", "1.5f", "2D"]),
     "minResources": AMOUNTS,
     "maxResources": AMOUNTS,
     "maxChildResources": AMOUNTS,
@@ -491,14 +488,15 @@ VALUES = {
     "minSharePreemptionTimeout": st.sampled_from(["0", "5", "9223372036854775807"]),
     "fairSharePreemptionThreshold": st.sampled_from(["-1", "0.5", "7"]),
     "allowPreemptionFrom": st.sampled_from(["true", "false", "maybe"]),
-    "aclSubmitApps": st.sampled_from([" ", "*", "ann,ann devs", " devs"]),
-    "aclAdministerApps": st.sampled_from([" ", "*", "ann,ann devs", " devs"]),
+    "aclSubmitApps": st.sampled_from([" ", "*", "ann,an.na,Ann my_devs", " devs", "__"]),
+    "aclAdministerApps": st.sampled_from([" ", "*", "ann,an.na,Ann my_devs", " devs", "__"]),
 }
 VALUE = st.sampled_from(sorted(VALUES)).flatmap(lambda key: VALUES[key].map(lambda value: f"<{key}>{value}</{key}>"))
 QUEUE = st.recursive(
     st.lists(VALUE, max_size=4).map("".join),
     lambda inner: st.lists(
-        st.tuples(st.sampled_from("abc"), st.sampled_from(["", " type='parent'"]), inner), max_size=3
+        st.tuples(st.sampled_from(["a", "b", "x@y", "x y", "@"]), st.sampled_from(["", " type='parent'"]), inner),
+        max_size=3,
     ).map(lambda queues: "".join(f"<queue name='{name}'{kind}>{text}</queue>" for name, kind, text in queues)),
     max_leaves=8,
 )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+from headrace.errors import BadInput
+from headrace.ids import user_name
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.pool_allocation_attributes import PLACING, PREEMPTION
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
 from headrace.pools.pool_config import (
+    EVERYBODY,
     LARGEST_WEIGHT,
+    NOBODY,
     SMALLEST_WEIGHT,
     Access,
     EphemeralSubpoolConfig,
@@ -64,18 +69,42 @@ _SUBPOOL: Final = Schema(
         Attribute("resource_limits", ResourceAmounts(), "the most that such a pool may use", "no limit"),
     ],
 )
+
+
+class _User(Word):
+    """A user, everybody or nobody in a list of users."""
+
+    def read(self, value: object, place: str) -> str:
+        text = super().read(value, place)
+        try:
+            return text if text in (EVERYBODY, NOBODY) else user_name(text)
+        except BadInput as problem:
+            expected = f"the name of a user, {problem.expected}; {EVERYBODY} for everybody, {NOBODY} for nobody"
+            raise BadInput(place, value, expected) from None
+
+
+@dataclass(frozen=True)
+class Users(Words):
+    """A list of users, each once."""
+
+    what: str = "users"
+
+    def read(self, value: object, place: str) -> tuple[str, ...]:
+        return self.read_each(super().read(value, place), place, _User())
+
+
 ACCESS: Final = Schema(
     Access,
     [
         Attribute(
             "use",
-            Words(what="users"),
+            Users(),
             "run operations here",
             "everybody, where no pool on the way up names anybody",
         ),
-        Attribute("manage", Words(what="users"), "change, suspend and end operations of others"),
-        Attribute("write", Words(what="users"), "set what users may set; make, move and remove pools below"),
-        Attribute("administer", Words(what="users"), "set everything"),
+        Attribute("manage", Users(), "change, suspend and end operations of others"),
+        Attribute("write", Users(), "set what users may set; make, move and remove pools below"),
+        Attribute("administer", Users(), "set everything"),
     ],
 )
 

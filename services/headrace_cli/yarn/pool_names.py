@@ -1,0 +1,43 @@
+"""Names of pools for the queues of a file. A name stands once in a tree, and has fewer kinds of characters than that of a queue. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain, count
+from typing import Final
+
+from headrace.ids import ROOT_POOL
+from headrace_cli.yarn.allocation_file import ROOT, Queue
+from headrace_cli.yarn.warnings import Warnings
+
+#: What the name of no pool may have.
+_UNUSABLE: Final = re.compile("[^-_a-zA-Z0-9:]+")
+
+
+def pool_names(queues: Sequence[Queue], warnings: Warnings) -> dict[str, str]:
+    """The name of each queue's pool, by path: its own where the whole file has it once, else with those above it in front.
+
+    `queues` has the root first, and each behind its parent.
+    """
+    usable = {queue.path: [_UNUSABLE.sub("-", part) for part in queue.path.split(".")[1:]] for queue in queues[1:]}
+    counts = Counter(parts[-1] for parts in usable.values())
+    names: dict[str, str] = {ROOT: ROOT_POOL}
+    taken, given = set(counts), set[str]()
+    for queue in queues[1:]:
+        parts = usable[queue.path]
+        own = name = parts[-1]
+        if counts[own] > 1 and (len(parts) > 1 or own in given):
+            longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
+            tries = chain(longer, (f"{(longer or [own])[-1]}-{number}" for number in count(2)))
+            name = next(each for each in tries if each not in taken)
+            words = f"another queue is named {own}, and a name stands once in a tree: the pool is {name}"
+            warnings.say("W26", queue.line, queue.path, words)
+        elif own != queue.name:
+            words = f"the name of a pool has letters, digits, '-', '_' and ':' only: the pool is {name}"
+            warnings.say("W26", queue.line, queue.path, words)
+        given.add(name)
+        taken.add(name)
+        names[queue.path] = name
+    return names
