@@ -16,7 +16,7 @@ class Exit(enum.IntEnum):
     USAGE = 2
     #: Headrace is not running, or did not answer in time.
     NOT_RUNNING = 3
-    #: Headrace, or this machine, said no: no such thing, a name or port in use, not allowed. Nothing was done.
+    #: Headrace, this machine or the person who was asked said no: no such thing, a name or port in use, not allowed. Nothing was done.
     REFUSED = 4
     #: Ctrl-C.
     INTERRUPTED = 130

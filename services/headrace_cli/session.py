@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Final
 
 import anyio
 from cyclopts import Parameter
+from rich.text import Text
 
 from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
@@ -135,6 +137,19 @@ def change(
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 
     return talk(common, work, tree=tree, bears_restarts=True)
+
+
+def confirmed(question: str) -> bool:
+    """Asks on the terminal whether to go on. False unless the answer is yes, also where there is no terminal to ask on."""
+    screen = Screen()
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        screen.say(f"{question} Nothing was changed: give --yes to do it.", style="red")
+        return False
+    screen.err.print(Text(f"{question} Go on? [y/N] "), end="")
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    screen.say("nothing was changed", style="red")
+    return False
 
 
 def complain(error: BaseException) -> int:

@@ -133,6 +133,35 @@ def test_what_was_exported_is_imported_and_a_file_takes_away_what_it_does_not_na
     up.run("pool", "remove", "one", "--recursive")
 
 
+def test_an_import_that_takes_much_away_is_confirmed_first(up: Up, tmp_path: Path) -> None:
+    for name in exported(up):
+        up.run("pool", "remove", name, "--recursive")
+    for name in ("one", "two", "three"):
+        up.run("pool", "create", name)
+    file = tmp_path / "pools.yaml"
+    file.write_text("pools: {one: {}}")
+    before = exported(up)
+    asked = up.run("pool", "import", str(file), expect=4)
+    looked = up.run("pool", "import", str(file), "--dry-run")
+
+    for done in (asked, looked):
+        assert {"- /two", "- /three"} <= set(done.stdout.splitlines())
+        assert "2 of 3 pools are taken away: three, two" in done.stderr
+    assert "give --yes to do it" in asked.stderr
+    assert exported(up) == before
+    operation = up.start_operation("--pool", "two", "--", "sleep", "600")
+    file.write_text("pools: {one: {}, three: {}}")
+    in_use = up.run("pool", "import", str(file), expect=4)
+    assert "1 of 3 pools are taken away: two; 1 operation goes on" in " ".join(in_use.stderr.split())
+    up.run("pool", "import", str(file), "--yes")
+    assert set(exported(up)) == {"one", "three"}
+    assert '"two"' in up.run("op", "get", operation, "--json").stdout
+    up.run("op", "abort", operation)
+    up.run("pool", "import", str(file), "--yes")
+    for name in ("one", "three"):
+        up.run("pool", "remove", name)
+
+
 def test_guarantees_are_given_from_pool_to_pool(up: Up) -> None:
     up.run("pool", "create", "giver", "strong_guarantee_resources/cpu=2")
     up.run("pool", "create", "taker")

@@ -89,7 +89,7 @@ def test_queues_of_policy_fair_share_memory_alone(up: Up) -> None:
     (up.state / "fair.xml").write_text(
         "<allocations><queue name='a'><weight>3</weight></queue><queue name='b'/></allocations>"
     )
-    up.run("pool", "import", "fair.xml", "--yarn-site", "yarn-site.xml")
+    up.run("pool", "import", "fair.xml", "--yarn-site", "yarn-site.xml", "--yes")
     assert exported(up)["options"]["yarn"]["memory_only"] is True
     up.run("pause", "starts")
     # By cores b would have far more than its part; 8 jobs fill the memory.
@@ -164,7 +164,7 @@ def test_a_site_file_goes_with_an_allocation_file_only_and_a_tree_must_be_there(
 def test_files_of_others_are_taken_by_the_service_as_a_whole_and_once(up: Up, name: str) -> None:
     shutil.copy(SAMPLES / name, up.state)
 
-    assert f"{name} is in force" in up.run("pool", "import", name).stdout
+    assert f"{name} is in force" in up.run("pool", "import", name, "--yes").stdout
     assert "nothing changes" in up.run("pool", "import", name).stdout
 
 

@@ -23,7 +23,7 @@ from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, PERSON_LOGIN, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
-from headrace.pools.rights import EVERYBODY
+from headrace.pools.pool_config import EVERYBODY
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs

@@ -20,7 +20,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.pools.attributes import attribute_table
 from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.pools.options import PoolOptions
-from headrace_cli.session import Common, Json, Switch, change, talk
+from headrace_cli.session import Common, Json, Switch, change, confirmed, talk
 from headrace_cli.show.screen import Screen
 
 Unset = Annotated[list[str] | None, Parameter(negative=())]
@@ -253,12 +253,14 @@ def import_(
     yarn_site: Path | None = None,
     tree: str = "",
     keep: Switch = False,
+    yes: Switch = False,
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
-    Pools that the file does not name are taken away. Options of the tree stay unless the file has them.
+    Pools that the file does not name are taken away. You are asked first if operations are in them, or if they are more than half of the
+    tree; where nobody can be asked the status is 4 unless --yes is given. Options of the tree stay unless the file has them.
 
     The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
@@ -282,25 +284,27 @@ def import_(
         The tree; else `$HEADRACE_TREE`, else the first that is served.
     keep
         Leave pools that the file does not name.
+    yes
+        Take away pools in use, or most of the tree, without a question.
     dry_run
         Only say what would become of it and of all shares, and every rule that it breaks.
     """
-    from headrace_cli.pools.files import configured
+    from headrace_cli.pools.importing import Importing
     from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
 
-    importing = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
+    read = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
+    importing = Importing(str(file), read, keep=keep, dry_run=dry_run, confirmed=yes)
 
-    async def ask(client: Client) -> PoolPlan | WhatIfAnswer:
-        if importing.tree and importing.tree != client.trees.own:
-            raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree that is asked")
-        listed = await client.pools.list()
-        changes, warnings = importing.changes(configured(listed), listed.frame.total, keep=keep)
-        if dry_run:
-            answer = await client.pools.what_if(changes)
-            return msgspec.structs.replace(answer, plan=_warned(answer.plan, warnings))
-        return _warned(await client.pools.change(changes, expected_revision=listed.revision), warnings)
+    def run() -> int:
+        return change(common, importing.ask, f"{file} is in force", whole=True, tree=tree)
 
-    return change(common, ask, f"{file} is in force", whole=True, tree=tree)
+    status = run()
+    if importing.asks_about is None or status != Exit.DONE:
+        return status
+    if not confirmed(f"{importing.asks_about.words()}."):
+        return Exit.REFUSED
+    importing.confirm()
+    return run()
 
 
 def export(*, options: Switch = False, common: Common | None = None) -> int:
@@ -356,10 +360,6 @@ def attributes(name: str = "", /, *, json: Json = False) -> int:
 def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]]:
     """A question for the changes, or for what would become of the tree and its shares."""
     return lambda client: client.pools.what_if(changes) if dry_run else client.pools.change(changes)
-
-
-def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
-    return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
 
 
 def _changes(

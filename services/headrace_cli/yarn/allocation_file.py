@@ -222,7 +222,7 @@ class _Reading:
         elif roots:
             file.root.line = roots[0].line
             self._inside(roots[0], file.root)
-        rules_line: int | None = None
+        rules: Said | None = None
         for each in top.children:
             if each.name in _QUEUES:
                 if not roots:
@@ -231,8 +231,8 @@ class _Reading:
                 self._user(each, file)
             elif each.name == "queuePlacementPolicy":
                 self._attributes(each, each.name, ())
-                self._twice(each, each.name, rules_line)
-                rules_line = each.line
+                self._twice(each, each.name, rules)
+                rules = Said(None, each.line)
                 file.rules = [rule for child in each.children if (rule := self._rule(child)) is not None]
             else:
                 self._value(each, "", _OF_ALL, file.values)
@@ -252,10 +252,10 @@ class _Reading:
             expected = "a fair-scheduler.xml of YARN, in which queues are <queue> elements"
             self._problems.found.append(FileProblem(pools[0].line, "", "<pool>", wrong, expected))
 
-    def _twice(self, element: Element, place: str, line_before: int | None, code: str = "W23") -> None:
-        """Warns that what stands on an earlier line, if any, is not used."""
-        if line_before is not None:
-            self._warnings.say(code, element.line, place, f"is used, and not what stands on line {line_before}")
+    def _twice(self, element: Element, place: str, before: Said | None, code: str = "W23") -> None:
+        """Warns that what was said on an earlier line, if it was, is not used."""
+        if before is not None:
+            self._warnings.say(code, element.line, place, f"is used, and not what stands on line {before.line}")
 
     def _queue(self, element: Element, above: Queue) -> None:
         self._attributes(element, above.path, ("name", "type"))
@@ -312,7 +312,7 @@ class _Reading:
             self._warnings.say("W18", element.line, place, f"{name} is used, of line {before.line}")
             return
         is_spelled_twice = readers is _OF_ALL and name in self._spelled_old
-        self._twice(element, place, before and before.line, "W18" if is_spelled_twice else "W23")
+        self._twice(element, place, before, "W18" if is_spelled_twice else "W23")
         if not known:
             self._spelled_old.add(name)
         text = element.text if name in _ACLS else element.text.strip()
@@ -340,7 +340,7 @@ class _Reading:
             self._value(each, f"user {name}", {"maxRunningApps": _count}, found)
         if "maxRunningApps" in found:
             before = file.users.get(name)
-            self._twice(element, f"user {name}", before and before.line)
+            self._twice(element, f"user {name}", before)
             file.users[name] = found["maxRunningApps"]
 
     def _rule(self, element: Element) -> Rule | None:

@@ -12,6 +12,7 @@ from headrace.pools.attributes.pool_attributes import POOL_ATTRIBUTES, PRESET_AT
 from headrace.pools.attributes.schema import Attribute, Changed, Record, Schema, Support, Who
 from headrace.pools.attributes.tree_attributes import TREE_ATTRIBUTES
 from headrace.pools.pool_config import (
+    EVERYBODY,
     Access,
     EphemeralSubpoolConfig,
     FifoSortParameter,
@@ -22,7 +23,7 @@ from headrace.pools.pool_config import (
 )
 from headrace.pools.pool_tree import PoolTree
 from headrace.pools.presets import preset_names, preset_problems, problems_of_preset
-from headrace.pools.rights import EVERYBODY, Person, Right, person_of
+from headrace.pools.rights import Person, Right, person_of
 from headrace.pools.stored_tree import Pool, Tree, read_tree, write_tree
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, TreeIntegralOptions, TreeOptions, YarnOptions
 
