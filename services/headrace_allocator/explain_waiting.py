@@ -6,7 +6,6 @@ Nothing is kept for it on the heartbeat path but the newest preemptive stage of 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
@@ -27,12 +26,18 @@ from headrace.wire.operations import OperationState
 from headrace.wire.start_plans import OperationFit
 from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import MOST_TRIED, levels_of, reasons_before_start, waiting_reasons
+from headrace_allocator.decision.waiting import (
+    MOST_TRIED,
+    is_due_something,
+    levels_of,
+    reasons_before_start,
+    waiting_reasons,
+)
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.gangs.fitting import jobs_at_once
-from headrace_allocator.preemption.kept_places import kept_on, places_protected
+from headrace_allocator.preemption.kept_places import places_kept, places_protected
 from headrace_allocator.telling.words_of_kept_places import words_of_rule
 from headrace_allocator.words import cure_of, words_of
 
@@ -135,13 +140,28 @@ def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: 
 def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
     """The nodes of the newest stages of its priority that found too little to take, the one heard last first."""
     size, priority = operation.spec.resources, operation.preemption_priority
+    by_yarn = is_due_something(operation)
+    for node in _matching_nodes(facts, operation):
+        made = node.tries.get(priority)
+        # A pass of a YARN policy looks at all of them.
+        if by_yarn or not (made is None or made.started or made.room.dominates(size)):
+            yield node
+
+
+def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
+    """The nodes heard last whose tags match its filters, the newest first."""
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
-        made = node.tries.get(priority)
-        if made is None or made.started or made.room.dominates(size):
-            continue
         if all(matches(formula, node.record.tags) for formula in filters):
             yield node
+
+
+def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[KeptPlaces]:
+    """The places that a YARN policy leaves to others, where the operation is due something by it."""
+    if not is_due_something(operation):
+        return []
+    found = places_kept(facts, order, _matching_nodes(facts, operation), operation)
+    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
 def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Tries:
@@ -174,15 +194,14 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Mo
             _try(node, made, size, moment, _kept(facts, order, node, operation) if not made.started else [])
             for node, made in map(matching.__getitem__, nearest)
         ],
+        kept=_kept_from_pass(facts, order, operation),
     )
 
 
 def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[KeptPlaces]:
     """Looks again at a node at the time of the question: since the stage ran there some places may be kept or to be had anew."""
-    counts: Counter[why.KeptBy] = Counter()
-    for kept, places in kept_on(facts, order, node, operation).items():
-        counts[kept.by] += places
-    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in counts.most_common()]
+    found = places_kept(facts, order, [node], operation)
+    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
 def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept: list[KeptPlaces]) -> Try:

@@ -49,10 +49,8 @@ def words_of(reason: why.Reason) -> str:
             return words + f"; {reason.in_doubt} jobs may still be running on {nodes}"
         case why.LimitsUnknown():
             return "the allocator has started anew and waits for fair_share to report the limits of pools"
-        case why.PoolLimitReached():
-            return f"resource_limits of pool {reason.pool} leave no room for another job: {_exceeded(reason)}"
-        case why.OperationLimitReached():
-            return f"its own resource_limits leave no room for another job: {_exceeded(reason)}"
+        case why.PoolLimitReached() | why.OperationLimitReached():
+            return _words_of_limit(reason)
         case (
             why.NoNodeAcceptsJobs()
             | why.NoNodeMatches()
@@ -168,6 +166,13 @@ def _words_of_nodes(
                 node, detail = reason.unisolated
                 words += f"; the tree requires isolation, and {node} has none: {detail or _UNSAID}"
             return words
+        case why.NoNodeMatches() if reason.away:
+            filters = " and ".join(reason.filters)
+            if reason.away == 1:
+                return f"1 node matches {filters}, and it is {reason.condition}: {reason.first_away}"
+            return (
+                f"{reason.away} nodes match {filters}, and none takes jobs: {reason.first_away} is {reason.condition}"
+            )
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             words = f"no node matches {' and '.join(reason.filters)}: {take} other tags"
@@ -248,12 +253,12 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> str:
     """The change that would end a reason for an operation."""
     if isinstance(reason, why.PoolLimitReached):
-        small = [one.resource for one in reason.exceeded if getattr(spec.resources, one.resource) > one.limit]
+        small = [one.resource for one in reason.exceeded if one.needed > one.limit]
         if small:
             higher = f"`headrace pool set {typed(reason.pool)} resource_limits/{small[0]}=…`"
             return f"a higher limit, since one job needs more than all of it: {higher}"
-    if isinstance(reason, why.LargerThanEveryNode) and reason.away:
-        return f"{_CURES[why.LargerThanEveryNode]}; or {reason.first_away} accepting jobs again: `headrace node list`"
+    if isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches) and reason.away:
+        return f"{_CURES[type(reason)]}; or {reason.first_away} accepting jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
         if not reason.limit_of:
             return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
@@ -280,6 +285,23 @@ def _words_of_loss(lost: LostJob) -> str:
             return "its place was preempted before it began"
         case _:
             assert_never(lost.why)
+
+
+def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:
+    """The reason that lies with a limit. One that is less than a single job is told apart: no end of a job makes room there."""
+    whose = (
+        f"resource_limits of pool {reason.pool}"
+        if isinstance(reason, why.PoolLimitReached)
+        else "its own resource_limits"
+    )
+    above = [each for each in reason.exceeded if each.needed > each.limit]
+    if not above:
+        return f"{whose} leave no room for another job: {_exceeded(reason)}"
+    needs, has = (
+        ", ".join(f"{one.resource} {format_amount(one.resource, getattr(one, name))}" for one in above)
+        for name in ("needed", "limit")
+    )
+    return f"each job is larger than {whose}: it asks for {needs}, and at most {has} may be used"
 
 
 def _exceeded(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:

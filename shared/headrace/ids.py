@@ -70,11 +70,18 @@ def pool_name(text: str) -> PoolName:
     return PoolName(text)
 
 
+def slashed(text: str) -> str:
+    """A path as YARN writes it, `root.research.vision`, as it is written here, `/research/vision`. Any other text stays as it is."""
+    first, period, rest = text.partition(".")
+    return f"/{rest.replace('.', '/')}" if period and first.lower() == "root" and "/" not in text else text
+
+
 def pool_or_path(text: str) -> PoolName:
     """Checks the name of a pool, or a path such as `/research/vision`, of which `/` is the root. Raises `BadInput`.
 
-    Whether the path is that of a pool says `Pools.at` of the client.
+    `root.research.vision` is read as that path. Whether the path is that of a pool says `Pools.at` of the client.
     """
+    text = slashed(text)
     if text == ROOT_POOL or (not text.strip("/") and text):
         return ROOT_POOL
     for part in text.removeprefix("/").removesuffix("/").split("/"):

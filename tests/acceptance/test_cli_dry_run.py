@@ -153,9 +153,18 @@ def test_what_can_never_run_is_warned_of_where_it_is_started() -> None:
         up.run("op", "explain", "three-workers")
         too_large = up.run("run", "--cpu", "3", *TRUE).stderr
         nowhere = up.run("run", "--node-filter", "ssd", *TRUE).stderr
+        up.run("pool", "create", "small", "resource_limits/cpu=1")
+        above = up.run("run", "--pool", "root.small", "--cpu", "2", *TRUE).stderr
+        fits = up.run("run", "--pool", "root.small", "--cpu", "1", *TRUE).stderr
+        unknown = up.run("run", "--pool", "root.small.one", *TRUE, expect=4).stderr
 
     assert "warning: a gang of 3 that cannot start, whatever ends: all nodes that take its jobs have room for 2" in said
     assert "more or larger nodes" in said
     assert "warning: each job is larger than every node: it asks for cpu 3 (the most any node has is 2)" in too_large
     assert "warning: no node matches ssd" in nowhere
+    assert (
+        "warning: each job is larger than resource_limits of pool small: it asks for cpu 2, and at most cpu 1" in above
+    )
+    assert "warning" not in fits
+    assert "there is no pool '/small/one'" in unknown
     assert "warning" not in quiet

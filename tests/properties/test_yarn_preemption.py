@@ -16,6 +16,7 @@ from headrace.pools import Pool, PoolConfig, PoolMode, PreemptionPolicy, ShareMo
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
+from headrace_allocator.preemption.kept_places import why_kept_by_yarn
 from headrace_allocator.preemption.yarn.plans import Plan
 from tests.support.allocating import an_operation
 from tests.support.effort import seeds
@@ -108,6 +109,10 @@ class YarnFleet(Fleet):
             assert operation.spec.pool not in self.barred
             if self.policy is not PreemptionPolicy.YARN:
                 continue
+            # What is told of kept places agrees with what is taken.
+            assert plan.operation is not None
+            starving = self.operation(plan.operation)
+            assert all(why_kept_by_yarn(self.facts, one, starving) is None for one in plan.victims)
             left, fair = operation.held - plans.taken(name), operation.total.part(operation.fair_share)
             if operation.in_fifo_pool:
                 assert left.memory >= fair.memory

@@ -165,5 +165,7 @@ def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -
     """Each resource of which one more job of the operation, beside what is used, would take too much."""
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), operation.min_needed.as_tuple(), strict=True)
     return tuple(
-        Exceeded(name, there, most) for name, most, there, more in figures if most is not None and there + more > most
+        Exceeded(name, there, most, more)
+        for name, most, there, more in figures
+        if most is not None and there + more > most
     )

@@ -20,6 +20,8 @@ class Exceeded(msgspec.Struct, frozen=True):
     resource: str
     used: int
     limit: int
+    #: What the job needs.
+    needed: int = 0
 
 
 class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_running"):
@@ -123,6 +125,10 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     nodes: int
     #: A node whose name stands where a tag should. Empty: none does.
     named: NodeName = NodeName("")
+    #: Enrolled nodes that match, and accept no jobs now; one of them, and its condition in a word.
+    away: int = 0
+    first_away: NodeName = NodeName("")
+    condition: str = ""
 
 
 class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
@@ -209,6 +215,8 @@ class KeptBy(enum.StrEnum):
     #: `preemption` of its pool is off or observe.
     PREEMPTION = "preemption"
     ALLOW_NORMAL_PREEMPTION = "allow_normal_preemption"
+    #: Under a YARN policy.
+    ALLOW_PREEMPTION_FROM = "allow_preemption_from"
     USAGE_THRESHOLD = "non_preemptible_resource_usage_threshold"
     #: Its operation is owed all that it wants.
     OWED_EVERYTHING = "owed_everything"

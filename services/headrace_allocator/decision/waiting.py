@@ -52,7 +52,7 @@ MOST_TRIED: Final = 500
 def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons, the heaviest first. There is none if no job of it waits."""
     reasons = reasons_in_turn(facts, order, operation, moment)
-    return [_with_larger_nodes(facts, operation, reason) for reason in reasons if reason is not None]
+    return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
 
 def reasons_in_turn(
@@ -69,7 +69,7 @@ def reasons_in_turn(
     has_holds = operation.gang is not None and operation.gang.holds
     if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
         return
-    may_preempt = operation.preemption_priority is not PreemptionPriority.NONE
+    may_preempt = operation.preemption_priority is not PreemptionPriority.NONE or is_due_something(operation)
     fits = operation.fits_somewhere and not never_fits(operation)
     yield why.StartsPaused() if facts.starts_paused else None
     yield _recovering(facts, operation)
@@ -95,6 +95,12 @@ def reasons_in_turn(
     yield _behind_others(facts, order, operation) if fits else None
 
 
+def is_due_something(operation: Operation) -> bool:
+    """True if a YARN policy has found it to be short of something."""
+    share = operation.share
+    return share is not None and (share.due_to_fair_share is not None or share.due_to_min_share is not None)
+
+
 def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
     """The reasons that need no share, of an operation that nobody started yet."""
     reasons: list[why.Reason | None] = [
@@ -106,20 +112,21 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
         own_limit_reached(operation, operation.held),
         _no_room(facts, operation, moment),
     ]
-    return [_with_larger_nodes(facts, operation, reason) for reason in reasons if reason is not None]
+    return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
 
-def _with_larger_nodes(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
-    """Adds the nodes that could run a job and accept none now. It looks at every node, so that it is left to those who ask."""
-    if not isinstance(reason, why.LargerThanEveryNode):
+def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
+    """Adds the nodes that match, or could run a job, and accept none now. It looks at every node, so that it is left to those who ask."""
+    if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches):
         return reason
+    needed = reason.needed if isinstance(reason, why.LargerThanEveryNode) else ZERO
     filters = facts.pools.filters_of(operation.spec)
     away = [
         node
         for node in facts.nodes.values()
         if node.enrolled
         and not node.accepts_jobs
-        and node.offered.dominates(reason.needed)
+        and node.offered.dominates(needed)
         and all(matches(formula, node.record.tags) for formula in filters)
     ]
     if not away:

@@ -7,13 +7,13 @@ Source: sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.ids import NodeName, PoolName
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import PreemptionSwitch
-from headrace.pools.tree_options import VictimRules
+from headrace.pools.tree_options import PreemptionPolicy, VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
@@ -27,6 +27,7 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 from headrace_allocator.preemption.legacy import blocking_ancestor
+from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
 #: Allocations that are looked at for one question: some ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
@@ -43,7 +44,10 @@ class Kept(NamedTuple):
 
 
 def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation) -> Counter[Kept]:
-    """Counts the places of others on a node that no stage would take for an operation, by rule."""
+    """Counts the places of others on a node that no stage or pass would take for an operation, by rule."""
+    if facts.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
+        by_yarn = (why_kept_by_yarn(facts, one, starving) for one in node.allocations.values())
+        return Counter(kept for kept in by_yarn if kept is not None)
     overlay = Overlay(View.of(facts, node, order, pace_ms=0, stirring=()))
     found = (why_kept(overlay, one, starving) for one in overlay.view.allocations)
     return Counter(kept for kept in found if kept is not None)
@@ -55,12 +59,8 @@ def places_protected(
     """The rules that keep places on these nodes, those of most places first. It looks at a thousand places, not at more."""
     places: dict[KeptBy, Counter[PoolName]] = {}
     on_nodes: dict[KeptBy, set[NodeName]] = {}
-    looked_at = 0
-    for node in nodes:
-        if looked_at >= _MOST_LOOKED_AT:
-            break
-        looked_at += 1 + len(node.allocations)
-        for kept, count in kept_on(facts, order, node, starving).items():
+    for node, counts in _by_node(facts, order, nodes, starving):
+        for kept, count in counts.items():
             places.setdefault(kept.by, Counter())[kept.pool] += count
             on_nodes.setdefault(kept.by, set()).add(node.record.node)
     told = [
@@ -69,6 +69,54 @@ def places_protected(
         if by not in _TOLD_APART
     ]
     return sorted(told, key=lambda one: -one.places)
+
+
+def places_kept(
+    facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
+) -> list[tuple[KeptBy, int]]:
+    """All places of others that are kept on these nodes, by rule, the most of one rule first. It looks at a thousand places."""
+    counts: Counter[KeptBy] = Counter()
+    for _, found in _by_node(facts, order, nodes, starving):
+        for kept, count in found.items():
+            counts[kept.by] += count
+    return counts.most_common()
+
+
+def _by_node(
+    facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
+) -> Iterator[tuple[Node, Counter[Kept]]]:
+    looked_at = 0
+    for node in nodes:
+        if looked_at >= _MOST_LOOKED_AT:
+            break
+        looked_at += 1 + len(node.allocations)
+        yield node, kept_on(facts, order, node, starving)
+
+
+def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) -> Kept | None:
+    """The rule of a YARN policy that keeps a place from an operation, None if none does or it is its own.
+
+    Under the older policy pools lose places as a whole, so that no share of an operation keeps any.
+    """
+    pools, operation = facts.pools, facts.operations.get(allocation.operation)
+    if operation is None or operation is starving:
+        return None
+    pool, options = operation.spec.pool, operation.options(pools)
+    if not is_there(allocation):
+        return Kept(KeptBy.ENDING, pool)
+    if operation.is_graceful:
+        return Kept(KeptBy.GRACEFUL, pool)
+    if options.preemption is not PreemptionSwitch.ON:
+        return Kept(KeptBy.PREEMPTION, pool)
+    if not options.allow_preemption_from:
+        return Kept(KeptBy.ALLOW_PREEMPTION_FROM, _set_by(pools, pool, lambda one: not one.allow_preemption_from))
+    if not options.allow_normal_preemption:
+        return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
+    owner = owner_of(operation, pools, operation.held)
+    is_kept = not owner.may_fall_to(operation.held - allocation.usage, pools.total)
+    return (
+        Kept(KeptBy.FAIR_SHARE, pool) if is_kept and pools.options.preemption_policy is PreemptionPolicy.YARN else None
+    )
 
 
 def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:

@@ -13,6 +13,7 @@ _WORDS: Final = {
     KeptBy.GRACEFUL: "their operations are graceful, and are asked only for what is above their share",
     KeptBy.PREEMPTION: "preemption is off or only observed there",
     KeptBy.ALLOW_NORMAL_PREEMPTION: "allow_normal_preemption is false there",
+    KeptBy.ALLOW_PREEMPTION_FROM: "allow_preemption_from is false there",
     KeptBy.USAGE_THRESHOLD: "they are the oldest of their operations, within non_preemptible_resource_usage_threshold",
     KeptBy.OWED_EVERYTHING: "their operations are owed all that they want",
     KeptBy.FAIR_SHARE: "they are within the fair share of their operations",
@@ -31,6 +32,7 @@ _CURES: Final = {
     KeptBy.PREEMPTION: "`headrace pool set {pool} preemption=on`",
     KeptBy.ALLOW_NORMAL_PREEMPTION: "`headrace pool set {pool} allow_normal_preemption=true`, or what passes over that: "
     + _AGGRESSIVELY,
+    KeptBy.ALLOW_PREEMPTION_FROM: "`headrace pool set {pool} allow_preemption_from=true`",
     KeptBy.USAGE_THRESHOLD: "a lower non_preemptible_resource_usage_threshold, of the tree, of pool {pool} or of the operations there",
     KeptBy.OWED_EVERYTHING: f"{_AGGRESSIVELY}, or {_MORE_FOR_IT}",
     KeptBy.FAIR_SHARE: f"{_MORE_FOR_IT}, or ends of their jobs: `headrace pool explain {{pool}}`",

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.errors import BadInput
-from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path, tree_name
+from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path, slashed, tree_name
 from headrace.pools import POOL_ATTRIBUTES, TreeOptions
 from headrace.wire.pool_changes import Create, Move, PoolChange, PoolPlan, Remove, Set, Transfer
 from headrace.wire.trees import MovePoolToTree
@@ -60,7 +60,7 @@ def create(
     dry_run
         Only say what would become of it and of all shares, and every rule that it breaks.
     """
-    changes = _changes(assigned, options)
+    changes, name = _changes(assigned, options), slashed(name)
     if "/" in name:
         if parent != ROOT_POOL:
             raise BadInput("--parent", parent, f"none, as the path {name} says below which pool it is")

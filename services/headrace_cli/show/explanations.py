@@ -13,7 +13,7 @@ from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.explanations import Ahead, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Ahead, KeptPlaces, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
@@ -163,7 +163,7 @@ def _level(own: Ahead, ahead: int, first: list[Ahead], pool: str) -> str:
 
 def _satisfaction(one: Ahead) -> str:
     if one.satisfaction >= INFINITE_SATISFACTION:
-        return "more than it is owed"
+        return "more than it is owed" if one.used or not one.resource else "nothing, and is owed nothing"
     part = f"{one.satisfaction:.2f} of its share"
     if not one.resource:
         return part
@@ -188,7 +188,7 @@ def _due(due: Resources, *, claims: bool) -> str:
 def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
     if share is not None and (share.due_to_fair_share or share.due_to_min_share):
         due = Resources.sum(each for each in (share.due_to_fair_share, share.due_to_min_share) if each is not None)
-        return [(_due(due, claims=share.claims),)]
+        return [(_due(due, claims=share.claims),), *([(_kept(tries.kept),)] if tries.kept else [])]
     if tries.policy is PreemptionPolicy.YARN_LEGACY:
         return [("under yarn_legacy places are taken for pools that starve: headrace pool starving",)]
     if tries.priority is PreemptionPriority.NONE:
@@ -209,6 +209,10 @@ def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
     return [(f"{nodes} looked at: {counted}",), *((_try(one),) for one in tries.nearest)]
 
 
+def _kept(kept: Sequence[KeptPlaces]) -> str:
+    return f"kept: {', '.join(f'{one.places} ({one.words})' for one in kept)}"
+
+
 def _try(one: Try) -> str:
     ago = format_duration(one.age_ms)
     may_go = "1 allocation" if one.candidates == 1 else f"{one.candidates} allocations"
@@ -220,6 +224,6 @@ def _try(one: Try) -> str:
     if one.started:
         return f"{words}; {one.started} started there"
     if one.kept:
-        words += f"; kept: {', '.join(f'{kept.places} ({kept.words})' for kept in one.kept)}"
+        words += f"; {_kept(one.kept)}"
     short = amounts(one.short)
     return words if short == "–" else f"{words}; short of {short}"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from headrace.client.asking import Asker
-from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, pool_name, pool_or_path
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, pool_name, pool_or_path, slashed
 from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
@@ -75,18 +75,24 @@ class Pools:
         )
 
     async def at(self, pool: str) -> PoolName:
-        """Returns the name of the pool at a path such as `/research/vision`. A name stays as it is.
+        """Returns the name of the pool at a path such as `/research/vision` or `root.research.vision`. A name stays as it is.
 
         Raises `Refused` where no pool has that path, `Unanswered`, `BadInput`.
         """
+        pool = slashed(pool)
         if "/" not in pool:
             return PoolName(pool)
         path = f"/{pool_or_path(pool).strip('/')}"
         if path == f"/{ROOT_POOL}":
             return ROOT_POOL
-        found = next(iter((await self.list(path.rpartition("/")[2])).pools), None)
-        if found is None or found.path != path:
-            raise Refused(NotFound("pool", pool, near=[found.path] if found is not None else []))
+        try:
+            (found,) = (await self.list(path.rpartition("/")[2])).pools
+        except Refused as error:
+            if isinstance(error.refusal, NotFound):
+                raise Refused(NotFound("pool", pool, near=error.refusal.near)) from None
+            raise
+        if found.path != path:
+            raise Refused(NotFound("pool", pool, near=[found.path]))
         return found.name
 
     async def explain(self, name: str, against: str = "") -> PoolExplained:

@@ -123,6 +123,8 @@ class Tries(msgspec.Struct, frozen=True):
     held_back: Counter = 0
     #: The nodes that came nearest, and the newest among equals.
     nearest: list[Try] = []
+    #: Under a YARN policy by which it is due something: places of others that are not to be had, the most of one rule first.
+    kept: list[KeptPlaces] = []
 
 
 class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -116,6 +116,53 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
     assert "again" not in why_larger("huge").cure
 
 
+@pytest.mark.parametrize(
+    ("drained", "words", "cure"),
+    [
+        (["gg"], "1 node matches frac, and it is drained: gg", "or gg accepting jobs again: `headrace node list`"),
+        (["frac", "gg"], "2 nodes match frac, and none takes jobs: frac is drained", "or frac accepting jobs again"),
+        ([], "no node matches frac: 1 node that takes jobs has other tags", "another scheduling_tag_filter"),
+    ],
+)
+def test_nodes_that_match_and_take_no_jobs_are_told_apart_from_nodes_with_other_tags(
+    drained: list[str], words: str, cure: str
+) -> None:
+    """Also where a node is named as the tag."""
+    tagged = in_pool(an_operation("tagged"), "p", scheduling_tag_filter="frac")
+    desk = Desk({name: cores(4) for name in ("plain", *drained)})
+    records = [
+        NodeRecord(NodeName("plain")),
+        *(NodeRecord(NodeName(name), tags=["frac"], drained=True) for name in drained),
+    ]
+    desk.engine.on_nodes({record.node: record for record in records}, desk.moment)
+    for record in records:
+        desk.beat(record.node)
+    desk.start(tagged)
+
+    (cause,) = [one for one in explained(desk, "tagged").causes if one.kind == "no_node_matches"]
+    assert cause.words == words
+    assert cause.cure.endswith(cure) or cure in cause.cure
+    assert "is a node's name" not in cause.words
+
+
+def test_a_job_that_is_larger_than_a_limit_is_told_apart_from_a_limit_that_is_reached() -> None:
+    own = {"resource_limits": PartialResources(cpu=200)}
+    tree = Tree([a_pool("p", cpu=0.2)], in_pool(an_operation("a", size=cores(3)), "p", **own), an_operation("b"))
+    tree.beat("n")
+
+    words = {one.kind: one.words for one in explained(tree, "a").causes}
+    assert words["pool_limit_reached"] == (
+        "each job is larger than resource_limits of pool p: it asks for cpu 3, and at most cpu 2 may be used"
+    )
+    assert words["operation_limit_reached"].startswith(
+        "each job is larger than its own resource_limits: it asks for cpu 3"
+    )
+    reached = {one.kind: one.words for one in explained(tree, "b").causes}
+    assert reached["pool_limit_reached"] == (
+        "resource_limits of pool p leave no room for another job: 2 of 2 cpu in use"
+    )
+
+
 def test_each_pool_at_its_limit_is_a_reason_of_its_own() -> None:
     tree = Tree([a_pool("p", cpu=0.25), a_pool("q", "p", cpu=0.25)], in_pool(an_operation("a"), "q"))
     tree.beat("n")
@@ -149,7 +196,7 @@ def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
     ]
     (limit,) = [cause for cause in told.causes if cause.kind == "pool_limit_reached"]
     assert limit.cure == "an end of a job below pool q, or `headrace pool set q` with a higher limit"
-    assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300},)}
+    assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300, "needed": 100},)}
 
 
 def test_a_limit_below_the_size_of_a_job_is_cured_by_a_higher_one_alone() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import PreemptionPolicy, YarnOptions
+from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources
+from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.heartbeat import AllocationReport, AllocationState, Orders, RunningJob, Start, TakeBackReason
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.preemption import PreemptionReason
@@ -85,6 +90,50 @@ def test_nobody_loses_more_than_what_is_above_its_fair_share() -> None:
         desk.beat(node, allocations=desk.shown[node])
 
     assert desk.operation("hog").held == cores(4, slots=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"preemption": PreemptionSwitch.OFF}, "preemption"),
+        ({"preemption": PreemptionSwitch.OBSERVE}, "preemption"),
+        ({"allow_preemption_from": False}, "allow_preemption_from"),
+        ({"allow_normal_preemption": False}, "allow_normal_preemption"),
+        ({}, "fair_share"),
+    ],
+)
+def test_whoever_is_due_something_in_vain_is_told_by_which_rules_places_are_kept(
+    options: dict[str, Any], rule: str
+) -> None:
+    desk = YarnDesk()
+    pool = ShareItem(ElementKind.POOL, "p", ROOT_POOL, options=EffectiveOptions(**options))
+    desk.tell([pool, a_claim("hog", 0.0 if options else 1.0, 0), a_claim("poor", 0.5, 2)])
+    for node in desk.nodes:
+        assert not desk.beat(node, allocations=desk.shown[node])[0].take_back
+
+    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.moment).answer
+    assert isinstance(told, WaitingExplained)
+    assert [(kept.rule, kept.places) for kept in told.tries.kept] == [(rule, len(desk.operation("hog").allocations))]
+    kinds = {cause.kind: cause for cause in told.causes}
+    if rule == "preemption":
+        assert (
+            f"nothing is taken from pools that do not let it: p ({options['preemption'].value})"
+            in kinds["places_kept"].words
+        )
+    else:
+        assert kinds["places_protected"].figures["kept_by"] == rule
+    rich = desk.engine.on_question(ExplainWaiting(OperationId("hog")), desk.moment).answer
+    assert isinstance(rich, WaitingExplained)
+    assert rich.tries.kept == []
+
+
+def test_places_that_may_be_had_are_not_kept() -> None:
+    desk = YarnDesk()
+    desk.tell([a_claim("hog", 0.0, 0), a_claim("poor", 0.5, 2)])
+
+    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.moment).answer
+    assert isinstance(told, WaitingExplained)
+    assert told.tries.kept == []
 
 
 def test_a_claim_is_seen_to_once_in_a_while() -> None:

@@ -10,6 +10,7 @@ import pytest
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PreemptionPolicy
 from headrace.resources import Resources
+from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, Cause, KeptPlaces, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
 from headrace.wire.operations import OperationExplanation, OperationState
 from headrace.wire.placements import PoolLevel
@@ -99,9 +100,13 @@ def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: b
     due = {"due_to_fair_share": Resources(cpu=200, memory=2**30), "due_to_min_share": Resources(cpu=100)}
     share = msgspec.structs.replace(SHARE, **due, claims=claims)
 
-    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})]), share))
+    tries = Tries(
+        PreemptionPriority.NONE, PreemptionPolicy.YARN, kept=[KeptPlaces("preemption", "it is off there", 12)]
+    )
+    text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries), share))
 
     assert f"under the tree's YARN policy it is due cpu 3, memory 1 GiB: {said}" in text
+    assert "kept: 12 (it is off there)" in text
     assert "may take no place of others" not in text
 
 
@@ -142,6 +147,17 @@ def test_those_who_come_first_are_told_with_what_each_has() -> None:
     first = f"a ({share}), b ({share}), c ({share}) and 2 more"
     assert f"in the tree: {first}; its pool lab has 0.50 of its share" in text
     assert "in lab" not in text
+
+
+@pytest.mark.parametrize(("used", "words"), [(0, "nothing, and is owed nothing"), (50, "more than it is owed")])
+def test_what_has_nothing_of_nothing_has_not_more_than_it_is_owed(used: int, words: str) -> None:
+    infinite = INFINITE_SATISFACTION
+    closed = Ahead(ElementKind.POOL, "closed", infinite, "cpu", used, 0)
+    own = Ahead(ElementKind.OPERATION, OPERATION, infinite, "cpu", used, 0)
+
+    text = " ".join(page(waiting(causes=[Cause("a", "x", "y", {})], levels=[Level(ROOT_POOL, own, 1, [closed])])))
+
+    assert f"in the tree: closed ({words}); it has {words}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

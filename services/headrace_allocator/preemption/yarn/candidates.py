@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import PreemptionSwitch
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import AllocationState
 from headrace.yarn_comparison import QueuePolicy
 from headrace_allocator.facts.allocations import Allocation
@@ -26,15 +26,15 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
         if operation is None or not is_there(one) or plans.is_marked(one):
             continue
         if operation not in owners:
-            owners[operation] = Owner(
-                operation.id,
-                operation.held - plans.taken(operation.id),
-                operation.total.part(operation.fair_share),
-                policy_of(operation, facts.pools),
-                may_lose(operation, operation.options(facts.pools)),
-            )
+            owners[operation] = owner_of(operation, facts.pools, operation.held - plans.taken(operation.id))
         found.append(Container(one, owners[operation], one.usage, is_master(operation, one)))
     return NodeContainers(node.record.node, plans.room_on(node), found)
+
+
+def owner_of(operation: Operation, pools: PoolTree, kept: Resources) -> Owner:
+    """The operation as one that has `kept` and may lose some of it."""
+    fair = operation.total.part(operation.fair_share)
+    return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
 
 
 def is_there(allocation: Allocation) -> bool:

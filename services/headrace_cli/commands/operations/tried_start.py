@@ -20,6 +20,8 @@ from headrace_cli.show.screen import Screen
 #: Reasons that end by nothing that ends.
 _TOO_LARGE: Final = "larger_than_every_node"
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
+#: Reasons that end by nothing that ends where the limit is less than a single job.
+_LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: An allocator that began a moment ago does not know all nodes and limits.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
 #: A start is answered whether the allocator says something about it or not.
@@ -64,7 +66,13 @@ def _for_ever(fit: OperationFit | None) -> list[Cause]:
     """The reasons for which no job ever runs, as far as they are known."""
     if fit is None or not _is_known(fit):
         return []
-    return [cause for cause in fit.causes if cause.kind in _FOR_EVER]
+    return [cause for cause in fit.causes if cause.kind in _FOR_EVER or _is_below_one_job(cause)]
+
+
+def _is_below_one_job(cause: Cause) -> bool:
+    """True if a limit lets not even one job run."""
+    exceeded = cause.figures.get("exceeded", []) if cause.kind in _LIMITS else []
+    return any(each.get("needed", 0) > each["limit"] for each in exceeded)
 
 
 def _is_known(fit: OperationFit) -> bool:
