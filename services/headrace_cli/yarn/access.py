@@ -42,7 +42,8 @@ def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, o
         if is_open and (key == _SUBMIT or key in root.values):
             may = "run operations" if key == _SUBMIT else "change and end operations of others"
             words = f"has no effect in YARN while root lets everybody in, and is dropped: everybody may {may}"
-            warnings.say("W15", line, place, words)
+            if not users.is_everybody:
+                warnings.say("W15", line, place, words)
             continue
         if is_open and not users.is_everybody:
             words = "has no effect in YARN while root lets everybody; here it holds, and others may not"

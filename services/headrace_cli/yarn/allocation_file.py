@@ -345,7 +345,7 @@ class _Reading:
 
     def _rule(self, element: Element) -> Rule | None:
         place = "queuePlacementPolicy"
-        if element.name != "rule":
+        if element.name.lower() != "rule":
             self._warnings.say("W01", element.line, place, f"unknown element <{shown(element.name)}> is ignored")
             return None
         self._attributes(element, place, ("name", "create", "queue"))

@@ -205,15 +205,23 @@ def test_everybody_may_change_operations_of_others_where_the_root_says_so() -> N
     )
 
     assert tree.options.access.manage == ("*",)
-    assert told(warned, "W15") == [
-        ("W15", 3, "root.mill aclAdministerApps"),
-        ("W15", 4, "root.kiln aclAdministerApps"),
-    ]
+    assert told(warned, "W15") == [("W15", 4, "root.kiln aclAdministerApps")]
     assert {each.words.rpartition(": ")[2] for each in warned if each.code == "W15"} == {
         "everybody may change and end operations of others"
     }
     assert (below.options.access.manage, below.settings(PoolName("mill")).access.manage) == ((), ("*",))
     assert told(of_pool, "W15") == [("W15", 3, "root.kiln aclAdministerApps")]
+
+
+def test_what_is_the_same_here_is_not_warned_of() -> None:
+    """An open list below an open root, and a rule with a capital."""
+    tree, warned = imported(
+        "<queue name='mill'><aclSubmitApps>*</aclSubmitApps></queue>",
+        "<queuePlacementPolicy><Rule name='specified'/><rule name='default'/></queuePlacementPolicy>",
+    )
+
+    assert told(warned) == [("W06", 1, "root schedulingPolicy")]
+    assert tree.options.placement_rules == ("specified", "default")
 
 
 def test_names_of_users_become_those_that_users_have_here() -> None:
