@@ -10,6 +10,7 @@ It knows nothing of messages, services or clocks. docs/reference/fair-share-algo
     strong_guarantees, weights, fifo, integral      their rules
     functions           the functions of every element: by fit factor, then by suggestion
     share_distribution  the way down: each element's share
+    node_sets           operations that can run on some nodes only: what they have of these together
     tree_shares         what came out, by element
     incremental_input   only as much of the input is read again as has changed
     search              the largest double for which a condition holds

@@ -120,6 +120,16 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     takes_part: bool = True
 
 
+class NodeSet(msgspec.Struct, frozen=True):
+    """Nodes that match some filters, and the elements that can have nothing of any other nodes."""
+
+    #: Of these nodes together.
+    resources: Resources
+    #: Places among the classes of operations, and among the pools.
+    classes: tuple[int, ...] = ()
+    pools: tuple[int, ...] = ()
+
+
 class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     """The whole input of one update. Children stand in their order, pools before operations."""
 
@@ -129,6 +139,10 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     operations: list[OperationInput] = []
     #: By pool name; volumes as they are now.
     integral: dict[str, IntegralState] = {}
+    #: Places of operations that can run on some nodes only, those of the same nodes together.
+    node_classes: tuple[tuple[int, ...], ...] = ()
+    #: Nodes of which these operations have no more together than there is.
+    node_sets: tuple[NodeSet, ...] = ()
 
 
 class ErrorKind(enum.StrEnum):

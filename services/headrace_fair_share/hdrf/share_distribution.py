@@ -71,8 +71,11 @@ class Distribution:
     #: To every element in the last standard distribution.
     suggestions: Floats = field(init=False)
 
-    def from_root(self, fit: float) -> Floats:
-        """Distributes to all elements, with the root at this fit factor. In standard mode only."""
+    def from_root(self, fit: float, below: Bools | None = None) -> Floats:
+        """Distributes to all elements, with the root at this fit factor. In standard mode only.
+
+        With `below` it goes on only below the children of the root that are marked there. Shares below the others are 0.
+        """
         shares, suggestions = self._blank()
         self.suggestions = suggestions
         top = self.layout.top
@@ -81,7 +84,7 @@ class Distribution:
             suggestions[top.children] = offers
             shares[:, top.children] = self.store.shares_at(top.children, offers)
             shares[:, :1] = top.sum(shares[:, top.children])
-            self._down(self._marked(top.children), suggestions, shares)
+            self._down(self._marked(top.children) if below is None else below.copy(), suggestions, shares)
         return shares
 
     def from_pools(self, pools: Ints, suggestion: float) -> Floats:

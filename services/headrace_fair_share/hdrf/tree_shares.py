@@ -36,6 +36,8 @@ class TreeShares:
     proposed: Floats
     #: -1 where the order of operations stayed what it was.
     effective_fifo_index: Ints
+    #: The resource of which the nodes where an operation can run have no more for it; -1 where that is not what bounds it.
+    short_of: Ints
     #: By place in `fixed.integral.all`.
     volume: Floats
     last_share_ratio: Floats

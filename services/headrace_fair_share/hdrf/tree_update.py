@@ -4,6 +4,7 @@
 2. Amounts summed up, shares of the cluster, limits, orders of fifo pools that put their guarantees to use (`fifo`).
 3. Functions from the operations up (`functions`), with grants to integral pools tried out and made on the way (`integral`).
 4. Shares from the root down (`share_distribution`).
+5. Steps 3 and 4 again with lower limits, where operations want more of some nodes together than these have (`node_sets`).
 
 Example: TreeUpdater().update(tree).fair_share[:, 0] is the share of everything together.
 
@@ -12,7 +13,7 @@ Section: docs/reference/fair-share-algorithm.md#3-one-update
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from headrace_fair_share.hdrf.input_arrays import OperationArrays
 from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, Stopping
 from headrace_fair_share.hdrf.share_distribution import DetailedShares, Distribution, detailed_shares, root_fit_factor
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
@@ -71,7 +73,8 @@ class TreeUpdater:
         if self._input.take(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
-        if not self._builds_always and everything_fits(fixed, attributes.inputs):
+        sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None
+        if not self._builds_always and everything_fits(fixed, attributes.inputs, sets):
             # No function is looked at. Those that there are still belong to the last shares that needed them.
             self.functions = functions
             return self._satisfied(tree, attributes)
@@ -79,11 +82,38 @@ class TreeUpdater:
             layout, fifo, improved = self._input.layout, self._input.pools.fifo, tree.options.improved
             functions = IncrementalFunctions(layout, fixed, fifo, attributes.inputs, improved=improved)
             self._last = None
+        shares = self._followed(tree, attributes, functions)
+        if sets is not None:
+            shares = self._within(sets, tree, attributes, shares, functions)
+        self.functions, self._last = functions, shares
+        return shares
+
+    def _followed(self, tree: TreeInput, attributes: _Attributes, functions: IncrementalFunctions) -> TreeShares:
+        """The shares of all elements, each by itself."""
         functions.follow(attributes.inputs)
         granted = self._granted(tree, attributes.inputs, functions)
-        self._last = self._distributed(tree, attributes, granted, functions)
-        self.functions = functions
-        return self._last
+        return self._distributed(tree, attributes, granted, functions)
+
+    def _within(
+        self,
+        sets: NodeSets,
+        tree: TreeInput,
+        attributes: _Attributes,
+        shares: TreeShares,
+        functions: IncrementalFunctions,
+    ) -> TreeShares:
+        """The shares with which operations of each set of nodes have no more of them together than there is."""
+        inputs = attributes.inputs
+        stopping = Stopping(sets, inputs.demand_share, inputs.gang, inputs.limits)
+
+        def levels() -> Levels:
+            return self._levels(tree, shares.proposed, functions)
+
+        while stopping.stop(shares.fair_share, levels):
+            lowered = replace(attributes, inputs=replace(inputs, limits=stopping.limits.copy()))
+            shares = self._followed(tree, lowered, functions)
+        wants_more = (inputs.demand_share > shares.fair_share + EPS).any(axis=0)
+        return replace(shares, limits=inputs.limits, short_of=np.where(wants_more, stopping.short_of, -1))
 
     def _attributes(self, tree: TreeInput) -> _Attributes:
         layout, pools, fixed = self._input.layout, self._input.pools, self._input.fixed
@@ -174,38 +204,52 @@ class TreeUpdater:
             promised=promised,
             proposed=granted.proposed,
             effective_fifo_index=attributes.effective_fifo_index,
+            short_of=np.full(self._input.layout.size, -1, np.int64),
             volume=granted.volume,
             last_share_ratio=granted.last_share_ratio,
         )
 
     def _shares(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> tuple[Floats, Floats]:
         """Fair shares, and promised shares of the pools that ask for them and of all below."""
+        top, levels = self._input.layout.top, self._levels(tree, proposed, functions)
+        fair_share = levels.at(levels.top, None)
+        if tree.options.improved:
+            fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
+        return fair_share, levels.guaranteed(self._input.fixed.promised)
+
+    def _levels(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> Levels:
+        """The shares at each level of the root: its fit factor, or in improved mode the suggestion to it."""
         layout, fixed, builder = self._input.layout, self._input.fixed, functions.builder
         distribution = Distribution(
             layout, functions.store, functions.breakpoints, builder.fifo, builder.offers, tree.options.distribution_gap
         )
         root = np.zeros(1, np.int64)
         guarantee, limits = fixed.strong[:, :1] + proposed[:, :1], fixed.limits[:, :1]
+
+        def guaranteed(pools: Ints) -> Floats:
+            return distribution.from_pools(pools, 0.0)
+
         if tree.options.improved:
             builder.level(root, root, guarantee, limits)
-            fair_share = distribution.from_pools(root, 1.0)
-            top = layout.children_of(root)
-            fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
-        else:
-            fair_share = distribution.from_root(root_fit_factor(distribution, guarantee, limits))
-        return fair_share, distribution.from_pools(fixed.promised, 0.0)
+            return Levels(1.0, lambda level, _: distribution.from_pools(root, level), guaranteed)
+        return Levels(root_fit_factor(distribution, guarantee, limits), distribution.from_root, guaranteed)
 
 
-def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs) -> bool:
-    """True if all that is demanded fits into the cluster and into all limits. Then each share is the demand.
+def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSets | None = None) -> bool:
+    """True if all that is demanded fits into the cluster, into all limits and into all sets of nodes. Then each share is the demand.
 
-    It is False where there are grants or promised shares, which follow from functions all the same.
+    It is exact: at the fit factor of the root with which it offers 1 to each child, each pool is offered 1 above its guarantee, and
+    passes on 1 to each child. A function of an operation at 1 is its demand where no limit binds, and that of a pool is the sum of its
+    children's, which no limit of a resource stops. A weight below that of the others is offered less than 1, so it is left to the
+    functions; and so are grants and promised shares, which follow from functions whatever fits.
+    `tests/properties/test_hdrf_plenty.py` compares both ways.
     """
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
         return False
     demand = inputs.demand_share
     # What comes to within a rounding of a limit is for the functions to decide.
-    return bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
+    fits = bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
+    return fits and (sets is None or sets.have_all(demand))
 
 
 def limits_of_operations(operations: OperationArrays, fixed: FixedAttributes) -> Floats:

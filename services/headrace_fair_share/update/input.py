@@ -32,7 +32,7 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
 from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, Volume
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
-from headrace_fair_share.update.matching_nodes import MatchingNodes
+from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,9 @@ class InputMaker:
         #: Places of the pools in which vanilla operations are lightweight.
         self._for_lightweight: set[int] = set()
         self._entries: dict[OperationId, _Entry] = {}
+        #: The operations among them that have filters, maybe with some that are over.
+        self._filtered: set[OperationId] = set()
+        self._pool_filters: dict[int, tuple[str, ...]] = {}
         self._elements: Elements | None = None
 
     def take(self, cut: Cut, part: OperationsOfCut | None = None) -> UpdateInput:
@@ -147,6 +150,7 @@ class InputMaker:
             moved = moved or old is None or old.input.pool != entry.input.pool
             entries[operation] = entry
         self._entries = entries
+        divided = self._divided() if self._filtered else Divided()
         tree = TreeInput(
             total=cut.total,
             options=tree_options(cut.pools.options),
@@ -156,6 +160,8 @@ class InputMaker:
                 name: IntegralState(_volume(volume.volume), cut.grants.get(name, 0.0))
                 for name, volume in cut.volumes.items()
             },
+            node_classes=divided.classes,
+            node_sets=divided.sets,
         )
         if moved or anew or kept is None:
             own = {at: entry.own_options for at, entry in enumerate(entries.values()) if entry.own_options is not None}
@@ -179,6 +185,16 @@ class InputMaker:
         places = self._for_lightweight
         return [entry.known.is_vanilla and entry.input.pool in places for entry in self._entries.values()]
 
+    def _divided(self) -> Divided:
+        """The sets of nodes that operations of this cut have to share."""
+        self._filtered = {name for name in self._filtered if name in self._entries and self._entries[name].filters}
+        places = {
+            place: entry.filters
+            for place, (name, entry) in enumerate(self._entries.items())
+            if name in self._filtered
+        }
+        return self._nodes.divided(places, self._pool_filters)
+
     def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> bool:
         """Takes the pools of a cut. True if they are not those of the cut before."""
         configured = cut.pools
@@ -197,6 +213,7 @@ class InputMaker:
                 self._nodes = MatchingNodes(cut.rooms)
             filters = filters_of_all_below(self._as_configured, self._options)
             self._most = [self._nodes.resources(formulas) for formulas in filters[1:]]
+            self._pool_filters = {place: formulas for place, formulas in enumerate(filters[1:]) if formulas}
             self._pools = [
                 _with_average(_limited(pool, most), averages.get(pool_key(PoolName(pool.name)), 0.0))
                 for pool, most in zip(self._as_configured, self._most, strict=True)
@@ -244,6 +261,8 @@ class InputMaker:
         demand = demand_of(known, usage, was_named=was_named)
         pool, wishes, own_filter = self._place[known.pool], known.wishes, known.scheduling_tag_filter
         filters = self._options[pool + 1].scheduling_tag_filters + ((own_filter,) if own_filter else ())
+        if filters:
+            self._filtered.add(known.operation)
         most = self._nodes.resources(filters)
         given = OperationInput(
             name=known.operation,

@@ -6,13 +6,25 @@ ten thousand different tags take less than a second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
+from headrace_fair_share.hdrf.model import NodeSet
+
+#: Sets of nodes that are looked at: each is compared with all others. Of more only those that one filter each stands for are kept.
+_MOST_SETS: Final = 200
+
+
+class Divided(NamedTuple):
+    """Operations by the nodes on which they can run, and the sets of nodes that they have to share."""
+
+    classes: tuple[tuple[int, ...], ...] = ()
+    sets: tuple[NodeSet, ...] = ()
 
 
 class MatchingNodes:
@@ -21,6 +33,9 @@ class MatchingNodes:
     def __init__(self, rooms: Mapping[tuple[str, ...], Resources] | None) -> None:
         self.rooms = rooms
         self._answers: dict[tuple[str, ...], Resources] = {}
+        self._matching: dict[tuple[str, ...], int] = {}
+        #: The sets of the operations that were asked for last, and what they were asked for.
+        self._sets: tuple[Collection[int], list[int]] = ((), [])
         known = rooms or {}
         self._amounts = amounts_of(known.values(), len(known))
         self._all = (1 << len(known)) - 1
@@ -36,11 +51,58 @@ class MatchingNodes:
             return None
         answer = self._answers.get(filters)
         if answer is None:
+            answer = self._answers[filters] = self._sum(self._bits_of(filters))
+        return answer
+
+    def divided(self, operations: Mapping[int, tuple[str, ...]], pools: Mapping[int, tuple[str, ...]]) -> Divided:
+        """Finds the sets of nodes that several operations have to share, of operations and pools that have filters.
+
+        Where two sets have some nodes in common and neither is within the other, their union is a set as well: what both want together
+        may be more than it has though each for itself has enough.
+        """
+        if self.rooms is None:
+            return Divided()
+        places: dict[int, list[int]] = {}
+        for place, filters in operations.items():
+            bits = self._bits_of(filters)
+            # What matches no node has a limit of nothing, and what matches every node the cluster's.
+            if bits not in (0, self._all):
+                places.setdefault(bits, []).append(place)
+        kinds = list(places)
+        of_pools = {place: bits for place, filters in pools.items() if (bits := self._bits_of(filters))}
+        sets = []
+        for nodes in self._unions(places.keys()):
+            classes = tuple(number for number, bits in enumerate(kinds) if not bits & ~nodes)
+            # One operation by itself has its limit.
+            if len(classes) > 1 or len(places[kinds[classes[0]]]) > 1:
+                within = tuple(place for place, bits in of_pools.items() if not bits & ~nodes)
+                sets.append(NodeSet(self._sum(nodes), classes, within))
+        return Divided(tuple(map(tuple, places.values())), tuple(sets)) if sets else Divided()
+
+    def _unions(self, kinds: Collection[int]) -> list[int]:
+        """The sets of nodes and the unions of those that overlap, without the set of all nodes."""
+        if self._sets[0] != kinds:
+            found = dict.fromkeys(kinds)
+            waiting = list(kinds) if len(kinds) <= _MOST_SETS else []
+            while waiting:
+                one = waiting.pop()
+                unions = {one | other for other in found if one & other and one & ~other and other & ~one}
+                new = unions.difference(found, [self._all])
+                if len(found) + len(new) > _MOST_SETS:
+                    break
+                found.update(dict.fromkeys(new))
+                waiting += new
+            self._sets = frozenset(kinds), list(found)
+        return self._sets[1]
+
+    def _bits_of(self, filters: tuple[str, ...]) -> int:
+        bits = self._matching.get(filters)
+        if bits is None:
             bits = self._all
             for formula in filters:
                 bits &= parse_formula(formula)(self._nodes_with, self._all)
-            answer = self._answers[filters] = self._sum(bits)
-        return answer
+            self._matching[filters] = bits
+        return bits
 
     def _nodes_with(self, tag: str) -> int:
         return self._having.get(tag, 0)

@@ -86,6 +86,8 @@ class ElementResults:
     effective_fifo_index: Ints
     #: Order of equally satisfied children.
     rank: Ints
+    #: The resource of which the nodes where an operation can run have no more for it, -1 where that is not what bounds it.
+    short_of: Ints
     #: Integral guarantees as numbers, own and with all below.
     flow_ratio: Floats
     burst_ratio: Floats
@@ -180,6 +182,10 @@ def _moment(moment: int) -> int | None:
     return None if moment == NO_MOMENT else moment
 
 
+def _resource(place: int) -> str:
+    return RESOURCE_NAMES[place] if place >= 0 else ""
+
+
 def _due(amounts: tuple[int, ...]) -> Resources | None:
     return Resources(*amounts) if any(amounts) else None
 
@@ -245,6 +251,7 @@ _FIELDS: Final = {
     "due_to_fair_share": _plain("due_to_fair_share", _due),
     "due_to_min_share": _plain("due_to_min_share", _due),
     "claims": _plain("claims"),
+    "short_of": _plain("short_of", _resource),
 }
 
 

@@ -317,6 +317,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
         fifo_index=fifo_index,
         effective_fifo_index=effective_index,
         rank=rank,
+        short_of=shares.short_of[order],
         flow_ratio=fixed.ratios.flow[order],
         burst_ratio=fixed.ratios.burst[order],
         total_flow_ratio=fixed.ratios.total_flow[order],

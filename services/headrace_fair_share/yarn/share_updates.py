@@ -65,6 +65,7 @@ class YarnShareUpdater:
             promised=nothing,
             proposed=nothing,
             effective_fifo_index=np.full(layout.size, -1, np.int64),
+            short_of=np.full(layout.size, -1, np.int64),
             volume=np.zeros((RESOURCES, len(integral))),
             last_share_ratio=np.zeros(len(integral)),
         )

@@ -175,6 +175,9 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_to_min_share: Resources | None = None
     #: True if preemption is to see to that now.
     claims: bool = False
+    #: The resource of which the nodes that match the filters of an operation have no more for it, since others that can run nowhere
+    #: else are owed the rest. Empty: that is not what bounds it.
+    short_of: str = ""
 
     @property
     def key(self) -> str:

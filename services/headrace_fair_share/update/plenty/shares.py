@@ -46,6 +46,8 @@ def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int
         return None
     amounts = tree.total.as_tuple()
     wholes = _in_units(amounts)
+    if tree.node_sets and not _nodes_have_all(tree, wholes):
+        return None
     full = _share(amounts, wholes)
     demand_share, usage_share = [ZERO_SHARE] * len(above), [ZERO_SHARE] * len(above)
     limits_share: dict[int, Share] = {}
@@ -106,6 +108,18 @@ def _with_all_below(own: list[Resources], above: Sequence[int], pools: int, plac
 def _fits(demand: Share, limits: Share) -> bool:
     # What comes to within a rounding of a limit is for others to decide.
     return all(share == 0.0 or share < most - EPS for share, most in zip(demand, limits, strict=True))
+
+
+def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
+    """True if the nodes of each set surely have all that is demanded of them."""
+    wanted = [Resources.sum(tree.operations[place].demand for place in places) for places in tree.node_classes]
+    for each in tree.node_sets:
+        demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
+        have = _share(each.resources.as_tuple(), wholes)
+        # Sums of shares, which the arrays compare, end in other last bits than shares of sums.
+        if not all(share == 0.0 or share < most - 2 * EPS for share, most in zip(demand, have, strict=True)):
+            return False
+    return True
 
 
 def _limits(limits: Limits, total: tuple[int, ...], wholes: _Wholes) -> Share:

@@ -1,0 +1,211 @@
+"""Brings the shares of operations that can run on some nodes only within what these nodes have together.
+
+A limit bounds what one operation can have of its nodes. It says nothing of several operations that want the same nodes. So all shares
+rise together, in three stages:
+
+    what pools on a set of nodes are guaranteed there, then what all guarantees give, then what weights give at a growing fit factor
+
+The first stage is one of the set alone: a pool whose filters keep it on these nodes comes before a pool that has other nodes, too. At
+the moment at which operations of a set would have more of a resource than its nodes have, all of them that want the resource stop
+with what they have. All others go on rising, also into what pools of the stopped operations have left.
+
+    one node of 4 cores matches `ssd`; pools h (guaranteed nothing) and g (2 cores) want 8 and 2 cores there: h 2 cores, g 2 cores
+
+A set is full in one resource after the other, so that the work is bounded by five times the number of sets. Without sets nothing of
+this module is used.
+
+Section: docs/reference/fair-share-algorithm.md#16-operations-on-some-nodes-only
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf, nextafter
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from headrace.resources import EPS
+from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, between, shares_of, sums_by
+from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.model import TreeInput
+from headrace_fair_share.hdrf.search import largest_of_many
+
+#: Levels that are tried at a time in a search.
+_TRIES: Final = 3
+
+
+class Levels(NamedTuple):
+    """The shares of all elements as the level of the root rises."""
+
+    #: The level at which the root is.
+    top: float
+    #: Shares at a level from 0 to `top`, below these children of the root at least. At 0 they follow from guarantees alone.
+    at: Callable[[float, Bools | None], Floats]
+    #: Shares below some pools by their guarantees alone, whatever the pools above them have. Elsewhere they are 0.
+    guaranteed: Callable[[Ints], Floats]
+
+
+class _Step(NamedTuple):
+    """A stretch or a jump of shares within which some sets become full."""
+
+    left: Floats
+    right: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSets:
+    """The sets of nodes of a tree, by the numbers of its elements."""
+
+    #: What the nodes of each set have.
+    capacity: Floats
+    #: Operations of all classes, in their order, and the class of each.
+    operations: Ints
+    class_of: Ints
+    #: (classes, sets): 1 where operations of a class can run on no other nodes than those of a set.
+    within: Floats
+    #: Pools of which that is true, of each set.
+    pools: Sequence[Ints]
+    #: True for children of the root below which there are such operations.
+    tops: Bools = field(repr=False)
+
+    @staticmethod
+    def of(tree: TreeInput, layout: Layout, total: Ints) -> NodeSets:
+        """Reads the sets of an input."""
+        sets, counts = tree.node_sets, list(map(len, tree.node_classes))
+        operations = layout.of_operation[np.fromiter(chain.from_iterable(tree.node_classes), np.int64)]
+        class_of = np.repeat(np.arange(len(counts)), counts)
+        order = np.argsort(operations)
+        within = np.zeros((len(counts), len(sets)))
+        for number, each in enumerate(sets):
+            within[list(each.classes), number] = 1.0
+        tops = np.zeros(layout.size, np.bool_)
+        above = operations
+        while len(above):
+            parent = layout.parent[above]
+            tops[above[parent == 0]] = True
+            above = np.unique(parent[parent > 0])
+        return NodeSets(
+            shares_of(amounts_of((each.resources for each in sets), len(sets)), total),
+            operations[order],
+            class_of[order],
+            within,
+            [layout.of_pool[list(each.pools)] for each in sets],
+            tops,
+        )
+
+    def members(self, number: int) -> Ints:
+        """The operations that can run on no other nodes than those of a set."""
+        return self.operations[self.within[self.class_of, number] > 0.0]
+
+    def have_all(self, demand: Floats) -> bool:
+        """True if each set has more than is demanded there, rounding aside."""
+        wanted = self.sums(demand)
+        return bool(((wanted < self.capacity - EPS) | (wanted == 0.0)).all())
+
+    def sums(self, shares: Floats) -> Floats:
+        """What the operations of each set have together."""
+        return sums_by(self.class_of, shares[:, self.operations], len(self.within)) @ self.within
+
+
+@dataclass(slots=True)
+class Stopping:
+    """Finds which operations stop next, and with what. The shares are computed anew with these as limits after each time."""
+
+    sets: NodeSets
+    demand: Floats
+    #: True for operations that take all of their demand or nothing.
+    steps: Bools
+    #: The most that each element may have. It only falls.
+    limits: Floats
+    #: The resource in which each operation has stopped, -1 where it has not.
+    short_of: Ints = field(init=False)
+    #: True for each resource of a set that may still become full.
+    _open: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limits = self.limits.copy()
+        self.short_of = np.full(self.limits.shape[1], -1, np.int64)
+        self._open = np.ones_like(self.sets.capacity, np.bool_)
+
+    def stop(self, shares: Floats, levels: Callable[[], Levels]) -> bool:
+        """Lowers the limits of the operations that stop first. False if none has to: all sets have what the shares say."""
+        over = (self.sets.sums(shares) > self.sets.capacity + EPS) & self._open
+        if not over.any():
+            return False
+        number, resource, step = self._first(over, levels())
+        members = self.sets.members(number)
+        wanting = self.demand[resource, members] > 0.0
+        others, members = members[~wanting], members[wanting]
+        room = self.sets.capacity[:, number] - step.left[:, others].sum(axis=1)
+        held = self._filled(room, members, step)
+        fresh = members[self.short_of[members] < 0]
+        self.short_of[fresh] = resource
+        self.limits[:, members] = np.minimum(self.limits[:, members], held)
+        self._open[resource, number] = False
+        return True
+
+    def _first(self, over: Bools, levels: Levels) -> tuple[int, int, _Step]:
+        """The set that is full first, the resource, and where: between two shares of all elements."""
+        tops = self.sets.tops
+        by_guarantees = levels.at(0.0, tops)
+        stages: dict[int, tuple[Floats, Floats]] = {}
+        for number in np.flatnonzero(over.any(axis=0)).tolist():
+            own = np.minimum(levels.guaranteed(self.sets.pools[number]), by_guarantees)
+            stages[number] = (own, by_guarantees)
+        zero = np.zeros_like(by_guarantees)
+        for steps in (
+            {number: _Step(zero, own) for number, (own, _) in stages.items()},
+            {number: _Step(own, all_) for number, (own, all_) in stages.items()},
+        ):
+            found = self._full_within(over, steps)
+            if found is not None:
+                return found
+        step = self._level(over, levels)
+        found = self._full_within(over, dict.fromkeys(stages, step))
+        assert found is not None
+        return found
+
+    def _level(self, over: Bools, levels: Levels) -> _Step:
+        """The last level at which nothing of a set is exceeded, and the next one behind it."""
+        tops = self.sets.tops
+
+        def room(level: float) -> float:
+            return float((self.sets.capacity - self.sets.sums(levels.at(level, tops)))[over].min())
+
+        ends = room(0.0), room(levels.top)
+        last = largest_of_many(levels.top, ends, lambda tries: np.array([room(each) for each in tries.tolist()]), _TRIES)
+        return _Step(levels.at(last, tops), levels.at(nextafter(last, inf), tops))
+
+    def _full_within(self, over: Bools, steps: dict[int, _Step]) -> tuple[int, int, _Step] | None:
+        """The set and the resource that are full first within the step of each, None if no set is."""
+        found: tuple[float, int, int] | None = None
+        for number, step in steps.items():
+            capacity = self.sets.capacity[:, number]
+            left, right = (self.sets.sums(shares)[:, number] for shares in step)
+            for resource in np.flatnonzero(over[:, number] & (right > capacity)).tolist():
+                way = right[resource] - left[resource]
+                part = max(0.0, (capacity[resource] - left[resource]) / way) if way > 0.0 else 0.0
+                found = min((part, number, resource), (2.0, 0, 0) if found is None else found)
+        return None if found is None else (found[1], found[2], steps[found[1]])
+
+    def _filled(self, room: Floats, members: Ints, step: _Step) -> Floats:
+        """What each of these operations has when the room is full: as far from left to right as all can go together.
+
+        Operations that take all or nothing go first, one after another, as far as each fits.
+        """
+        left, right = step.left[:, members], step.right[:, members]
+        taken = left.sum(axis=1)
+        for place in np.flatnonzero(self.steps[members]).tolist():
+            more = right[:, place] - left[:, place]
+            if (taken + more <= room).all():
+                left[:, place] = right[:, place]
+                taken = taken + more
+            else:
+                right[:, place] = left[:, place]
+        way = right.sum(axis=1) - taken
+        there = way > 0.0
+        part = np.clip(((room - taken)[there] / way[there]).min(initial=1.0), 0.0, 1.0)
+        return between(left, right, part)
