@@ -55,6 +55,7 @@ def words_of(reason: why.Reason) -> str:
             why.NoNodeAcceptsJobs()
             | why.NoNodeMatches()
             | why.MatchingNodesOwed()
+            | why.MatchingNodesShared()
             | why.LargerThanEveryNode()
             | why.NoRoomOnAnyNode()
             | why.RoomBeingMade()
@@ -149,6 +150,7 @@ def _words_of_nodes(
     reason: why.NoNodeAcceptsJobs
     | why.NoNodeMatches
     | why.MatchingNodesOwed
+    | why.MatchingNodesShared
     | why.LargerThanEveryNode
     | why.NoRoomOnAnyNode
     | why.RoomBeingMade
@@ -181,6 +183,11 @@ def _words_of_nodes(
             who = f"its pool {reason.pool}" if reason.pool else "it"
             have = ", ".join(f"{name} {format_amount(name, getattr(reason.most, name))}" for name in reason.resources)
             return f"{who} is owed all that the nodes have which match {' and '.join(reason.filters)}: {have}"
+        case why.MatchingNodesShared():
+            name = reason.resource
+            owed, most = (format_amount(name, getattr(each, name)) for each in (reason.owed, reason.most))
+            matching = f"the nodes that match {' and '.join(reason.filters)} have {name} {most} together"
+            return f"{matching}: it is owed {owed} of that, and others that can run nowhere else the rest"
         case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
@@ -240,6 +247,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.NoNodeAcceptsJobs: "a node that takes jobs: `headrace node list` says what each lacks",
     why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
     why.MatchingNodesOwed: "more nodes with such tags, or another scheduling_tag_filter",
+    why.MatchingNodesShared: "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool {pool}",
     why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
     why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves; `headrace pool explain {pool}` says who has it",
     why.BlockBeingDrawn: "the log's answer",

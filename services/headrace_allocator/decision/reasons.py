@@ -142,6 +142,15 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
     most: Resources
 
 
+class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_shared"):
+    """It is owed a part of what the nodes have which match its tag filters. Others that can run nowhere else are owed the rest."""
+
+    filters: tuple[str, ...]
+    resource: str
+    owed: Resources
+    most: Resources
+
+
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
     """No node that accepts jobs could run a job of it, were the node empty."""
 

@@ -254,9 +254,18 @@ def _no_room(
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
 
 
-def matching_nodes_owed(facts: Facts, operation: Operation) -> Iterator[why.MatchingNodesOwed]:
-    """Yields each element from the operation upwards that wants more than all nodes have which match its tag filters."""
-    elements = [(PoolName(""), operation.share, facts.pools.filters_of(operation.spec))]
+def matching_nodes_owed(
+    facts: Facts, operation: Operation
+) -> Iterator[why.MatchingNodesShared | why.MatchingNodesOwed]:
+    """Yields what the nodes have too little of which match tag filters.
+
+    The operation wants more than others leave it there, or it wants more than these nodes have, or a pool above it does.
+    """
+    item, filters = operation.share, facts.pools.filters_of(operation.spec)
+    if item is not None and item.tag_filter_limits is not None and item.short_of:
+        owed = facts.pools.total.part(item.fair_share.total)
+        yield why.MatchingNodesShared(filters, item.short_of, owed, item.tag_filter_limits)
+    elements = [(PoolName(""), item, filters)]
     elements += [(pool.name, pool.item, pool.filters) for pool in facts.pools.pool(operation.spec.pool).path()]
     for name, item, filters in elements:
         if item is None or item.tag_filter_limits is None:

@@ -20,6 +20,7 @@ _ROOM_FOR_WORDS: Final = 108
 _STYLES: Final = {
     BoundKind.MET: "green",
     BoundKind.LIMIT: "yellow",
+    BoundKind.NODES: "yellow",
     BoundKind.BELOW: "yellow",
     BoundKind.ABSENT: "red",
     BoundKind.GANG: "red",
@@ -105,6 +106,8 @@ def _words(bound: Bound) -> str:
             return f"the cluster has no {bound.resource}"
         case BoundKind.LIMIT:
             return f"limit of {bound.pool}: {bound.resource}" if bound.pool else f"its limit: {bound.resource}"
+        case BoundKind.NODES:
+            return f"{bound.resource} of the nodes that match is handed out"
         case BoundKind.BELOW:
             return "limits in it"
         case BoundKind.FIFO:

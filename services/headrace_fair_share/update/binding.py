@@ -14,7 +14,7 @@ from headrace.wire.snapshots import ElementKind, ShareItem
 NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
 #: An element that is bound so would have no more, were the share of its pool larger.
-_OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.BELOW})
+_OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.NODES, BoundKind.BELOW})
 
 
 class Bindings:
@@ -77,10 +77,11 @@ class Bindings:
         if own is not None:
             return Bound(BoundKind.LIMIT, RESOURCE_NAMES[own])
         if item.kind is ElementKind.OPERATION:
-            return None
+            return Bound(BoundKind.NODES, item.short_of) if item.short_of else None
         bounds = [self._by_itself(child) for child in self.children.get(item.name, ())]
-        kinds = {bound.kind if bound is not None else None for bound in bounds}
-        return Bound(BoundKind.BELOW) if kinds <= _OF_ITS_OWN else None
+        if not {bound.kind if bound is not None else None for bound in bounds} <= _OF_ITS_OWN:
+            return None
+        return next((each for each in bounds if each and each.kind is BoundKind.NODES), Bound(BoundKind.BELOW))
 
     def _by_others(self, item: ShareItem) -> Bound:
         """The order of its pool, a limit of a pool above, or the size of the cluster."""

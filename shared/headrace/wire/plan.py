@@ -33,6 +33,8 @@ class BoundKind(enum.StrEnum):
     ABSENT = "absent"
     #: A limit of its own, or of a pool above it.
     LIMIT = "limit"
+    #: The nodes that match its tag filters have no more, since others that can run nowhere else are owed the rest.
+    NODES = "nodes"
     #: Everything that it has and that wants more is at a limit of its own.
     BELOW = "below"
     #: Those before it in a fifo pool come first.

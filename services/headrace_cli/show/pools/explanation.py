@@ -55,6 +55,8 @@ def bound_words(step: ShareStep) -> str:
             amount = format_amount(resource, step.limits.named().get(resource, 0))
             nodes = "nodes that match its tag filters have" if step.limited_by_nodes else "its limit is"
             return f"{nodes} {resource} {amount}"
+        case BoundKind.NODES:
+            return f"others that can run nowhere else are owed the rest of the {resource} of the nodes that match its filters"
         case BoundKind.BELOW:
             return "limits of what is in it let it have no more"
         case BoundKind.GANG:
@@ -165,6 +167,9 @@ def more_words(step: ShareStep) -> str:
             if step.limited_by_nodes:
                 return "more nodes with such tags, or another scheduling_tag_filter"
             return f"`headrace pool set {pool} resource_limits/{resource}=…` with more"
+        case BoundKind.NODES:
+            guarantee = f"`strong_guarantee_resources/{resource}=…`"
+            return f"more nodes with such tags; or a guarantee or more weight: `headrace pool set {pool}` with {guarantee} or `weight=…`"
         case BoundKind.BELOW:
             return f"higher limits of its operations and pools: headrace pool tree --operations shows them below {pool}"
         case _ if step.limited_above and step.division in (Division.REST, Division.ALONE):
