@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -13,10 +14,12 @@ from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
 from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.plan import Bound, BoundKind
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 from tests.support.allocating import an_operation
 from tests.support.clocks import NOW
@@ -166,6 +169,103 @@ def test_a_pool_that_may_not_use_nodes_with_ssd_is_owed_the_others_unless_a_pool
     assert tree.owed("/slow", "in-slow", "/may") == [8, 4, 4]
 
 
+# --- several that want the same nodes -----------------------------------------------------------------------------
+
+PROMPT = TreeOptions(fair_share_starvation_timeout=5_000)
+
+
+def guaranteed(cores: int, filter_: str = "") -> PoolConfig:
+    return PoolConfig(
+        strong_guarantee_resources=PartialResources(cpu=100 * cores), scheduling_tag_filter=filter_ or None
+    )
+
+
+def running_on(tree: Tagged, node: str) -> dict[str, int]:
+    """How many jobs of each operation run on a node."""
+    return dict(Counter(place.operation for place in tree.places[node].values() if place.job is not None))
+
+
+def let_run(tree: Tagged, seconds: int) -> None:
+    """A heartbeat of each node a second."""
+    for _ in range(seconds):
+        tree.pass_time(1)
+        for node in tree.nodes:
+            tree.hear(node)
+
+
+def test_operations_that_can_run_nowhere_else_share_the_nodes_by_guarantee_and_weight() -> None:
+    tree = Tagged(a_pool("heavy", PoolConfig(weight=3.0)), a_pool("light"), a_pool("other"), works={"other"})
+    for name in ("heavy", "light"):
+        tree.work(f"on-ssd-{name}", name, scheduling_tag_filter="ssd")
+    assert tree.owed("on-ssd-heavy", "on-ssd-light", "in-other") == [3, 1, 4]
+
+    tree = Tagged(a_pool("promised", guaranteed(3, "ssd")), a_pool("fast", FAST), nodes=("n1", "n2", "n3"))
+    assert tree.owed("/promised", "/fast") == [3.5, 0.5]
+
+
+def test_a_pool_that_has_other_nodes_too_leaves_some_nodes_to_those_that_have_no_others() -> None:
+    """Both guarantees fit: that of `wide` is had on the nodes that everybody may use."""
+    tree = Tagged(a_pool("wide", guaranteed(8)), a_pool("narrow", guaranteed(3, "ssd")), nodes=("n1", "n2", "n3"))
+    tree.work("on-ssd", "wide", scheduling_tag_filter="ssd", weight=9.0)
+
+    assert tree.owed("/wide", "on-ssd", "in-wide", "/narrow") == [9, 1, 8, 3]
+
+
+@pytest.mark.parametrize("of_pools", [True, False])
+def test_a_guarantee_on_the_only_node_that_matches_is_had_soon_after_its_timeout(of_pools: bool) -> None:
+    filters = {"scheduling_tag_filter": "ssd"}
+    pools = a_pool("free", FAST if of_pools else None), a_pool("promised", guaranteed(2, "ssd" if of_pools else ""))
+    tree = Tagged(*pools, options=PROMPT, nodes=("n1", "n2", "n3"), works=set())
+    tree.saves_s = 0.0
+    tree.work("first", "free", **({} if of_pools else filters))
+    tree.update_shares()
+    let_run(tree, 2)
+    assert running_on(tree, "n2") == {"first": 4}
+
+    tree.work("second", "promised", **({} if of_pools else filters))
+    let_run(tree, 22)
+
+    assert [round(tree.cores(key)) for key in ("first", "second")] == [1, 3]
+    assert running_on(tree, "n2") == {"first": 1, "second": 3}
+    assert running_on(tree, "n1") == {}
+
+
+def test_a_pool_below_its_own_share_loses_nodes_of_which_it_has_too_much() -> None:
+    """`wide` is owed 11 cores and has 4: its other operation just came, and starves as well."""
+    pools = a_pool("wide", guaranteed(8)), a_pool("narrow", guaranteed(3, "ssd")), a_pool("free")
+    tree = Tagged(*pools, options=PROMPT, nodes=("n1", "n2", "n3"), works=set())
+    tree.saves_s = 0.0
+    tree.work("on-ssd", "wide", scheduling_tag_filter="ssd")
+    tree.work("elsewhere", "free", scheduling_tag_filter="!ssd")
+    tree.update_shares()
+    let_run(tree, 2)
+    assert running_on(tree, "n2") == {"on-ssd": 4}
+
+    tree.work("beside", "wide", scheduling_tag_filter="!ssd")
+    tree.work("in-narrow", "narrow")
+    let_run(tree, 6)
+    assert tree.cores("/wide") > sum(running_on(tree, node).get(each, 0) for node in tree.nodes for each in ("on-ssd", "beside"))
+    let_run(tree, 18)
+
+    assert running_on(tree, "n2") == {"on-ssd": 1, "in-narrow": 3}
+
+
+def test_whoever_shares_nodes_with_others_is_told_so() -> None:
+    tree = Tagged(a_pool("fast", FAST), a_pool("promised", guaranteed(3, "ssd")), nodes=("n1", "n2", "n3"))
+    tree.owed()
+    (cause,) = causes(tree, "in-fast")
+
+    assert cause.words == (
+        "the nodes that match ssd have cpu 4 together: it is owed 0.5 of that, and others that can run nowhere else the rest"
+    )
+    assert cause.cure == "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool fast"
+    items = tree._fair_share.items
+    bindings = Bindings(items, tree.facts.total)
+    assert bindings.of("/fast") == bindings.of("in-fast") == Bound(BoundKind.NODES, "cpu")
+    assert (items["in-fast"].short_of, items["/fast"].short_of) == ("cpu", "")
+    assert items["in-fast"].limits_share[1] == pytest.approx(1 / 3)
+
+
 # --- what is told ------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +315,7 @@ def test_items_of_nodes_are_no_operations() -> None:
 def causes(tree: Tagged, operation: str) -> list[Cause]:
     explained = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.moment).answer
     assert isinstance(explained, WaitingExplained)
-    return [cause for cause in explained.causes if cause.kind == "matching_nodes_owed"]
+    return [cause for cause in explained.causes if cause.kind.startswith("matching_nodes_")]
 
 
 def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
@@ -229,7 +329,8 @@ def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
     assert causes(tree, "in-other") == []
     tree.work("picky", "other", scheduling_tag_filter="ssd")
     tree.owed()
-    assert causes(tree, "picky") == []
+    (cause,) = causes(tree, "picky")
+    assert cause.kind == "matching_nodes_shared"
 
 
 def test_an_operation_that_wants_more_than_match_its_own_filter_is_told_of_that() -> None:
