@@ -43,6 +43,8 @@ TOTALS = [
 ]
 NAMES = [PoolName(name) for name in "abcdef"]
 TAGS = [("ssd",), ("gpu", "ssd")]
+#: The last two are all that the smaller clusters have of a resource.
+GUARANTEES = [PartialResources(), PartialResources(cpu=1_000), PartialResources(gpu=31), PartialResources(network=7)]
 #: Of these few, so that some come again.
 OPERATIONS = [f"operation-{number}" for number in range(7)]
 PLAIN, QUICK = PoolConfig(), PoolConfig(mode=PoolMode.FIFO, enable_lightweight_operations=True)
@@ -60,7 +62,7 @@ def a_config(draw: Random) -> PoolConfig:
         "weight": at_times(draw.choice([0.1, 0.5, 3.0]), 2),
         "mode": at_times(PoolMode.FIFO, 15),
         "enable_lightweight_operations": at_times(True, 2),
-        "strong_guarantee_resources": at_times(PartialResources(cpu=draw.choice([0, 1_000])), 12),
+        "strong_guarantee_resources": at_times(draw.choice(GUARANTEES), 12),
         "compute_promised_guarantee_fair_share": at_times(True, 20),
         "enable_priority_strong_guarantee_adjustment": at_times(True, 20),
         "infer_children_weights_from_historic_usage": at_times(True, 20),

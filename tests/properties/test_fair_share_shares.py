@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.pools import PoolMode
 from headrace.resources import ZERO, Resources, Share
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
 from tests.support.update_result import update
@@ -21,7 +22,11 @@ def amounts_of_anything(draw: st.DrawFn) -> Resources:
 
 @st.composite
 def flat_trees(draw: st.DrawFn) -> TreeInput:
-    """One pool without guarantees, and operations that differ in demand and weight."""
+    """One pool without guarantees, and operations that differ in demand and weight.
+
+    Beside it there may be one that is guaranteed all of a resource and uses it. Then the first operations of the pool, which is mostly
+    a fifo one, want none of that.
+    """
     operations = [
         OperationInput(
             name=f"operation{at}",
@@ -32,13 +37,22 @@ def flat_trees(draw: st.DrawFn) -> TreeInput:
         for at in range(draw(st.integers(1, 6)))
     ]
     total = Resources(100, 10_000, 8, 2**36, 50)
-    return TreeInput(total=total, pools=[PoolInput(name="pool", parent=-1)], operations=operations)
+    pools = [PoolInput(name="pool", parent=-1, mode=draw(st.sampled_from(PoolMode)))]
+    if draw(st.booleans()):
+        taken = draw(st.integers(0, 4))
+        whole = [amount if at == taken else 0 for at, amount in enumerate(total.as_tuple())]
+        for at in range(draw(st.integers(0, len(operations)))):
+            demand = [0 if each == taken else amount for each, amount in enumerate(operations[at].demand.as_tuple())]
+            operations[at] = msgspec.structs.replace(operations[at], demand=Resources(*demand))
+        u, c, g, m, n = (amount or None for amount in whole)
+        pools.append(PoolInput(name="owner", parent=-1, strong_guarantee=(u, c, g, m, n)))
+        operations.append(OperationInput(name="all", pool=1, demand=Resources(*whole), usage=Resources(*whole)))
+    return TreeInput(total=total, pools=pools, operations=operations)
 
 
 def shares_of(tree: TreeInput) -> list[Share]:
     result = update(tree)
-    elements = [result.root, *result.pools.values(), *result.operations.values()]
-    return [each.fair_share for each in elements]
+    return [each.fair_share for each in (result.root, *result.pools.values(), *result.operations.values())]
 
 
 @given(flat_trees(), st.integers(-8, 8))
@@ -54,9 +68,22 @@ def test_never_does_more_weight_get_less(tree: TreeInput, which: int) -> None:
     place = which % len(tree.operations)
     heavier = list(tree.operations)
     heavier[place] = msgspec.structs.replace(heavier[place], weight=heavier[place].weight * 4)
-    before, after = shares_of(tree), shares_of(msgspec.structs.replace(tree, operations=heavier))
+    before, after = (update(each).operations for each in (tree, msgspec.structs.replace(tree, operations=heavier)))
+    name = tree.operations[place].name
 
-    assert fsum(after[2 + place]) >= fsum(before[2 + place]) - 1e-9
+    assert fsum(after[name].fair_share) >= fsum(before[name].fair_share) - 1e-9
+
+
+@given(flat_trees())
+def test_always_the_first_of_a_fifo_pool_gets_all_that_nobody_is_guaranteed(tree: TreeInput) -> None:
+    inside = [each for each in tree.operations if each.pool == 0]
+    first = max(inside, key=lambda each: each.weight)
+    taken = Resources.sum(each.demand for each in tree.operations if each.pool == 1)
+    pairs = zip(first.demand.as_tuple(), (tree.total - taken).as_tuple(), strict=True)
+
+    if tree.pools[0].mode is PoolMode.FIFO and all(wants < there or not wants for wants, there in pairs):
+        share = update(tree).operations[first.name].fair_share
+        assert share == pytest.approx(first.demand.share_of(tree.total), abs=1e-9)
 
 
 def test_the_cluster_without_nodes_owes_nothing() -> None:

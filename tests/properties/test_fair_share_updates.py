@@ -49,6 +49,15 @@ NEAR = 1e-12
 TAGS = [("ssd",), ("gpu", "ssd"), ("gpu",)]
 FILTERS = ["", "ssd", "!ssd", "gpu & ssd", "gpu | old", "old"]
 
+#: The last two are all that the cluster has of a resource.
+GUARANTEES = [
+    PartialResources(cpu=0),
+    PartialResources(cpu=10_000),
+    PartialResources(cpu=40_000),
+    PartialResources(cpu=100_000),
+    PartialResources(cpu=0, user_slots=1_000),
+]
+
 cpus = st.integers(0, 60_000)
 operations = st.sampled_from(OPERATIONS)
 filters = st.sampled_from(FILTERS)
@@ -64,7 +73,7 @@ def settings_of_pools(draw: st.DrawFn) -> PoolConfig:
         resource_flow=PartialResources(cpu=flow),
         burst_guarantee_resources=PartialResources(cpu=burst if kind is IntegralType.BURST else 0),
     )
-    guarantee = PartialResources(cpu=draw(st.sampled_from([0, 10_000, 40_000])))
+    guarantee = draw(st.sampled_from(GUARANTEES))
     weight = draw(st.sampled_from([None, 0.5, 3.0]))
     formula = draw(filters) or None
     return PoolConfig(
@@ -198,6 +207,8 @@ class Course(RuleBasedStateMachine):
         self.nobody_is_owed_more_than_match_its_filters(expected)
 
     def nobody_is_owed_more_than_match_its_filters(self, items: dict[str, ShareItem]) -> None:
+        """Nor are several operations together that can run on no other nodes."""
+        together: dict[frozenset[tuple[str, ...]], list[ShareItem]] = {}
         pools, known = self.engine.configuration.pools.pools, self.engine.operations.by_id
         for item in items.values():
             asked = [known[OperationId(item.name)].scheduling_tag_filter] if item.kind is ElementKind.OPERATION else []
@@ -205,12 +216,18 @@ class Course(RuleBasedStateMachine):
             while above is not None:
                 asked.append(above.settings.scheduling_tag_filter or "")
                 above = pools.get(above.parent)
-            match = [room for tags, room in self.rooms.items() if all(matches(formula, tags) for formula in asked)]
-            most = Resources.sum(match)
+            match = {tags for tags in self.rooms if all(matches(formula, tags) for formula in asked)}
+            most = Resources.sum(self.rooms[tags] for tags in match)
+            if self.rooms and item.kind is ElementKind.OPERATION:
+                together.setdefault(frozenset(match), []).append(item)
             assert item.tag_filter_limits == (most if any(asked) and self.rooms else None)
             if item.tag_filter_limits is not None:
                 owed = zip(item.fair_share.total, most.share_of(TOTAL), strict=True)
                 assert all(share <= limit + 1e-9 for share, limit in owed)
+        for nodes in together:
+            have = Resources.sum(self.rooms[tags] for tags in nodes).share_of(TOTAL)
+            owed_there = [item.fair_share.total for each, some in together.items() if each <= nodes for item in some]
+            assert all(sum(shares) <= most + 1e-8 for shares, most in zip(zip(*owed_there, strict=True), have, strict=True))
 
 
 def _usage(operation: str, used: int, pending: int) -> UsageItem:

@@ -51,6 +51,10 @@ def any_tree(draw: Random) -> TreeInput:
         above = len(pools) - 1
         for _ in range(draw.choice((0, 0, 1, 2, 3))):
             pools.append(a_pool(draw, len(pools), above))
+    if draw.random() < 0.2:
+        # All of a resource is promised to one pool, which wants it, as others do in the end.
+        amounts = (None, None, None, TOTAL.memory, None)
+        pools[0] = msgspec.structs.replace(pools[0], strong_guarantee=amounts, limits=(None,) * 5)
     leaves = [place for place in range(len(pools)) if place not in {pool.parent for pool in pools}]
     operations = [
         an_operation(draw, f"o{leaf}-{number}", leaf, (2.0,) if promised else (0.1, 0.5, 2.0))

@@ -197,6 +197,8 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     """Finds the fit factor that the suggestion 1 allows the root, without building the root's functions.
 
     It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
+    What children take together never falls, so that one search over the fit factor finds it. Whether a resource rises at once, later
+    or not at all is not guessed from both ends: it may stay level up to any fit factor in between.
     """
     layout, store, offers = distribution.layout, distribution.store, distribution.offers
     children = len(layout.top.children)
@@ -229,7 +231,8 @@ def _without_rounding(
     """Return the last breakpoint up to the fit factor if only rounding is owed behind it, else the fit factor.
 
     A resource that is used up, or guaranteed, exactly may be exceeded by rounding. So the search ends a little behind the breakpoint
-    from which on more of that resource is wanted, and behind the jump that functions may have there.
+    from which on more of that resource is wanted, and behind the jump that functions may have there. Between two breakpoints shares are
+    lines: where none rises by more than `EPS` up to the fit factor, what is left out is less than `EPS` of each resource.
     """
     store, top, offers = distribution.store, distribution.layout.top, distribution.offers
     counts = store.count[top.children]

@@ -64,7 +64,11 @@ class FittedGuarantees:
 
 
 def promises_anything(pools: PoolArrays) -> bool:
-    """True if any pool has a guarantee at all. In most small trees none has."""
+    """True if any pool has a guarantee at all. In most small trees none has.
+
+    Without any, every figure that is inferred is a part of 0, every ratio is 0, and nothing can be too much for the cluster: the
+    results are those of `no_guarantees`. `tests/properties/test_hdrf_shortcuts.py` compares both ways.
+    """
     return bool(pools.strong.any() or (pools.burst | pools.relaxed).any())
 
 
@@ -153,6 +157,7 @@ def fitted_into_cluster(
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
     """Fits strong guarantees into the limits and into the guarantees of the pools above, from the root down."""
+    # Each guarantee becomes itself times a factor, or a limit below it: 0 stays 0.
     if not strong.any():
         return strong
     strong = strong.copy()
@@ -171,6 +176,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
     For people only: no share depends on it.
     """
     estimated = np.zeros_like(strong)
+    # No child is given more of a resource than its parent has left, and the root has nothing.
     if not strong[:, 0].any():
         return estimated
     estimated[:, 0] = strong[:, 0]

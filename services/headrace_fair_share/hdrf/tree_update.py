@@ -171,7 +171,13 @@ class TreeUpdater:
     def _distributed(
         self, tree: TreeInput, attributes: _Attributes, granted: _Granted, functions: IncrementalFunctions
     ) -> TreeShares:
-        """Distributes shares to all elements, or takes those of the update before if no function has changed since."""
+        """Distributes shares to all elements, or takes those of the update before if no function has changed since.
+
+        Shares follow from the functions of all elements below the root, from the offers to children, from the grants, and from the
+        guarantee and the limits of the root. Other offers make the functions of their pool anew, so that `idle` is false then, also
+        those to children of the root (`IncrementalFunctions.follow`). With other guarantees or limits of pools there are no functions
+        of an update before. `tests/properties/test_hdrf_incremental.py` compares with updates from scratch.
+        """
         last = self._last
         if last is not None and functions.idle and (last.proposed == granted.proposed).all():
             fair_share, promised, details = last.fair_share, last.promised, last.details

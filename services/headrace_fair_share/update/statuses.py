@@ -40,6 +40,7 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     if short.any():
         short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
+    # A clock of an element that is neither below nor short stands at none, whatever it was.
     is_anybody = below.any() or short.any()
     after = (
         step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)

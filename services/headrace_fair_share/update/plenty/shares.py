@@ -34,6 +34,9 @@ class PlainShares(NamedTuple):
 def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int]) -> PlainShares | None:
     """Gives every element what it demands. None where something does not fit, or where anything but demand may count.
 
+    It is exact as `everything_fits` of the arrays is, of which it takes less: no guarantee, no fifo pool and no weight of next to
+    nothing. `tests/properties/test_fair_share_plenty.py` compares both to the last bit.
+
     `above` are the places of the pools in which the elements stand. Looks at some of the `places`, in their order, the root first.
     """
     if not _is_plain(tree, places):
