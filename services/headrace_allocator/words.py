@@ -76,8 +76,7 @@ def words_of(reason: why.Reason) -> str:
             times = f"{reason.satisfaction:.2f}"
             return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
         case why.OverFairShare():
-            times = f"{reason.satisfaction:.2f}"
-            return f"it has {times} times its fair share already; those below theirs go first"
+            return f"it has {reason.satisfaction:.2f} times its fair share already; those below theirs go first"
         case _:
             assert_never(reason)
 

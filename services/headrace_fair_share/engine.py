@@ -51,6 +51,8 @@ from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.matching_nodes import MatchingNodes
+from headrace_fair_share.update.promised_nodes import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
@@ -167,7 +169,8 @@ class FairShareEngine:
         """Decides on a change: an answer, or a tree to write. Nothing changes before `on_tree_written`."""
         if takes_away(request) and not self.operations.are_known:
             return Outcome(NotReady("the operations are not known yet"))
-        decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total)
+        warn = promise_warnings(MatchingNodes(self.usage.rooms))
+        decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total, warn)
         if isinstance(decision, Change):
             return Outcome(None, [WriteTree(decision)])
         return Outcome(decision)

@@ -227,7 +227,9 @@ class Course(RuleBasedStateMachine):
         for nodes in together:
             have = Resources.sum(self.rooms[tags] for tags in nodes).share_of(TOTAL)
             owed_there = [item.fair_share.total for each, some in together.items() if each <= nodes for item in some]
-            assert all(sum(shares) <= most + 1e-8 for shares, most in zip(zip(*owed_there, strict=True), have, strict=True))
+            assert all(
+                sum(shares) <= most + 1e-8 for shares, most in zip(zip(*owed_there, strict=True), have, strict=True)
+            )
 
 
 def _usage(operation: str, used: int, pending: int) -> UsageItem:

@@ -44,7 +44,7 @@ def check_that_nodes_have_it(one: Tagged, shares: TreeShares) -> None:
 def test_always_the_nodes_have_what_is_owed_on_them() -> None:
     stopped: list[bool] = []
 
-    @settings(max_examples=few_or_many(150, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    @settings(max_examples=few_or_many(60, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
     @given(tagged_trees)
     def check(one: Tagged) -> None:
         shares = TreeUpdater().update(one.tree)
@@ -60,7 +60,7 @@ def test_always_the_nodes_have_what_is_owed_on_them() -> None:
     assert sum(stopped) > len(stopped) / 30
 
 
-@settings(max_examples=few_or_many(100, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(40, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(tagged_trees)
 def test_always_shares_that_fit_into_the_nodes_are_those_without_them_to_the_bit(one: Tagged) -> None:
     with_nodes = TreeUpdater(builds_always=True).update(one.tree)
@@ -72,7 +72,7 @@ def test_always_shares_that_fit_into_the_nodes_are_those_without_them_to_the_bit
         assert (with_nodes.fair_share != without.fair_share).any()
 
 
-@settings(max_examples=few_or_many(20, 200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(10, 200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(tagged_trees, st.randoms(use_true_random=False))
 def test_always_update_after_update_shares_are_those_from_scratch(one: Tagged, draw: Random) -> None:
     updater, tree = TreeUpdater(), one.tree
@@ -90,9 +90,7 @@ def flat_tree(draw: Random) -> Tagged:
     total = Resources(cpu=100 * CORES)
     rooms = parted(draw, total, draw.randint(2, 4))
     count = draw.randint(2, 8)
-    where = {
-        place: frozenset(draw.sample(sorted(rooms), draw.randint(1, len(rooms)))) for place in range(count)
-    }
+    where = {place: frozenset(draw.sample(sorted(rooms), draw.randint(1, len(rooms)))) for place in range(count)}
     guarantees = [draw.choice([0, draw.randint(0, 100 * CORES)]) for _ in range(count)]
     for kinds in unions(rooms):
         have = sum(rooms[kind].cpu for kind in kinds)
@@ -115,7 +113,7 @@ def flat_tree(draw: Random) -> Tagged:
     ]
     limited = {place: tags for place, tags in where.items() if len(tags) < len(rooms)}
     tree = TreeInput(total=total, pools=pools, operations=operations)
-    return tagged(tree, rooms, limited, limited)  # type: ignore[arg-type]
+    return tagged(tree, rooms, limited, limited)
 
 
 def water_filled(one: Tagged) -> list[float]:
@@ -145,7 +143,7 @@ def water_filled(one: Tagged) -> list[float]:
     return has
 
 
-@settings(max_examples=few_or_many(150, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(60, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.randoms(use_true_random=False).map(flat_tree))
 def test_always_pools_on_some_nodes_get_their_guarantees_and_then_rise_by_weight(one: Tagged) -> None:
     shares = TreeUpdater().update(one.tree)
@@ -157,4 +155,6 @@ def test_always_pools_on_some_nodes_get_their_guarantees_and_then_rise_by_weight
         assert owed >= min(operation.demand.cpu, pool.strong_guarantee[1] or 0) / 100 - 1e-6
     short = shares.short_of >= 0
     assert not (short & (shares.fair_share[1] > shares.demand_share[1] - EPS)).any()
-    assert np.flatnonzero(short).tolist() == [each for each in np.flatnonzero(short).tolist() if not shares.layout.is_pool[each]]
+    assert np.flatnonzero(short).tolist() == [
+        each for each in np.flatnonzero(short).tolist() if not shares.layout.is_pool[each]
+    ]

@@ -35,18 +35,20 @@ def unions(rooms: Mapping[str, Resources]) -> Iterator[frozenset[str]]:
 
 
 def tagged(
-    tree: TreeInput, rooms: Mapping[str, Resources], where: Mapping[int, frozenset[str]], of_pools: Mapping[int, str]
+    tree: TreeInput,
+    rooms: Mapping[str, Resources],
+    where: Mapping[int, frozenset[str]],
+    of_pools: Mapping[int, frozenset[str]],
 ) -> Tagged:
     """Gives operations, and pools, the limits and sets that follow from where they can run. A node has one tag in `rooms`."""
     nodes = MatchingNodes({(tag,): amounts for tag, amounts in rooms.items()})
     filters = {place: (" | ".join(sorted(tags)),) for place, tags in where.items()}
     pool_filters = {place: (" | ".join(sorted(tags)),) for place, tags in of_pools.items()}
     operations, pools = list(tree.operations), list(tree.pools)
-    for elements, given in ((operations, filters), (pools, pool_filters)):
-        for place, each in given.items():
-            most = nodes.resources(each)
-            assert most is not None
-            elements[place] = replace(elements[place], limits=_lower(elements[place].limits, most))  # type: ignore[index, type-var]
+    for place, each in filters.items():
+        operations[place] = replace(operations[place], limits=_lower(operations[place].limits, nodes, each))
+    for place, each in pool_filters.items():
+        pools[place] = replace(pools[place], limits=_lower(pools[place].limits, nodes, each))
     divided = nodes.divided(filters, pool_filters)
     made = replace(tree, operations=operations, pools=pools, node_classes=divided.classes, node_sets=divided.sets)
     return Tagged(made, rooms, where)
@@ -70,7 +72,7 @@ def tagged_tree(draw: Random, max_pools: int = 7, max_operations: int = 9) -> Ta
             tags = _some(draw, tags)
         if tags != frozenset(rooms):
             where[place] = tags
-    return tagged(tree, rooms, where, of_pools)  # type: ignore[arg-type]
+    return tagged(tree, rooms, where, of_pools)
 
 
 def parted(draw: Random, total: Resources, count: int) -> dict[str, Resources]:
@@ -86,10 +88,12 @@ def parted(draw: Random, total: Resources, count: int) -> dict[str, Resources]:
 
 
 def _some(draw: Random, tags: frozenset[str]) -> frozenset[str]:
-    return frozenset(draw.sample(sorted(tags), draw.randint(1, len(tags))))
+    return frozenset(draw.sample(sorted(tags), min(len(tags), draw.choice([1, 1, 1, 2, 3]))))
 
 
-def _lower(limits: Limits, most: Resources) -> Limits:
+def _lower(limits: Limits, nodes: MatchingNodes, filters: tuple[str, ...]) -> Limits:
+    most = nodes.resources(filters)
+    assert most is not None
     pairs = zip(limits, most.as_tuple(), strict=True)
     u, c, g, m, n = (min(LARGEST_SUM if limit is None else limit, amount) for limit, amount in pairs)
     return (u, c, g, m, n)

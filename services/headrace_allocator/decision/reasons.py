@@ -298,6 +298,7 @@ Reason = (
     | NoNodeAcceptsJobs
     | NoNodeMatches
     | MatchingNodesOwed
+    | MatchingNodesShared
     | LargerThanEveryNode
     | NoRoomOnAnyNode
     | BlockBeingDrawn

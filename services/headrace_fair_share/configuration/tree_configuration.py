@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -134,11 +134,17 @@ class TreeConfiguration:
         return [f"the newest configuration is held back: {self.held_back}"] if self.held_back else self._alerts[1]
 
     def decide(
-        self, request: ChangePools, in_use: Mapping[PoolName, int], person: Person, total: Resources
+        self,
+        request: ChangePools,
+        in_use: Mapping[PoolName, int],
+        person: Person,
+        total: Resources,
+        warn: Callable[[PoolTree], Iterable[str]] = lambda _: (),
     ) -> Change | PoolPlan | Refusal:
         """Decides on a request: a change or a refusal. Where only a plan was asked for, one that breaks rules is no refusal.
 
         `in_use` counts the operations that name a pool. `total` is what guarantees of the top pools are compared with.
+        `warn` knows what else there is to say of the pools that come of it.
         """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
@@ -156,7 +162,13 @@ class TreeConfiguration:
             dry_run=request.dry_run,
             broken=some_lines((problem.text() for problem in draft.problems), _MOST_WORDS_BYTES),
             warnings=some_lines(
-                [*overcommitted(draft.tree, total), *draft.warnings, *_warnings(draft, total)], _MOST_WORDS_BYTES
+                [
+                    *overcommitted(draft.tree, total),
+                    *warn(draft.tree),
+                    *draft.warnings,
+                    *_warnings(draft, total),
+                ],
+                _MOST_WORDS_BYTES,
             ),
         )
         return plan if plan.broken else Change(draft.tree, plan, self.pools)

@@ -150,6 +150,8 @@ class ErrorKind(enum.StrEnum):
 
     OVERCOMMIT_FLOW = "overcommit_flow"
     OVERCOMMIT_BURST = "overcommit_burst"
+    #: Pools are guaranteed more than the nodes have that match their filters.
+    OVERCOMMIT_NODES = "overcommit_nodes"
     NESTED_PROMISED_GUARANTEE = "nested_promised_guarantee"
     PRIORITY_WITHOUT_DONOR = "priority_without_donor"
 

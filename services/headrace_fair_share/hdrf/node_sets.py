@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import inf, nextafter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,10 +30,11 @@ from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, between, shares_of, sums_by
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.search import largest_of_many
 
-#: Levels that are tried at a time in a search.
-_TRIES: Final = 3
+#: Levels nearer than this part of the highest are next to each other.
+_NARROW: Final = 1e-10
+#: A resource of which so small a share is left is full.
+_FULL: Final = 1e-12
 
 
 class Levels(NamedTuple):
@@ -46,6 +46,8 @@ class Levels(NamedTuple):
     at: Callable[[float, Bools | None], Floats]
     #: Shares below some pools by their guarantees alone, whatever the pools above them have. Elsewhere they are 0.
     guaranteed: Callable[[Ints], Floats]
+    #: Levels at which shares bend or jump, in no order.
+    bends: Callable[[], Floats]
 
 
 class _Step(NamedTuple):
@@ -98,7 +100,8 @@ class NodeSets:
 
     def members(self, number: int) -> Ints:
         """The operations that can run on no other nodes than those of a set."""
-        return self.operations[self.within[self.class_of, number] > 0.0]
+        members: Ints = self.operations[self.within[self.class_of, number] > 0.0]
+        return members
 
     def have_all(self, demand: Floats) -> bool:
         """True if each set has more than is demanded there, rounding aside."""
@@ -135,7 +138,7 @@ class Stopping:
         over = (self.sets.sums(shares) > self.sets.capacity + EPS) & self._open
         if not over.any():
             return False
-        number, resource, step = self._first(over, levels())
+        number, resource, step = self._first(over, levels(), shares)
         members = self.sets.members(number)
         wanting = self.demand[resource, members] > 0.0
         others, members = members[~wanting], members[wanting]
@@ -147,7 +150,7 @@ class Stopping:
         self._open[resource, number] = False
         return True
 
-    def _first(self, over: Bools, levels: Levels) -> tuple[int, int, _Step]:
+    def _first(self, over: Bools, levels: Levels, shares: Floats) -> tuple[int, int, _Step]:
         """The set that is full first, the resource, and where: between two shares of all elements."""
         tops = self.sets.tops
         by_guarantees = levels.at(0.0, tops)
@@ -163,21 +166,42 @@ class Stopping:
             found = self._full_within(over, steps)
             if found is not None:
                 return found
-        step = self._level(over, levels)
+        step = self._level(over, levels, by_guarantees, shares)
         found = self._full_within(over, dict.fromkeys(stages, step))
         assert found is not None
         return found
 
-    def _level(self, over: Bools, levels: Levels) -> _Step:
-        """The last level at which nothing of a set is exceeded, and the next one behind it."""
-        tops = self.sets.tops
+    def _level(self, over: Bools, levels: Levels, by_guarantees: Floats, shares: Floats) -> _Step:
+        """Two levels next to each other: at the lower one nothing of a set is exceeded, at the upper one something is.
 
-        def room(level: float) -> float:
-            return float((self.sets.capacity - self.sets.sums(levels.at(level, tops)))[over].min())
+        Shares rise in lines between bends, and jump behind them. So the last bend before the level is found first, then whether
+        something jumps there, then the level on a line.
+        """
 
-        ends = room(0.0), room(levels.top)
-        last = largest_of_many(levels.top, ends, lambda tries: np.array([room(each) for each in tries.tolist()]), _TRIES)
-        return _Step(levels.at(last, tops), levels.at(nextafter(last, inf), tops))
+        def room(shares: Floats) -> float:
+            return float((self.sets.capacity - self.sets.sums(shares))[over].min())
+
+        low, high, left, right = 0.0, levels.top, by_guarantees, shares
+        left_room, right_room = room(left), room(right)
+        bends, is_behind, is_near = np.unique(levels.bends()), False, True
+        while high - low > _NARROW * levels.top and left_room > _FULL:
+            between_them = bends[(bends > low) & (bends < high)]
+            width = high - low
+            if len(between_them):
+                level = float(between_them[len(between_them) // 2])
+            elif not is_behind:
+                level, is_behind = low + 0.5 * _NARROW * levels.top, True
+            else:
+                part = left_room / (left_room - right_room) if is_near else 0.5
+                level = low + width * min(max(part, _NARROW), 1.0 - _NARROW)
+            there = levels.at(level, self.sets.tops)
+            its_room = room(there)
+            if its_room >= 0.0:
+                low, left, left_room = level, there, its_room
+            else:
+                high, right, right_room = level, there, its_room
+            is_near = not is_near or high - low < 0.5 * width
+        return _Step(left, right)
 
     def _full_within(self, over: Bools, steps: dict[int, _Step]) -> tuple[int, int, _Step] | None:
         """The set and the resource that are full first within the step of each, None if no set is."""

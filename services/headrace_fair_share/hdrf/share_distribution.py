@@ -225,6 +225,14 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     return found if found == high else _without_rounding(distribution, found, together, tries)
 
 
+def root_breakpoints(distribution: Distribution) -> Floats:
+    """Lists the fit factors of the root at which functions of its children bend or jump, in no order."""
+    store, top, offers = distribution.store, distribution.layout.top, distribution.offers
+    counts = store.count[top.children]
+    suggestions = store.suggestion[ranges(store.first[top.children], counts)]
+    return (suggestions + offers.rank[top.children].repeat(counts)) / offers.ratio[top.children].repeat(counts)
+
+
 def _without_rounding(
     distribution: Distribution, fit: float, together: Callable[[Floats], Floats], tries: int
 ) -> float:
@@ -234,10 +242,7 @@ def _without_rounding(
     from which on more of that resource is wanted, and behind the jump that functions may have there. Between two breakpoints shares are
     lines: where none rises by more than `EPS` up to the fit factor, what is left out is less than `EPS` of each resource.
     """
-    store, top, offers = distribution.store, distribution.layout.top, distribution.offers
-    counts = store.count[top.children]
-    suggestions = store.suggestion[ranges(store.first[top.children], counts)]
-    at = (suggestions + offers.rank[top.children].repeat(counts)) / offers.ratio[top.children].repeat(counts)
+    at = root_breakpoints(distribution)
     last = float(at[at <= fit].max(initial=0.0))
     behind = min(last * (1.0 + _BEHIND), fit)
     both = together(np.array([behind, *[fit] * (tries - 1)]))

@@ -29,7 +29,13 @@ from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_rel
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, Stopping
-from headrace_fair_share.hdrf.share_distribution import DetailedShares, Distribution, detailed_shares, root_fit_factor
+from headrace_fair_share.hdrf.share_distribution import (
+    DetailedShares,
+    Distribution,
+    detailed_shares,
+    root_breakpoints,
+    root_fit_factor,
+)
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
@@ -237,8 +243,11 @@ class TreeUpdater:
 
         if tree.options.improved:
             builder.level(root, root, guarantee, limits)
-            return Levels(1.0, lambda level, _: distribution.from_pools(root, level), guaranteed)
-        return Levels(root_fit_factor(distribution, guarantee, limits), distribution.from_root, guaranteed)
+            store = functions.store
+            bends = store.suggestion[store.first[0] : store.first[0] + store.count[0]]
+            return Levels(1.0, lambda level, _: distribution.from_pools(root, level), guaranteed, lambda: bends)
+        fit = root_fit_factor(distribution, guarantee, limits)
+        return Levels(fit, distribution.from_root, guaranteed, lambda: root_breakpoints(distribution))
 
 
 def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSets | None = None) -> bool:

@@ -29,10 +29,19 @@ from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.facts.pool_inputs import effective_options_of, filters_of_all_below, pool_input, tree_options
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
-from headrace_fair_share.hdrf.model import IntegralState, Limits, OperationInput, PoolInput, TreeInput, Volume
+from headrace_fair_share.hdrf.model import (
+    GuaranteeError,
+    IntegralState,
+    Limits,
+    OperationInput,
+    PoolInput,
+    TreeInput,
+    Volume,
+)
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
+from headrace_fair_share.update.promised_nodes import broken_promises, promises_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,8 @@ class UpdateInput:
     runs_lightweight: Sequence[bool]
     #: What nodes have that match the filters of each element; None where it has none.
     most: Sequence[Resources | None]
+    #: Complaints of what pools are guaranteed on nodes that match their filters.
+    broken_promises: Sequence[GuaranteeError] = ()
 
     @cached_property
     def pending(self) -> Bools:
@@ -116,6 +127,7 @@ class InputMaker:
         #: The operations among them that have filters, maybe with some that are over.
         self._filtered: set[OperationId] = set()
         self._pool_filters: dict[int, tuple[str, ...]] = {}
+        self._broken_promises: list[GuaranteeError] = []
         self._elements: Elements | None = None
 
     def take(self, cut: Cut, part: OperationsOfCut | None = None) -> UpdateInput:
@@ -176,6 +188,7 @@ class InputMaker:
             runs=[entry.runs and not light for entry, light in zip(entries.values(), lightweight, strict=True)],
             runs_lightweight=[entry.runs and light for entry, light in zip(entries.values(), lightweight, strict=True)],
             most=[None, *self._most, *(entry.most for entry in entries.values())],
+            broken_promises=self._broken_promises,
         )
 
     def _lightweight(self) -> list[bool]:
@@ -189,9 +202,7 @@ class InputMaker:
         """The sets of nodes that operations of this cut have to share."""
         self._filtered = {name for name in self._filtered if name in self._entries and self._entries[name].filters}
         places = {
-            place: entry.filters
-            for place, (name, entry) in enumerate(self._entries.items())
-            if name in self._filtered
+            place: entry.filters for place, (name, entry) in enumerate(self._entries.items()) if name in self._filtered
         }
         return self._nodes.divided(places, self._pool_filters)
 
@@ -209,8 +220,11 @@ class InputMaker:
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
         if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
             self._averages = averages
-            if cut.rooms is not self._nodes.rooms:
+            same_nodes = cut.rooms is self._nodes.rooms
+            if not same_nodes:
                 self._nodes = MatchingNodes(cut.rooms)
+            if anew or not same_nodes:
+                self._broken_promises = list(broken_promises(promises_of(configured), self._nodes))
             filters = filters_of_all_below(self._as_configured, self._options)
             self._most = [self._nodes.resources(formulas) for formulas in filters[1:]]
             self._pool_filters = {place: formulas for place, formulas in enumerate(filters[1:]) if formulas}

@@ -54,6 +54,10 @@ class MatchingNodes:
             answer = self._answers[filters] = self._sum(self._bits_of(filters))
         return answer
 
+    def are_within(self, filters: tuple[str, ...], others: tuple[str, ...]) -> bool:
+        """True if all nodes that match the one match the others as well."""
+        return not self._bits_of(filters) & ~self._bits_of(others)
+
     def divided(self, operations: Mapping[int, tuple[str, ...]], pools: Mapping[int, tuple[str, ...]]) -> Divided:
         """Finds the sets of nodes that several operations have to share, of operations and pools that have filters.
 

@@ -152,7 +152,7 @@ class Updater:
         pool_results = pool_results_of(given.elements, results, differences.places)
         if self._previous is None or self._told_since:
             changed = [item for item in changed if self._items.get(item.key) != item]
-        frame = frame_of(cut, shares.fixed.errors)
+        frame = frame_of(cut, [*shares.fixed.errors, *given.broken_promises])
         self._previous, self._told_since = _Previous(given.elements, results), set()
         expected = None if in_plenty is None else in_plenty.items
         if resting is not None and of_awake is not None:

@@ -20,6 +20,8 @@ from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.matching_nodes import MatchingNodes
+from headrace_fair_share.update.promised_nodes import promise_warnings
 
 
 class Supposed(NamedTuple):
@@ -74,7 +76,8 @@ def _decided(
     if not request.changes:
         return PoolPlan(request.tree, dry_run=True), configuration.pools
     change = ChangePools(request.changes, request.tree, dry_run=True)
-    decision = configuration.decide(change, in_use, person, cut.total)
+    warn = promise_warnings(MatchingNodes(cut.rooms))
+    decision = configuration.decide(change, in_use, person, cut.total, warn)
     if isinstance(decision, Change):
         return decision.plan, decision.pools
     if not isinstance(decision, PoolPlan):

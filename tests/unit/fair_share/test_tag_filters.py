@@ -9,14 +9,16 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
-from headrace.pools import PartialResources, Pool, PoolConfig, TreeOptions
+from headrace.pools import PartialResources, Person, Pool, PoolConfig, TreeOptions
 from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
 from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.plan import Bound, BoundKind
+from headrace.wire.pool_changes import ChangePools, Set
 from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
+from headrace_fair_share.effects import WriteTree
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.update.binding import Bindings
@@ -244,10 +246,48 @@ def test_a_pool_below_its_own_share_loses_nodes_of_which_it_has_too_much() -> No
     tree.work("beside", "wide", scheduling_tag_filter="!ssd")
     tree.work("in-narrow", "narrow")
     let_run(tree, 6)
-    assert tree.cores("/wide") > sum(running_on(tree, node).get(each, 0) for node in tree.nodes for each in ("on-ssd", "beside"))
+    assert tree.cores("/wide") > sum(
+        running_on(tree, node).get(each, 0) for node in tree.nodes for each in ("on-ssd", "beside")
+    )
     let_run(tree, 18)
 
     assert running_on(tree, "n2") == {"on-ssd": 1, "in-narrow": 3}
+
+
+def test_guarantees_beyond_the_nodes_that_match_are_reported_and_kept_in_proportion() -> None:
+    pools = (
+        a_pool("big", guaranteed(6, "ssd")),
+        a_pool("small", guaranteed(2, "ssd & fast")),
+        a_pool("other", guaranteed(1)),
+    )
+    tree = Tagged(*pools, nodes=("n1", "n2", "n3"))
+    tree.tag(n2=["ssd", "fast"])
+
+    assert tree.owed("/big", "/small") == [2.666667, 1.333333]
+    (complaint,) = tree._fair_share.frame.complaints
+    assert complaint.kind == "overcommit_nodes"
+    assert complaint.pools == ["big", "small"]
+    assert complaint.text == (
+        "the nodes that match ssd have too little for the strong guarantees of big, small: "
+        "they promise 8 of cpu where there are 4"
+    )
+
+
+def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
+    tree = Tagged(a_pool("fast", FAST), nodes=("n1", "n2", "n3"))
+    tree.update_shares()
+
+    def warnings(cores: int) -> list[str]:
+        change = Set(PoolName("fast"), msgspec.json.encode({"strong_guarantee_resources": {"cpu": cores}}))
+        request = ChangePools([change], dry_run=True)
+        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), tree.moment)
+        (effect,) = answer.effects
+        assert isinstance(effect, WriteTree)
+        return effect.change.plan.warnings
+
+    assert warnings(4) == []
+    (warning,) = warnings(5)
+    assert warning.startswith("the nodes that match ssd have too little for the strong guarantees of fast")
 
 
 def test_whoever_shares_nodes_with_others_is_told_so() -> None:
@@ -258,7 +298,10 @@ def test_whoever_shares_nodes_with_others_is_told_so() -> None:
     assert cause.words == (
         "the nodes that match ssd have cpu 4 together: it is owed 0.5 of that, and others that can run nowhere else the rest"
     )
-    assert cause.cure == "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool fast"
+    assert (
+        cause.cure
+        == "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool fast"
+    )
     items = tree._fair_share.items
     bindings = Bindings(items, tree.facts.total)
     assert bindings.of("/fast") == bindings.of("in-fast") == Bound(BoundKind.NODES, "cpu")
