@@ -46,6 +46,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 _SECONDS = (0.5, 1.0, 3.0, 1.5, 2.0)
+_FAST: dict[str, object] = {"scheduling_tag_filter": "ssd"}
 SHAPES = {
     "many_against_one": Shape(
         (
@@ -76,6 +77,14 @@ SHAPES = {
             Team("mixed", 20, 6, _SECONDS, cpu=(0.5, 1.0)),
         ),
         nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G"),
+    ),
+    "tagged_nodes": Shape(
+        (
+            Team("promised", 1, 200, (1.0,), {**_FAST, "strong_guarantee_resources": {"cpu": 2}}),
+            Team("fast", 40, 2, _SECONDS, _FAST),
+            Team("anywhere", 40, 2, _SECONDS),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G,tag=ssd"),
     ),
     "fifo": Shape(
         (

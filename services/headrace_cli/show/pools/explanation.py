@@ -56,7 +56,7 @@ def bound_words(step: ShareStep) -> str:
             nodes = "nodes that match its tag filters have" if step.limited_by_nodes else "its limit is"
             return f"{nodes} {resource} {amount}"
         case BoundKind.NODES:
-            return f"others that can run nowhere else are owed the rest of the {resource} of the nodes that match its filters"
+            return f"of {resource} the nodes that match have no more for it, as others that can run nowhere else are owed the rest"
         case BoundKind.BELOW:
             return "limits of what is in it let it have no more"
         case BoundKind.GANG:
