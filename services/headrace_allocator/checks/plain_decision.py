@@ -34,6 +34,7 @@ from headrace_allocator.preemption.stages import (
     Preemption,
     PreemptiveStage,
     StageOutcome,
+    run_for_few_nodes,
     start_of_stage,
     starves_itself,
 )
@@ -81,6 +82,8 @@ def _stages(
         yield outcome
         if outcome.placement is not None:
             break
+    else:
+        yield from run_for_few_nodes(overlay, choose, STAGES if may_start else ())
     overlay.pass_limits(False)
 
 

@@ -69,6 +69,8 @@ class JobClasses:
         self.only_by_preemption = 0
         #: Those of high priority.
         self.high = 0
+        #: Those that can run on some nodes only.
+        self.filtered = 0
         #: Those of gangs that wait for their turn.
         self.waiting_gangs = 0
         #: Amounts by resource and number; of a number that is free the largest, which fit nowhere.
@@ -159,6 +161,7 @@ class JobClasses:
         self._by_filters[filters] = self._by_filters.get(filters, 0) | 1 << number
         self.only_by_preemption |= only_by_preemption << number
         self.high |= high << number
+        self.filtered |= bool(filters) << number
         self.waiting_gangs |= waits_for_a_turn << number
         self._least = size if first else self._least.within(size)
         self._most = size if first else Resources(*map(max, self._most.as_tuple(), size.as_tuple()))
@@ -172,7 +175,7 @@ class JobClasses:
         self._free += [number for number in before.values() if not uses[number]]
         self._numbers, self._uses, self._unused = {}, {}, 0
         self._by_priority, self._by_filters = {}, {}
-        self.only_by_preemption = self.high = self.waiting_gangs = 0
+        self.only_by_preemption = self.high = self.filtered = self.waiting_gangs = 0
         self._sizes[:] = _NOWHERE
         for bucket in self._buckets.values():
             bucket.classes = 0

@@ -64,7 +64,8 @@ def is_considered(overlay: Overlay, operation: Operation) -> bool:
     """True if an operation is of the stage and the batch that are looked at."""
     is_high = overlay.view.order.is_high(operation.id)
     has_no_turn = overlay.view.some_gang_gathers and waits_for_a_turn(operation)
-    return overlay.takes_part(operation.id) and overlay.high in (None, is_high) and not has_no_turn
+    is_left_out = overlay.only_filtered and not overlay.view.pools.filters_of(operation.spec)
+    return overlay.takes_part(operation.id) and overlay.high in (None, is_high) and not (has_no_turn or is_left_out)
 
 
 def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:

@@ -183,6 +183,8 @@ class Overlay:
         self.batch: Batch | None = None
         self.high: bool | None = None
         self.left_out = 0
+        #: True while only operations with filters over tags take part.
+        self.only_filtered = False
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
         self._freed_of: dict[OperationId, list[Allocation]] = {}
@@ -310,7 +312,7 @@ class Overlay:
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
         """The group of an allocation. What is freed counts no more among those before it."""
-        return operation.cut_groups(self.view.pools).group(allocation, self._freed_of.get(operation.id, ()))
+        return operation.cut_groups(self.view.pools).group(allocation, self.freed_of(operation))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""
@@ -324,6 +326,16 @@ class Overlay:
         self.batch, self.high, self._heads = batch, high, {}
         self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
+
+    def consider_filtered(self, only: bool) -> None:
+        """Lets only operations that can run on some nodes only take part from now on, or all."""
+        self.only_filtered, self._heads = only, {}
+        self._begin_stage()
+        self.left_out = ~self.view.order.classes.filtered if only else 0
+
+    def freed_of(self, operation: Operation) -> Sequence[Allocation]:
+        """Its allocations that are to go."""
+        return self._freed_of.get(operation.id, ())
 
     def takes_part(self, operation: OperationId) -> bool:
         """True if the operation is of the batch that is looked at, and no gang that waits for its turn."""

@@ -241,6 +241,12 @@ class AllocationGroups:
             return _AGGRESSIVELY_PREEMPTIBLE
         return _PREEMPTIBLE
 
+    def is_excess(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
+        """True if all others, but for these, reach what is kept of their operation: it would be preemptible were it the newest."""
+        others = Resources.sum(usage * len(places) for usage, places in self._by_usage.items())
+        others = others - allocation.usage - Resources.sum(one.usage for one in freed)
+        return not self._protection.covers(self._border(_PREEMPTIBLE), others, allocation.usage)
+
     @property
     def owed_everything(self) -> bool:
         """True if their operation is owed all that it wants, so that nothing of it is plainly preemptible."""

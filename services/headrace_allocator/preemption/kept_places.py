@@ -139,6 +139,9 @@ def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> K
     if not aggressive and not options.allow_normal_preemption:
         return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
     group = overlay.group(operation, allocation)
+    if group < least and pools.filters_of(starving.spec) and operation.cut_groups(pools).is_excess(allocation):
+        # See `victims.excess_candidates`.
+        group = Group.PREEMPTIBLE
     if group < least:
         return Kept(_kept_by_group(pools, operation, allocation, least), pool)
     if group is Group.AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption:

@@ -23,7 +23,7 @@ from headrace_allocator.decision.placing import Choice, Extra, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.facts.allocations import Allocation, Rest
+from headrace_allocator.facts.allocations import NO_PLACE, Allocation, Rest
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
@@ -34,6 +34,7 @@ from headrace_allocator.preemption.limits_repair import needs_repair, victims_ab
 from headrace_allocator.preemption.victims import (
     Candidates,
     candidates,
+    excess_candidates,
     groups_of,
     keep_order,
     spare_needless,
@@ -122,6 +123,9 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
+    # For those that can run on few nodes it may be taken of whoever has too much, though what that got last is elsewhere.
+    few = waiting & classes.starving & classes.filtered
+    few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture
     of_rest: Iterable[tuple[Rest, Allocation]]
     if picture.booked is None or picture.rests is None:
@@ -131,6 +135,8 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
         of_rest = picture.rests.items()
     rules = pools.rules
     for rest, allocation in of_rest:
+        if few and rest.preemptible_from is not NO_PLACE:
+            return True
         # Of most that is known without a look at the operation.
         if rest.keeps(allocation, rules):
             continue
@@ -156,16 +162,41 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose, somebody_starves=stage in starving)
+        outcome = _run(overlay, stage, choose, candidates(overlay, stage.least), somebody_starves=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
+    else:
+        yield from run_for_few_nodes(overlay, choose, starving)
     overlay.pass_limits(False)
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_starves: bool) -> StageOutcome:
-    """Looks who could go, starts what fits then, and takes as many as that needs."""
-    found, room = candidates(overlay, stage.least), overlay.room
+def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
+    """Starts one job of an operation that can run on some nodes only, in place of what others have too much, wherever they got it last.
+
+    It comes last, and is not told unless it starts something.
+    """
+    view = overlay.view
+    waiting = view.order.root.classes & view.order.classes.filtered
+    if not waiting or view.pools.options.victim_rules is VictimRules.LEGACY:
+        return
+    waiting &= view.order.classes.matching(view.tags)
+    for stage in starving:
+        if not waiting & view.order.classes.of_priority(stage.priority):
+            continue
+        overlay.consider_filtered(True)
+        outcome = _run(overlay, stage, choose, excess_candidates(overlay), somebody_starves=True)
+        overlay.consider_filtered(False)
+        if outcome.placement is not None or outcome.preemptions:
+            yield outcome
+            return
+
+
+def _run(
+    overlay: Overlay, stage: PreemptiveStage, choose: Choice, found: Candidates, *, somebody_starves: bool
+) -> StageOutcome:
+    """Starts what fits once these could go, and takes as many of them as that needs."""
+    room = overlay.room
     # What was freed before is no candidate.
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}

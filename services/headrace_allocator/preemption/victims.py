@@ -70,10 +70,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             continue
         if least is _PREEMPTIBLE and not operation.cut_groups(pools).may_be_preemptible(allocation):
             continue
-        is_going = allocation.take_back is not None or allocation.state is _ENDED
-        if is_going or allocation in overlay.freed or allocation.usage == ZERO:
-            continue
-        if operation.is_graceful or (not operation.schedulable and operation.ending):
+        if not _is_there(overlay, operation, allocation):
             continue
         options = operation.options(pools)
         if not may_lose(overlay, options) or (least is _PREEMPTIBLE and not options.allow_normal_preemption):
@@ -98,6 +95,43 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             continue
         found.groups[allocation] = group
     return found
+
+
+def excess_candidates(overlay: Overlay) -> Candidates:
+    """The allocations of the node with which operations have more than is kept of them, whichever of theirs are the newest.
+
+    They are for operations that can run on few nodes. The newest allocations of others may all be on other nodes, so that what these
+    have too much could not be taken where it is needed. No operation loses more than it has too much.
+    """
+    found = Candidates([], {}, {}, {})
+    taken: dict[Operation, list[Allocation]] = {}
+    view, pools = overlay.view, overlay.view.pools
+    starving_may_lose = pools.options.allow_preemption_from_starving_operations
+    for allocation in reversed(view.allocations):
+        operation = view.operations.get(allocation.operation)
+        if operation is None or not _is_there(overlay, operation, allocation):
+            continue
+        options = operation.options(pools)
+        if not may_lose(overlay, options) or not options.allow_normal_preemption:
+            continue
+        if operation.starvation is not _NON_STARVING and not starving_may_lose:
+            continue
+        if allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms):
+            continue
+        before = taken.setdefault(operation, [*overlay.freed_of(operation)])
+        if operation.cut_groups(pools).is_excess(allocation, before):
+            before.append(allocation)
+            found.free.append(allocation)
+            found.groups[allocation] = _PREEMPTIBLE
+    return found
+
+
+def _is_there(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
+    """True if an allocation uses something, does not go already, and is of an operation that may be asked for it."""
+    is_going = allocation.take_back is not None or allocation.state is _ENDED
+    if is_going or allocation in overlay.freed or allocation.usage == ZERO:
+        return False
+    return not operation.is_graceful and (operation.schedulable or not operation.ending)
 
 
 def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:

@@ -16,8 +16,9 @@ from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.plan import Bound, BoundKind
 from headrace.wire.pool_changes import ChangePools, Set
-from headrace.wire.snapshots import ShareItem, UsageFrame, UsageItem
+from headrace.wire.snapshots import ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
+from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_fair_share.effects import WriteTree
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
@@ -254,6 +255,49 @@ def test_a_pool_below_its_own_share_loses_nodes_of_which_it_has_too_much() -> No
     assert running_on(tree, "n2") == {"on-ssd": 1, "in-narrow": 3}
 
 
+def test_what_an_operation_has_too_much_is_taken_where_only_others_can_run() -> None:
+    """`everywhere` has all three nodes, n3 last. It is owed two of them, and n2 is the only one on which `promised` can run."""
+    tree = Tagged(
+        a_pool("free"), a_pool("promised", guaranteed(4, "ssd")), options=PROMPT, nodes=("n1", "n2", "n3"), works=set()
+    )
+    check = tree.engine.answers.check = HeartbeatCheck(every=1)
+    tree.saves_s = 0.0
+    tree.work("everywhere", "free")
+    tree.update_shares()
+    let_run(tree, 2)
+    assert [running_on(tree, node) for node in tree.nodes] == [{"everywhere": 4}] * 3
+
+    tree.work("in-promised", "promised")
+    let_run(tree, 13)
+    (tried,) = explained(tree, "in-promised").tries.nearest
+    assert [(kept.rule, kept.places) for kept in tried.kept] == []
+    let_run(tree, 18)
+
+    assert [running_on(tree, node) for node in tree.nodes] == [{"everywhere": 4}, {"in-promised": 4}, {"everywhere": 4}]
+    assert sum(tree.preempted.values()) == 4
+    assert check.take_cases() == []
+
+
+def test_nothing_is_taken_of_an_operation_that_has_its_share_and_no_more() -> None:
+    """`held` has 4 cores on n2 and is owed 6, as its other jobs are not started yet."""
+    pools = a_pool("free", guaranteed(6)), a_pool("promised", guaranteed(4, "ssd"))
+    tree = Tagged(*pools, options=PROMPT, nodes=("n1", "n2", "n3"), works=set())
+    tree.work("held", "free")
+    tree.update_shares()
+    tree.hear("n2")
+    tree.work("in-promised", "promised")
+    tree.update_shares()
+    for _ in range(15):
+        tree.pass_time(1)
+        tree.hear("n2")
+
+    assert tree.item("in-promised").starvation_status is StarvationStatus.STARVING
+    assert running_on(tree, "n2") == {"held": 4}
+    assert [(kept.rule, kept.places) for kept in explained(tree, "in-promised").tries.nearest[0].kept] == [
+        ("fair_share", 4)
+    ]
+
+
 def test_guarantees_beyond_the_nodes_that_match_are_reported_and_kept_in_proportion() -> None:
     pools = (
         a_pool("big", guaranteed(6, "ssd")),
@@ -355,10 +399,14 @@ def test_items_of_nodes_are_no_operations() -> None:
 # --- what people read ---------------------------------------------------------------------------------------------
 
 
+def explained(tree: Tagged, operation: str) -> WaitingExplained:
+    answer = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.moment).answer
+    assert isinstance(answer, WaitingExplained)
+    return answer
+
+
 def causes(tree: Tagged, operation: str) -> list[Cause]:
-    explained = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.moment).answer
-    assert isinstance(explained, WaitingExplained)
-    return [cause for cause in explained.causes if cause.kind.startswith("matching_nodes_")]
+    return [cause for cause in explained(tree, operation).causes if cause.kind.startswith("matching_nodes_")]
 
 
 def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
