@@ -39,6 +39,8 @@ class Sibling(NamedTuple):
     weight: float
     #: The moment of its start, or its place in a fifo queue; 0 for a queue.
     began: int = 0
+    #: Of an application. FairScheduler hands no priority on: it is 1 for all of them.
+    priority: int = 1
 
 
 def in_32_bits(number: float) -> float:
@@ -77,7 +79,7 @@ def serving_key(
     of the first, as YARN does.
     """
     if policy is QueuePolicy.FIFO:
-        return lambda one: (one.began, one.name)
+        return lambda one: (-one.priority, one.began, one.name)
     if policy is QueuePolicy.FAIR:
         return lambda one: _fair_key(one, demand_counts=demand_counts)
     if needy_quirk:

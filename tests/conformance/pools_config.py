@@ -49,6 +49,7 @@ from tests.conformance.engines import Engine
 from tests.conformance.integral_trees import CPU, all_compared, tree_of
 from tests.conformance.pools_admission import tree_removal
 from tests.conformance.reporting import Comparison, Problem, only_keys
+from tests.conformance.watched import plain
 from tests.support.clocks import NOW, HandClock
 from tests.support.moody_bucket import MoodyBucket
 
@@ -310,15 +311,15 @@ def _asked(action: dict[str, Any], existing: dict[str, Any]) -> list[PoolChange]
 
 
 def _create(name: str, parent: str, attributes: dict[str, Any]) -> Create:
-    return Create(PoolName(name), PoolName(parent), msgspec.json.encode(attributes))
+    return Create(PoolName(name), PoolName(parent), msgspec.json.encode(plain(attributes)))
 
 
 def _set(name: str, attributes: dict[str, Any]) -> Set:
-    return Set(PoolName(name), msgspec.json.encode(attributes))
+    return Set(PoolName(name), msgspec.json.encode(plain(attributes)))
 
 
 def _options(options: dict[str, Any]) -> SetOptions:
-    return SetOptions(msgspec.json.encode(options))
+    return SetOptions(msgspec.json.encode(plain(options)))
 
 
 def _attributes(figures: dict[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
-__all__ = ["Comparison", "Outcome", "Problem", "Status", "Unsupported", "only_keys"]
+__all__ = ["Comparison", "Outcome", "Problem", "Status", "Unsupported", "only", "only_keys"]
 
 
 class Status(enum.StrEnum):
@@ -59,6 +60,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def only_keys(given: dict[str, Any], known: set[str], place: str) -> None:
     """Raises `Problem` for a key that nobody reads."""
-    unknown = sorted(set(given) - known)
+    only(given.keys(), known, place)
+
+
+def only(names: Iterable[str], known: Collection[str], place: str) -> list[str]:
+    """The names. Raises `Problem` for one that is not known."""
+    unknown = sorted(set(names) - set(known))
     if unknown:
         raise Problem(f"unknown key in {place}: {', '.join(unknown)}")
+    return list(names)

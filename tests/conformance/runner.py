@@ -12,6 +12,7 @@ from tests.conformance import fair_share, piecewise_linear, pools_and_admission,
 from tests.conformance.allocation import running as allocation
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Outcome, Problem, Status, Unsupported
+from tests.conformance.watched import unread, watched
 
 __all__ = ["SUITES", "cases_of", "run_case", "run_files"]
 
@@ -43,8 +44,14 @@ def run_case(suite: str, case: dict[str, Any], engine: Engine) -> Outcome:
     name = _name(case) or "(no name)"
     if suite not in SUITES:
         return Outcome(suite, name, Status.UNSUPPORTED, detail=f"suite {suite} is not supported yet")
+    given = watched(case)
     try:
-        return SUITES[suite](case, engine)
+        outcome = SUITES[suite](given, engine)
+        # A case that failed may have ended early.
+        swallowed = list(unread(given)) if outcome.status is Status.PASSED else []
+        if swallowed:
+            raise Problem(f"keys that nobody read: {', '.join(swallowed)}")
+        return outcome
     except Unsupported as why:
         return Outcome(suite, name, Status.UNSUPPORTED, detail=str(why))
     except Problem as problem:

@@ -18,6 +18,7 @@ from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tre
 from tests.conformance import yarn_files, yarn_placement
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, Status, only_keys
+from tests.conformance.watched import plain
 from tests.conformance.yarn_files import allocation_file
 from tests.conformance.yarn_placement import placement
 from tests.conformance.yarn_timelines import gate, order, timeline
@@ -54,8 +55,12 @@ class _Queues:
     """The queues of a tree, parents first, as the division takes them."""
 
     def __init__(self, case: dict[str, Any]) -> None:
+        only_keys(case.get("defaults", {}), {"policy"}, "defaults")
         self._default = case.get("defaults", {}).get("policy", "fair")
-        self._queues = list(_all_queues(case["queues"], "", -1))
+        self._queues = list(_all_queues(case["queues"], "root", -1))
+        # An application that may run makes its queue active.
+        paths = [path for path, _, _ in self._queues]
+        self._busy = {path for path, runs in (_app(app, paths) for app in case.get("apps", ())) if runs}
         self._layout = laid_out(
             [PoolInput(name=str(place), parent=above) for place, (_, above, _) in enumerate(self._queues[1:])], []
         )
@@ -65,14 +70,13 @@ class _Queues:
     def shares(self, *, steady: bool) -> dict[str, list[int]]:
         """Memory and cores of each queue."""
         size, at = self._layout.size, np.concatenate(([0], self._layout.of_pool))
-        queues = [queue for _, _, queue in self._queues]
         least, most = np.zeros((RESOURCES, size), np.int64), np.full((RESOURCES, size), LARGEST_SUM)
         weight, memory_only, running = np.ones(size), np.zeros(size, np.bool_), np.zeros(size, np.bool_)
-        for place, queue in zip(at.tolist(), queues, strict=True):
+        for place, (path, _, queue) in zip(at.tolist(), self._queues, strict=True):
             only_keys(queue, {"name", "children", "active", "weight", "min", "max", "policy"}, "queue")
             weight[place] = queue.get("weight", 1.0)
             memory_only[place] = queue.get("policy", self._default) == "fair"
-            running[place] = steady or queue.get("active", False)
+            running[place] = queue.get("active", path in self._busy) or steady
             for resource, index in zip(_PLACES, range(2), strict=True):
                 least[resource, place] = queue.get("min", (0, 0))[index]
                 most[resource, place] = queue.get("max", (LARGEST_SUM, LARGEST_SUM))[index]
@@ -82,9 +86,20 @@ class _Queues:
         )
         shares: Ints = tree_division(self._layout, self._total, sharers)
         return {
-            path: shares[list(_PLACES), place].tolist()
+            path.removeprefix("root."): shares[list(_PLACES), place].tolist()
             for (path, _, _), place in zip(self._queues, at.tolist(), strict=True)
         }
+
+
+def _app(app: dict[str, Any], paths: list[str]) -> tuple[str, bool]:
+    """The queue of an application, and whether it may run."""
+    only_keys(app, {"id", "queue", "start", "runnable", "requests", "containers", "priority"}, "app")
+    for key in ("start", "requests", "containers", "priority"):
+        # Queues are shared out by none of them. In FairScheduler the priority of every application is 1, whatever it was submitted with.
+        plain(app.get(key))
+    if app["queue"] not in paths:
+        raise Problem(f"there is no queue {app['queue']}")
+    return app["queue"], app.get("runnable", True)
 
 
 def _all_queues(queue: dict[str, Any], path: str, above: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -95,7 +110,7 @@ def _all_queues(queue: dict[str, Any], path: str, above: int) -> Iterator[tuple[
         below: list[tuple[str, int, dict[str, Any]]] = []
         for here in level:
             yield here
-            names = ((f"{here[0]}.{child['name']}".lstrip("."), count, child) for child in here[2].get("children", []))
+            names = ((f"{here[0]}.{child['name']}", count, child) for child in here[2].get("children", []))
             below.extend(names)
             count += 1
         level = below
@@ -107,6 +122,8 @@ def _fair_share_tree(case: dict[str, Any]) -> list[Comparison]:
         if which in case:
             shares = _Queues(case).shares(steady=which == "steady")
             for path, expected in case[which].items():
+                if path not in shares:
+                    raise Problem(f"there is no queue {path}")
                 close = [
                     want is None or abs(want - got) <= tolerance
                     for want, got in zip(expected, shares[path], strict=True)
@@ -140,7 +157,7 @@ KINDS: Final[dict[str, tuple[Callable[[dict[str, Any]], list[Comparison]], set[s
     "fair_share": (_fair_share, {"total", "schedulables", "resource", "shares"}),
     "fair_share_tree": (
         _fair_share_tree,
-        {"queues", "cluster", "defaults", "instantaneous", "steady", "tolerance"},
+        {"queues", "cluster", "defaults", "apps", "instantaneous", "steady", "tolerance"},
     ),
     "allocation_file": (allocation_file, yarn_files.KEYS),
     "placement": (placement, yarn_placement.KEYS),

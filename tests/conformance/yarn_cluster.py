@@ -16,7 +16,8 @@ from headrace.yarn_comparison import QueuePolicy
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
-from tests.conformance.reporting import only_keys
+from tests.conformance.reporting import Problem, only_keys
+from tests.conformance.watched import plain
 
 __all__ = ["MIB", "App", "Cluster", "Node", "Placed", "Queue", "amounts", "figures", "queues_of"]
 
@@ -60,6 +61,8 @@ class Placed:
     #: When it is to be killed, if it is marked.
     killed_at_ms: int | None = None
     waits: bool = False
+    #: What was taken for one that waits, and is kept for it.
+    kept: Resources = ZERO
 
 
 @dataclass(eq=False)
@@ -81,6 +84,8 @@ class Request:
     count: int
     where: str
     priority: int
+    #: False: a container in another place is of no use.
+    relax: bool
 
 
 @dataclass(eq=False)
@@ -154,7 +159,8 @@ def _own(queue: dict[str, Any], key: str, default: Any) -> Any:
 class Cluster:
     def __init__(self, setup: dict[str, Any]) -> None:
         only_keys(setup, {"queues", "nodes", "apps", "conf"}, "setup")
-        self.queues = queues_of(setup["queues"], setup.get("conf", {}).get("defaults", {}))
+        self.queues = queues_of(setup["queues"], plain(setup.get("conf", {})).get("defaults", {}))
+        self._default_policy = QueuePolicy(plain(setup.get("conf", {})).get("defaults", {}).get("policy", "fair"))
         self.nodes = [Node(one["name"], amounts(one["capacity"]), one.get("rack", "r")) for one in setup["nodes"]]
         self.apps: dict[str, App] = {}
         for app in setup["apps"]:
@@ -166,12 +172,14 @@ class Cluster:
 
     def submit(self, app: dict[str, Any]) -> None:
         only_keys(app, {"id", "queue", "start", "runnable", "requests", "containers"}, "app")
-        (queue,) = (each for each in self.queues if f"root.{each.name}" == app["queue"])
+        queue = self.queue(app["queue"], makes=True)
         requests = []
         for one in app["requests"]:
             only_keys(one, {"capability", "count", "where", "relax", "priority"}, "request")
             size = amounts(one["capability"])
-            requests.append(Request(size, one["count"], one.get("where", "*"), one.get("priority", 1)))
+            requests.append(
+                Request(size, one["count"], one.get("where", "*"), one.get("priority", 1), one.get("relax", True))
+            )
         made = App(app["id"], queue, app["start"], app.get("runnable", True), requests)
         self.apps[made.name] = made
         for one in app["containers"]:
@@ -181,6 +189,21 @@ class Cluster:
                 placed = Placed(made, amounts(one["res"]), node, one.get("am", False), one.get("priority", 1))
                 node.containers.append(placed)
                 made.containers.append(placed)
+
+    def queue(self, path: str, *, makes: bool = False) -> Queue:
+        """The queue of a path, with or without `root.` before it. One that nobody set up is made at run time, if it may be."""
+        name = "" if path == "root" else path.removeprefix("root.")
+        found = next((each for each in self.queues if each.name == name), None)
+        if found is not None:
+            return found
+        if not makes:
+            raise Problem(f"there is no queue {path}")
+        above = self.queue(name.rpartition(".")[0], makes=True)
+        above.is_leaf = False
+        options, most = of_pool(above.options, PoolConfig()), Resources(*[LARGEST_SUM] * 5)
+        made = Queue(name, above, len(self.queues) - 1, self._default_policy, options, 1.0, ZERO, most, is_leaf=True)
+        self.queues.append(made)
+        return made
 
     def below(self, queue: Queue) -> Iterator[App]:
         """Its applications, and those of all below it."""

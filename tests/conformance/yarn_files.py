@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
@@ -52,7 +52,7 @@ def allocation_file(case: dict[str, Any]) -> list[Comparison]:
             for user, most in case.get("user_max_apps", {}).items()
         ),
     ]
-    tree = _Effective(file, found)
+    tree = _Effective(file, found, case.get("effective", ()))
     for path, expected in case.get("effective", {}).items():
         only_keys(expected, set(tree.readers), f"effective {path}")
         comparisons += [_compared(f"{path} {key}", *tree.compared(path, key, value)) for key, value in expected.items()]
@@ -62,7 +62,7 @@ def allocation_file(case: dict[str, Any]) -> list[Comparison]:
 class _Effective:
     """A tree as the importer would make it."""
 
-    def __init__(self, file: AllocationFile, found: Imported) -> None:
+    def __init__(self, file: AllocationFile, found: Imported, paths: Iterable[str]) -> None:
         self._queues = {queue.path: queue for queue in file.root.all()}
         self._file = file
         pools = [
@@ -73,25 +73,34 @@ class _Effective:
             )
             for each in found.pools
         ]
+        names = {each.place: PoolName(each.name) for each in found.pools} | {ROOT: ROOT_POOL}
+        for path in sorted(paths):
+            # A queue that the file does not have is made at run time, and so is the pool.
+            if path not in names:
+                above = names[next(place for place in _above(path) if place in names)]
+                config = next((pool.settings for pool in pools if pool.name == above), PoolConfig())
+                names[path] = PoolName(path)
+                pools.append(Pool(names[path], above, _made_below(config)))
         options = {key: value for key, value in found.options.items() if value is not None}
         tree = PoolTree(Tree(TreeName("default"), pools, TREE_ATTRIBUTES.changed(TreeOptions(), options).value))
         effective = effective_options_of(tree, pools)
         self._tree = tree
-        self._names = {each.place: PoolName(each.name) for each in found.pools} | {ROOT: ROOT_POOL}
+        self._names = names
         self._options = dict(zip([ROOT_POOL, *(pool.name for pool in pools)], effective, strict=True))
         self.readers: dict[str, Callable[[str, Any], tuple[object, object]]] = {
             "min_timeout": lambda path, want: (want, _timeout(self._of(path).min_share_preemption_timeout_ms)),
             "fair_timeout": lambda path, want: (want, _timeout(self._of(path).fair_share_starvation_timeout_ms)),
             "threshold": lambda path, want: (want, self._of(path).fair_share_starvation_tolerance),
             "preemptable": lambda path, want: (want, self._of(path).preemption is not PreemptionSwitch.OFF),
-            "weight": lambda path, want: (want, self._settings(path).weight),
+            # None is the weight 1 of a pool without a guarantee.
+            "weight": lambda path, want: (want, 1.0 if (own := self._settings(path).weight) is None else own),
             "policy": lambda path, want: (want, self._policy(path)),
             "min": lambda path, want: (want, self._amounts(path, "strong_guarantee_resources", 0)),
             "max": self._most,
             "max_apps": self._most_apps,
             # Neither has a counterpart: what the file says is read all the same, or the warning would be of something else.
             "max_child": lambda path, want: (want, self._of_children(path)),
-            "am_share": lambda path, want: (want, self._queues[path].get("maxAMShare", 0.5)),
+            "am_share": lambda path, want: (want, self._said(path, "maxAMShare", 0.5)),
         }
 
     def compared(self, path: str, key: str, expected: Any) -> tuple[object, object]:
@@ -105,8 +114,7 @@ class _Effective:
         return self._tree.settings(self._names[path])
 
     def _policy(self, path: str) -> str:
-        # A queue that the file does not have would come into being below the root.
-        name = self._names.get(path, ROOT_POOL)
+        name = self._names[path]
         if self._tree.mode(name) is PoolMode.FIFO:
             return "fifo"
         return "fair" if self._options[name].yarn_memory_only else "drf"
@@ -129,12 +137,33 @@ class _Effective:
         every = self._tree.options.max_operation_count_per_pool
         return every if want == _ALL_APPS else want, most
 
+    def _said(self, path: str, key: str, missing: Any) -> Any:
+        return self._queues[path].get(key, missing) if path in self._queues else missing
+
     def _of_children(self, path: str) -> list[int] | None:
-        amounts = self._queues[path].get("maxChildResources")
+        amounts = self._said(path, "maxChildResources", None)
         if amounts is None:
             return None
         found = amounts.of(Resources())
         return [found["memory"] // _MIB, found["cpu"] // 100]
+
+
+def _made_below(above: PoolConfig) -> PoolConfig:
+    """The settings of a pool that is made below one of these."""
+    config = above.ephemeral_subpool_config
+    if config is None:
+        return PoolConfig()
+    return PoolConfig(
+        mode=config.mode,
+        max_running_operation_count=config.max_running_operation_count,
+        resource_limits=config.resource_limits,
+    )
+
+
+def _above(path: str) -> list[str]:
+    """The paths of all queues above one, the next one first."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
 
 
 def _shape(case: dict[str, Any], file: AllocationFile) -> list[Comparison]:

@@ -57,10 +57,11 @@ def _queue(request: dict[str, Any], rules: TreeRules, paths: dict[PoolName, str]
     """The path of the queue that YARN would have for the pool."""
     # Whoever names no pool has the queue `default` in YARN. A queue is known by its path there, and here by its name.
     named = "" if request["requested"] == "default" else request["requested"].rpartition(".")[2]
-    found = pool_by_rules(rules.placement_rules, Asking(named, request["user"], tuple(request["groups"])), rules.pools)
+    found = pool_by_rules(rules.placement_rules, Asking(named, request["user"], request.get("groups")), rules.pools)
     match found:
-        case Rejected(lacks_groups=lacks_groups):
-            return "ERROR" if lacks_groups else None
+        case Rejected(rule=rule, lacks_groups=lacks_groups):
+            # In YARN it is an error that no rule decides, or that one asks for groups and there are none. Only `reject` rejects.
+            return "ERROR" if lacks_groups or rule is None else None
         case Chosen(pool=pool, of_user=of_user):
             own = f".{request['user'].replace('.', '_dot_')}" if of_user else ""
             return f"{paths.get(pool, f'root.{pool}')}{own}"

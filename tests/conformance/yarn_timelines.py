@@ -20,7 +20,8 @@ from headrace_fair_share.yarn import queue_shortage
 from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Rules, examine, gate_is_open
 from headrace_fair_share.yarn.shortage import Queue as Asking
 from tests.conformance.reporting import Comparison, Problem, only_keys
-from tests.conformance.yarn_cluster import App, Cluster, Node, Placed, Queue, amounts, figures
+from tests.conformance.watched import plain
+from tests.conformance.yarn_cluster import App, Cluster, Node, Placed, Queue, Request, amounts, figures
 
 __all__ = ["gate", "order", "timeline"]
 
@@ -28,6 +29,11 @@ _CONF: Final = {
     "preemption", "utilization_threshold", "wait_before_kill", "nm_heartbeat", "wait_before_next_check", "starvation_delay",
     "minspread", "minshare_form", "preemption_interval", "legacy_calc", "legacy_skip", "defaults",
 }  # fmt: skip
+#: What the steps of each engine may do, beside `shares`, `fire`, `serve` and the end of a container.
+_ACTIONS: Final = {
+    "new": {"update", "process", "mock_process"},
+    "legacy": {"legacy_update", "legacy_pass", "legacy_take"},
+}
 
 
 def order(case: dict[str, Any]) -> list[Comparison]:
@@ -39,9 +45,10 @@ def order(case: dict[str, Any]) -> list[Comparison]:
 
 
 def _sibling(each: dict[str, Any], name: str) -> Sibling:
-    only_keys(each, {"usage", "min", "demand", "weight", "start", "name"}, "schedulable")
+    only_keys(each, {"usage", "min", "demand", "weight", "start", "name", "priority"}, "schedulable")
     usage, least, demand = (amounts(each.get(what, [0, 0])) for what in ("usage", "min", "demand"))
-    return Sibling(each.get("name", name), usage, demand, least, each.get("weight", 1.0), each.get("start", 0))
+    weight, start, priority = each.get("weight", 1.0), each.get("start", 0), each.get("priority", 1)
+    return Sibling(each.get("name", name), usage, demand, least, weight, start, priority)
 
 
 def gate(case: dict[str, Any]) -> list[Comparison]:
@@ -50,11 +57,12 @@ def gate(case: dict[str, Any]) -> list[Comparison]:
 
 
 def _is_open(conf: dict[str, Any], used: Resources, total: Resources) -> bool:
-    return conf.get("preemption", True) and gate_is_open(used, total, conf.get("utilization_threshold", 0.8))
+    threshold = conf.get("utilization_threshold", 0.8)
+    return conf.get("preemption", True) and gate_is_open(used, total, threshold)
 
 
 def timeline(case: dict[str, Any]) -> list[Comparison]:
-    run = _Run(case["setup"])
+    run = _Run(case["setup"], case["engine"])
     found: list[Comparison] = []
     for number, step in enumerate(case["steps"]):
         only_keys(step, {"tick", "submit", "do", "expect"}, "step")
@@ -70,9 +78,14 @@ def timeline(case: dict[str, Any]) -> list[Comparison]:
 
 
 class _Run:
-    def __init__(self, setup: dict[str, Any]) -> None:
-        self.conf: dict[str, Any] = setup.get("conf", {})
+    def __init__(self, setup: dict[str, Any], engine: str) -> None:
+        if engine not in _ACTIONS:
+            raise Problem(f"unknown engine {engine}")
+        self._engine = engine
+        # Whichever of these an engine does not ask for has no effect in it.
+        self.conf: dict[str, Any] = plain(setup.get("conf", {}))
         only_keys(self.conf, _CONF, "conf")
+        only_keys(self.conf.get("defaults", {}), {"policy", "min_timeout", "fair_timeout", "threshold"}, "defaults")
         self.cluster = Cluster(setup)
         self.now_ms = 0
         self.dues: dict[str, Due] = {}
@@ -120,6 +133,9 @@ class _Run:
             "legacy_update": self._legacy_update,
             "legacy_pass": self._legacy_pass,
         }
+        name = what if isinstance(what, str) else next(iter(what))
+        if any(name in theirs for engine, theirs in _ACTIONS.items() if engine != self._engine):
+            raise Problem(f"{name} is no action of the {self._engine} engine")
         match what:
             case str() if what in actions:
                 actions[what]()
@@ -173,27 +189,34 @@ class _Run:
 
     def _process(self) -> None:
         for name in sorted(self._starved, key=lambda name: smallest_first(self.dues[name].amount)):
-            app = self.cluster.apps[name]
-            sizes: dict[tuple[Resources, int], tuple[int, str]] = {}
+            app, left = self.cluster.apps[name], self.dues[name].amount
+            first: dict[tuple[Resources, int], Request] = {}
             for one in app.requests:
-                sizes.setdefault((one.size, one.priority), (one.count, one.where))
-            wanted = [(size, count) for (size, _), (count, _) in sizes.items()]
-            places = {size: where for (size, _), (_, where) in sizes.items()}
-            for size in missing_containers(wanted, self.dues[name].amount, by_memory=True):
-                self._seek(app, size, places[size])
+                first.setdefault((one.size, one.priority), one)
+            for one in first.values():
+                sought = missing_containers([(one.size, one.count)], left, by_memory=True)
+                left = (left - one.size * len(sought)).or_more(ZERO)
+                # A request of which less is sought than it asks for is not strict any more.
+                relaxed = one.relax or len(sought) < one.count
+                for _ in sought:
+                    self._seek(app, one, relaxed=relaxed)
         self._pause_starved()
 
-    def _seek(self, app: App, size: Resources, where: str) -> None:
-        search = FewestMasters[Placed](size, self.cluster.total)
-        for node in sorted(self.cluster.nodes, key=lambda each: where not in ("*", each.name, each.rack)):
-            if search.look_at(self._containers_on(node)):
-                break
+    def _seek(self, app: App, request: Request, *, relaxed: bool) -> None:
+        """Looks for victims where the request says, and elsewhere only if it may and would kill fewer masters so."""
+        search = FewestMasters[Placed](request.size, self.cluster.total)
+        named = [node for node in self.cluster.nodes if request.where in ("*", node.name, node.rack)]
+        is_done = any(search.look_at(self._containers_on(node)) for node in named)
+        if relaxed and search.best is not None and not is_done:
+            elsewhere = [node for node in self.cluster.nodes if node not in named]
+            any(search.look_at(self._containers_on(node)) for node in elsewhere)
         if search.best is None or not search.best.containers:
             return
         for one in search.best.containers:
             one.id.killed_at_ms = self.now_ms + self._wait_ms()
         node = next(each for each in self.cluster.nodes if each.name == search.best.node)
-        placed = Placed(app, size, node, waits=True)
+        placed = Placed(app, request.size, node, waits=True)
+        placed.kept = Resources.sum(one.size for one in search.best.containers)
         node.containers.append(placed)
         app.containers.append(placed)
 
@@ -283,22 +306,27 @@ class _Run:
             yield Comparison(where, str(expected), str(actual), actual == sorted(expected))
             return
         if what == "reserved":
-            waiting = sorted({node.name for node in self.cluster.nodes if any(one.waits for one in node.containers)})
-            yield Comparison(where, str(expected), str(waiting), sorted(expected) == waiting)
+            kept = {node.name: self._kept_on(node) for node in self.cluster.nodes}
+            actual = {name: amounts_of for name, amounts_of in kept.items() if amounts_of}
+            yield Comparison(where, str(expected), str(actual), actual == expected)
             return
         for name, figure in expected.items():
             actual = self._figure(what, name)
             yield Comparison(f"{where} {name}", str(figure), str(actual), _same(actual, figure))
 
+    @staticmethod
+    def _kept_on(node: Node) -> dict[str, list[int]]:
+        """What is kept on a node for each application that waits there: all that was taken for it."""
+        apps = {one.app.name for one in node.containers if one.waits}
+        waiting = {
+            name: [one for one in node.containers if one.waits and one.app.name == name] for name in sorted(apps)
+        }
+        return {name: figures(Resources.sum(one.kept for one in ones)) for name, ones in waiting.items()}
+
     def _figure(self, what: str, name: str) -> Any:
         app, due = self.cluster.apps.get(name), self.dues.get(name, Due())
-        queue = next((each for each in self.cluster.queues if each.name == name), self.cluster.queues[0])
-        if what == "deficit":
-            return figures(self._deficit(queue))
-        if what == "legacy_starved_fair":
-            return queue_shortage.is_short_of_fair_share(self._asking(queue), self._rules)
-        if what in ("queue_fair", "queue_usage"):
-            return figures(queue.fair if what == "queue_fair" else self.cluster.usage(queue))
+        if what in ("deficit", "legacy_starved_fair", "queue_fair", "queue_usage"):
+            return self._figure_of_queue(what, self.cluster.queue(name))
         if what in ("fair_starvation", "min_starvation"):
             return figures(due.to_fair_share if what == "fair_starvation" else due.to_min_share)
         if app is None:
@@ -317,6 +345,13 @@ class _Run:
         if what not in values:
             raise Problem(f"unknown figure {what}")
         return values[what]
+
+    def _figure_of_queue(self, what: str, queue: Queue) -> Any:
+        if what == "deficit":
+            return figures(self._deficit(queue))
+        if what == "legacy_starved_fair":
+            return queue_shortage.is_short_of_fair_share(self._asking(queue), self._rules)
+        return figures(queue.fair if what == "queue_fair" else self.cluster.usage(queue))
 
 
 def _is_marked(one: Placed) -> bool:

@@ -13,9 +13,8 @@ import pytest
 
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from tests.conformance import yarn
 from tests.conformance.__main__ import main
-from tests.conformance.allocation.running import is_supported
+from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.engines import Engine, Graph, Point, Production, Twin, ViaService
 from tests.conformance.pools_and_admission import GROUPS
 from tests.conformance.reporting import Status
@@ -45,13 +44,13 @@ CASES: Final = (
     ]
     + [
         pytest.param(suite, case, id=f"allocation-{case['name']}")
-        for suite, case in cases_of(VECTORS / "allocation.json")
-        if is_supported(case)
+        for name in ("allocation", "own_allocation")
+        for suite, case in cases_of(VECTORS / f"{name}.json")
     ]
     + [
         pytest.param(suite, case, id=f"yarn-{case['id']}")
-        for suite, case in cases_of(VECTORS / "yarn.json")
-        if case["kind"] in yarn.KINDS
+        for name in ("yarn", "own_yarn")
+        for suite, case in cases_of(VECTORS / f"{name}.json")
     ]
 )
 
@@ -172,6 +171,89 @@ def test_an_engine_that_is_off_by_a_millionth_fails_cases_of_integral_shares() -
 )
 def test_a_case_of_pools_that_cannot_be_read_is_an_error_of_the_runner(case: dict[str, Any]) -> None:
     assert run_case("pools_and_admission", case, Production()).broken
+
+
+def case_of_heartbeats(event: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """One operation on one node, an update, and then the event."""
+    case = {
+        "name": "one",
+        "nodes": [{"name": "n", "limits": {"cpu": 4, "user_slots": 4}}],
+        "operations": [{"name": "x", "parent": "<root>", "job": {"cpu": 1, "user_slots": 1}, "pending": 1}],
+        "events": [{"type": "fair_share_update", "fair_share": {"x": 0.25}}, event],
+    }
+    return {**case, **changes}
+
+
+HEARTBEAT: Final = {"type": "heartbeat", "node": "n"}
+
+
+def test_a_case_of_heartbeats_that_can_be_read_passes() -> None:
+    case = case_of_heartbeats(
+        {**HEARTBEAT, "expect": {"scheduled": {"x": 1}}}, options={"enable_pool_starvation": True}
+    )
+
+    assert run_case("allocation", case, Production()).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case_of_heartbeats({"type": "tide"}),
+        case_of_heartbeats({**HEARTBEAT, "surprise": 1}),
+        case_of_heartbeats({"type": "set", "node_has_waiting": {"nowhere": True}}),
+        case_of_heartbeats({**HEARTBEAT, "expect": {"surprise": 1}}),
+        case_of_heartbeats({**HEARTBEAT, "expect": {"deactivation_reasons": {"x": ["surprise"]}}}),
+        case_of_heartbeats({**HEARTBEAT, "expect": {"stages": {"surprise": {"attempts": 0}}}}),
+        case_of_heartbeats({**HEARTBEAT, "expect": {"stages": {"regular_medium_priority": {"surprise": 0}}}}),
+        case_of_heartbeats(HEARTBEAT, options={"surprise": 1}),
+        case_of_heartbeats(HEARTBEAT, pools=[{"name": "p", "parent": "<root>", "surprise": 1}]),
+        case_of_heartbeats(HEARTBEAT, nodes=[{"name": "n", "limits": {}, "surprise": 1}]),
+        case_of_heartbeats(HEARTBEAT, events=[{**HEARTBEAT, "expect": {"status": {"x": "normal"}}}]),
+        case_of_heartbeats(HEARTBEAT, allocations=[{"operation": "x", "node": "n", "surprise": 1}]),
+    ],
+)
+def test_a_case_of_heartbeats_that_cannot_be_read_is_an_error_of_the_runner(case: dict[str, Any]) -> None:
+    assert run_case("allocation", case, Production()).broken
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("fair_share_tree", {"apps": [{"id": "a", "queue": "root.nowhere", "runnable": True}]}),
+        ("fair_share_tree", {"apps": [{"id": "a", "queue": "root", "surprise": 1}]}),
+        ("fair_share_tree", {"steady": {"nowhere": [1, 1]}}),
+        ("fair_share_tree", {"defaults": {"surprise": 1}}),
+        ("timeline", {"engine": "neither"}),
+        ("timeline", {"steps": [{"do": ["legacy_pass"]}]}),
+        ("timeline", {"steps": [{"expect": {"queue_fair": {"nowhere": [1, 1]}}}]}),
+        ("timeline", {"steps": [{"expect": {"surprise": {"a": 1}}}]}),
+    ],
+)
+def test_a_case_of_yarn_that_cannot_be_read_is_an_error_of_the_runner(kind: str, changes: dict[str, Any]) -> None:
+    setup = {"queues": {"children": []}, "nodes": [], "apps": []}
+    base: dict[str, Any] = {"queues": {"children": []}, "cluster": [1, 1]}
+    if kind == "timeline":
+        base = {"engine": "new", "setup": setup, "steps": []}
+
+    assert run_case("yarn", {"id": "x", "kind": kind, **base, **changes}, Production()).broken
+
+
+def test_a_reason_without_counterpart_is_told_as_skipped() -> None:
+    expect = {"deactivation_reasons": {"x": ["bad_packing"]}}
+    outcome = run_case("allocation", case_of_heartbeats({**HEARTBEAT, "expect": expect}), Production())
+
+    assert outcome.status is Status.UNSUPPORTED
+
+
+def test_a_key_that_nobody_reads_is_an_error_though_its_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that is listed as known and then ignored."""
+    monkeypatch.setattr(Fleet, "set_waiting", lambda *_: None)
+    case = case_of_heartbeats({"type": "set", "node_has_waiting": {"n": True}})
+
+    outcome = run_case("allocation", case, Production())
+
+    assert outcome.broken
+    assert "events.1.node_has_waiting.n" in outcome.detail
 
 
 def test_a_group_that_is_not_supported_is_not_passed() -> None:

@@ -7,7 +7,7 @@ of the orders, while starts and preemption are paused, so that the engine knows 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,77 +18,40 @@ from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.heartbeat import (
-    AllocationReport,
     AllocationState,
     Heartbeat,
     HeartbeatReason,
     JobSlot,
     Orders,
-    RunningJob,
     TakeBack,
 )
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
-from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.decision.scheduling_order import Batch, in_scheduling_order
-from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts import pool_tree
-from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.operations import Operation, TaskGroup
 from headrace_allocator.preemption.heartbeat_decision import HeartbeatDecision
 from headrace_allocator.preemption.stages import StageOutcome
+from tests.conformance.allocation.passed_over import BEFORE_ATTEMPTS, PassedOver, known_reasons
+from tests.conformance.allocation.places import EPOCH_S, Place, waiter_on
 from tests.conformance.allocation.scenario import TREE, Scenario
 from tests.conformance.allocation.updates import ShareCut, agree
-from tests.conformance.reporting import Comparison, Problem
+from tests.conformance.reporting import Comparison, Problem, Unsupported, only
 
 __all__ = ["KEYS", "Fleet"]
 
 _TERM: Final = 7
-_REGULAR: Final = "regular_medium_priority"
 #: Stands for the node of allocations that are on no modelled one.
 _NOWHERE: Final = "<nowhere>"
-_EPOCH_S: Final = 1_000_000
-#: Reasons as the cases name them.
-_REASONS: Final = {
-    "pool_limit_reached": "resource_limits_exceeded",
-    "operation_limit_reached": "resource_limits_exceeded",
-    "fair_share_reached": "fair_share_exceeded",
-    "demand_covered": "no_available_demand",
-}
-
-
-@dataclass
-class Place:
-    """An allocation as its node knows it."""
-
-    name: str
-    operation: str
-    node: str
-    resources: Resources
-    slot: JobSlot
-    #: None: not known yet.
-    progress_s: float | None
-    state: AllocationState = AllocationState.RUNNING
-    #: When an interrupted one is over.
-    ends_s: float | None = None
-    preemption: PreemptionRecord | None = None
-
-    def report(self) -> AllocationReport:
-        """Its lines in a heartbeat."""
-        started = self.progress_s is not None and self.state is not AllocationState.WAITING
-        job = RunningJob(self.slot.index, self.slot.attempt, _ms(self.progress_s or 0), 1) if started else None
-        # What was taken back runs again: cases know no end of the job that ran in it.
-        gone = started and self.state is AllocationState.ENDED
-        return AllocationReport(
-            AllocationId(self.name), OperationId(self.operation), self.state, self.resources, None if gone else job,
-            [self.slot] if gone or job is None else [], preemption=self.preemption, jobs_ended=int(gone),
-        )  # fmt: skip
+_REGULAR_STAGES: Final = {StartStage.REGULAR_HIGH_PRIORITY.value, StartStage.REGULAR_MEDIUM_PRIORITY.value}
 
 
 def _written(amounts: Resources) -> dict[str, float]:
@@ -97,12 +60,17 @@ def _written(amounts: Resources) -> dict[str, float]:
     return {name: amount / (100 if name == "cpu" else 1) for name, amount in named if amount}
 
 
+def _sorted(key: str, expected: Any) -> Any:
+    """An expectation with its sets in order."""
+    if key == "preempted_reasons":
+        return sorted(expected)
+    if key == "deactivation_reasons":
+        return {name: known_reasons(names) for name, names in expected.items()}
+    return expected
+
+
 def _named(pool: PoolName) -> str:
     return "<root>" if pool == ROOT_POOL else pool
-
-
-def _ms(at_s: float) -> int:
-    return round((at_s + _EPOCH_S) * 1000)
 
 
 @dataclass
@@ -115,7 +83,7 @@ class Happened:
     order: list[str]
     taken: list[TakeBack]
     stages_ran: bool = False
-    reasons: dict[str, set[str]] | None = None
+    passed_over: PassedOver | None = None
     #: Of the last heartbeat.
     decided: HeartbeatDecision = field(default_factory=HeartbeatDecision)
     precommitted: bool | None = None
@@ -128,7 +96,8 @@ class Fleet:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.places: dict[str, Place] = {}
-        self.waiting: dict[str, bool] = {}
+        #: Nodes on which a started allocation of others waits for room.
+        self.waiting: set[str] = set()
         self.happened = self._nothing()
         self._seq: Counter[str] = Counter()
         self._numbers = 0
@@ -170,7 +139,7 @@ class Fleet:
     @property
     def moment(self) -> Moment:
         """The scenario's."""
-        now_s = self.scenario.now_s + _EPOCH_S
+        now_s = self.scenario.now_s + EPOCH_S
         return Moment(steady_ns=round(now_s * 1e6) * 1000, wall_ms=round(now_s * 1000))
 
     # --- events ---------------------------------------------------------------------------------------------------
@@ -182,12 +151,15 @@ class Fleet:
         self._let_waiting_run(node)
         facts = self.engine.facts
         facts.starts_paused = skip
-        ran_s = facts.nodes[NodeName(node)].preemptive_stages_s
+        known = facts.nodes[NodeName(node)]
+        ran_s = known.preemptive_stages_s
+        high = {name for name in facts.operations if self.engine.ranking.order.is_high(name)}
+        may_start = not skip and not waits_for_room(known.allocations.values())
         orders = self._beat(node)
         facts.starts_paused = False
-        self.happened.stages_ran = facts.nodes[NodeName(node)].preemptive_stages_s != ran_s
-        self._note_reasons()
+        self.happened.stages_ran = known.preemptive_stages_s != ran_s
         self.happened.decided = self.engine.answers.decided
+        self.happened.passed_over = PassedOver(facts, known, self.happened.decided, high, may_start=may_start)
         self._obey(node, orders)
         self._show(node)
         self.write_back()
@@ -196,6 +168,13 @@ class Fleet:
         """An allocation uses another amount than it was given."""
         self.engine.facts.set_usage(self._allocation_of(self._place(name)), usage)
         self.write_back()
+
+    def set_waiting(self, nodes: Mapping[str, bool]) -> None:
+        """Another's allocation was started on nodes and waits there for room, or does so no more."""
+        for name, waits in nodes.items():
+            if name not in self.scenario.nodes:
+                raise Problem(f"no node is named {name}")
+            (self.waiting.add if waits else self.waiting.discard)(name)
 
     def reset_progress(self, name: str) -> None:
         """A new job begins in an allocation."""
@@ -250,7 +229,8 @@ class Fleet:
         """Comparisons of those expectations that heartbeats answer, once the engine is found whole."""
         self._check()
         for key in KEYS & expect.keys():
-            expected, actual = expect[key], self._actual(key, expect[key])
+            expected = _sorted(key, expect[key])
+            actual = self._actual(key, expected)
             agrees = agree(expected, actual, 1e-6) if key == "local_satisfaction_now" else expected == actual
             yield Comparison(key, str(expected), str(actual), agrees)
 
@@ -274,7 +254,8 @@ class Fleet:
             case "preemptive_stages_run":
                 return happened.stages_ran
             case "deactivation_reasons":
-                return {name: sorted((happened.reasons or {}).get(name, ())) for name in expected}
+                over = happened.passed_over
+                return {name: sorted(over.reasons(name)) if over else [] for name in expected}
             case "preemption_counts":
                 return {name: {group: self._counts(name)[group] for group in expected[name]} for name in expected}
             case "preemption_status":
@@ -290,7 +271,8 @@ class Fleet:
             case "stages":
                 return {name: self._stage(name, figures) for name, figures in expected.items()}
             case "scheduled_stages":
-                return [name for name in self._stages() for _ in range(self._stage(name, ["starts"])["starts"])]
+                started = [*happened.decided.placements, *(each.placement for each in happened.decided.stages)]
+                return [each.stage.value for each in started if each is not None]
             case "local_satisfaction_now":
                 return {name: self._satisfaction(name) for name in expected}
             case "scheduling_index":
@@ -327,24 +309,32 @@ class Fleet:
         used = self._operation(name).held if is_operation else facts.pools.pool(name).used  # type: ignore[arg-type]
         return {part: getattr(used, part) / (100 if part == "cpu" else 1) for part in expected}
 
-    def _stages(self) -> dict[str, StageOutcome | None]:
-        """The stages of the last heartbeat, of the regular one no more than its name."""
-        preemptive = {f"preemptive_{one.stage.priority.value}": one for one in self.happened.decided.stages}
-        return {_REGULAR: None} | preemptive
-
     def _stage(self, name: str, figures: Iterable[str]) -> dict[str, Any]:
-        outcome, decided = self._stages()[name], self.happened.decided
-        if outcome is None:
-            regular = len(decided.placements)
-            known: dict[str, Any] = {"starts": regular, "attempts": regular}
-        else:
-            known = {
-                "starts": int(outcome.placement is not None),
-                "preemptible_allocation_count": outcome.candidates,
-                "discount": _written(outcome.discount),
-                "conditional_discount": self._held(outcome),
+        """Figures of a stage of the last heartbeat."""
+        outcome = next((one for one in self.happened.decided.stages if one.stage.name.value == name), None)
+        known: dict[str, Callable[[], Any]] = {"attempts": lambda: self._attempts(StartStage(name), outcome)}
+        if outcome is not None:
+            known |= {
+                "preemptible_allocation_count": lambda: outcome.candidates,
+                "discount": lambda: _written(outcome.discount),
+                "conditional_discount": lambda: self._held(outcome),
             }
-        return {figure: known.get(figure) for figure in figures}
+        elif name not in _REGULAR_STAGES:
+            raise Problem(f"no stage {name} ran")
+        return {figure: known[figure]() for figure in only(figures, known, name)}
+
+    def _attempts(self, stage: StartStage, outcome: StageOutcome | None) -> int:
+        """Starts, and operations that were tried in vain, where these are known: a stage that stopped early tried some of them."""
+        started = [one.stage for one in (*self.happened.decided.placements, outcome and outcome.placement) if one]
+        starts, over = started.count(stage), self.happened.passed_over
+        if over is None or (starts and (outcome or not over.tried_all)):
+            raise Unsupported(f"attempts of {stage.value}, which did not try everybody")
+        high, operations = stage is StartStage.REGULAR_HIGH_PRIORITY, self.engine.facts.operations.values()
+        if outcome is None:
+            tried = [over.regular.get(one.id) for one in operations if (one.id in over.high) is high]
+        else:
+            tried = [over.all[one.id] for one in operations if one.preemption_priority is outcome.stage.priority]
+        return starts + sum(bool(why) and not why <= BEFORE_ATTEMPTS for why in tried)
 
     def _held(self, outcome: StageOutcome) -> dict[str, dict[str, float]]:
         """What each operation below a shielded pool could have had in addition."""
@@ -490,6 +480,8 @@ class Fleet:
             total=self.scenario.nodes.get(node, ZERO),
             allocations=[one.report() for one in self.places.values() if shown and one.node == node],
         )
+        if shown and node in self.waiting:
+            heartbeat.allocations.append(waiter_on(node))
         answer = self.engine.on_heartbeat(heartbeat, self.moment).answer
         assert answer is not None
         facts.starts_paused = facts.preemption_paused = False
@@ -564,19 +556,6 @@ class Fleet:
         self.places[place.name] = place
         self._names[place.name] = name or f"a{self._numbers}"
         self._numbers += 1
-
-    def _note_reasons(self) -> None:
-        facts = self.engine.facts
-        self.happened.reasons = {
-            name: {
-                _REASONS[tag]
-                for reason in waiting_reasons(facts, self.engine.ranking.order, self._operation(name), self.moment)
-                if (tag := type(reason).__struct_config__.tag) in _REASONS
-            }
-            for name in self.scenario.operations
-        }
-        for name in self.engine.answers.decided.refused:
-            self.happened.reasons[name].add("schedule_allocation_failed")
 
     @staticmethod
     def _nothing() -> Happened:

@@ -9,9 +9,9 @@ from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.allocation.scenario import Scenario, amounts
 from tests.conformance.allocation.updates import ShareCut, update, with_tolerances
 from tests.conformance.engines import Engine
-from tests.conformance.reporting import Comparison, Outcome, Unsupported, only_keys
+from tests.conformance.reporting import Comparison, Outcome, Problem, only_keys
 
-__all__ = ["EVENTS", "SUITE", "is_supported", "run"]
+__all__ = ["EVENTS", "SUITE", "run"]
 
 SUITE: Final = "allocation"
 _EVENT: Final = {"type", "at", "expect", "skip_cross_check"}
@@ -32,20 +32,13 @@ EVENTS: Final[dict[str, set[str]]] = {
 }
 
 
-def is_supported(case: dict[str, Any]) -> bool:
-    """True if every event of the case, and all that is expected of it, is known here and built."""
-    return all(
-        event["type"] in EVENTS
-        and event.keys() <= EVENTS[event["type"]] | _EVENT
-        and event.get("expect", {}).keys() <= updates.KEYS | heartbeats.KEYS
-        for event in case["events"]
-    )
-
-
 def run(case: dict[str, Any], _: Engine) -> Outcome:
     """The outcome of a case."""
-    if not is_supported(case):
-        raise Unsupported("an event, a figure or an option that is not built yet")
+    for event in case["events"]:
+        if event.get("type") not in EVENTS:
+            raise Problem(f"unknown event {event.get('type')}")
+        only_keys(event, EVENTS[event["type"]] | _EVENT, event["type"])
+        only_keys(event.get("expect", {}), updates.KEYS | heartbeats.KEYS, f"expect of {event['type']}")
     return Outcome.of(SUITE, case["name"], _Course(case).run())
 
 
@@ -64,13 +57,14 @@ class _Course:
         tolerance = float(self.case.get("tolerance", 1e-6))
         found: list[Comparison] = []
         for event in self.case["events"]:
-            only_keys(event, EVENTS[event["type"]] | _EVENT, "event")
             self.scenario.now_s = float(event.get("at", self.scenario.now_s))
             self.fleet.begin()
             self._happen(event)
             expect = event.get("expect", {})
             if self.cut is not None:
                 found.extend(updates.compared(expect, self.scenario, self.cut, tolerance))
+            elif unread := updates.KEYS & expect.keys():
+                raise Problem(f"expected before any update: {', '.join(sorted(unread))}")
             found.extend(self.fleet.compared(expect))
         return found
 
@@ -84,6 +78,7 @@ class _Course:
                 self._run(event)
             case "set":
                 self.scenario.set(event)
+                self.fleet.set_waiting(event.get("node_has_waiting", {}))
                 self.fleet.add({})
                 if self.cut is not None and "elements" in event:
                     self.fleet.take(with_tolerances(self.cut, self.scenario))

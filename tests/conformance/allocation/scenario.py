@@ -20,7 +20,8 @@ from headrace.pools import (
 from headrace.pools.attributes.kinds import Duration
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import OperationSpec, PreemptionMode
-from tests.conformance.reporting import Problem, only_keys
+from tests.conformance.reporting import Problem, Unsupported, only, only_keys
+from tests.conformance.watched import plain
 
 __all__ = ["TREE", "Scenario", "Task", "Work", "amounts", "pool_name_of"]
 
@@ -30,6 +31,15 @@ _DEFAULTS: Final = {
     "aggressive_preemption_satisfaction_threshold": 0.2,
     "min_spare_allocation_resources_on_node": {"user_slots": 1, "cpu": 1},
 }
+#: Options of the scheduler that are none of a tree: the engine is made with the former, the others have one value here.
+_OTHERS: Final = {
+    "allowed_node_resources_overcommit_duration": None, "max_started_allocations_per_heartbeat": None,
+    "enable_allocation_abort_on_zero_user_slots": True, "schedule_allocation_fail_backoff_time": 0.1,
+}  # fmt: skip
+_NODE: Final = {"name", "count", "limits", "tags"}
+_ALLOCATION: Final = {
+    "operation", "node", "count", "start", "start_step", "resources", "id", "progress_start", "task",
+}  # fmt: skip
 _ROOT: Final = "<root>"
 _CASE: Final = {
     "name", "source", "note", "total", "tolerance", "options", "nodes", "pools", "operations", "allocations", "events",
@@ -131,13 +141,15 @@ class Scenario:
     def __init__(self, case: dict[str, Any]) -> None:
         only_keys(case, _CASE, "case")
         self.now_s = 0.0
-        self.options: dict[str, Any] = _DEFAULTS | case.get("options", {})
+        self.options: dict[str, Any] = dict(_DEFAULTS)
         self.nodes: dict[str, Resources] = {}
         self.tags: dict[str, list[str]] = {}
         self.pools: dict[str, dict[str, Any]] = {}
         self.operations: dict[str, Work] = {}
         self._total = amounts(case["total"]) if "total" in case else None
+        self._read_options(case.get("options", {}))
         for node in case.get("nodes", ()):
+            only_keys(node, _NODE, "node")
             names = [f"{node['name']}{n}" for n in range(node["count"])] if "count" in node else [node["name"]]
             self.nodes |= dict.fromkeys(names, _node_limits(node["limits"]))
             self.tags |= dict.fromkeys(names, node.get("tags", []))
@@ -160,21 +172,25 @@ class Scenario:
         for operation in given.get("operations", ()):
             only_keys(operation, _OPERATION, "operation")
             tasks = operation.get("tasks") or [operation]
+            for task in operation.get("tasks") or ():
+                only_keys(task, {"job", "pending"}, "task")
             work = Work(operation, len(self.operations))
             work.tasks = [Task(amounts(task["job"]), task["pending"]) for task in tasks]
             self.operations[operation["name"]] = work
         for allocation in given.get("allocations", ()):
+            only_keys(allocation, _ALLOCATION, "allocation")
             work = self.operations[allocation["operation"]]
             work.usage += work.resources_of(allocation) * allocation.get("count", 1)
 
     def set(self, event: Mapping[str, Any]) -> None:
         """Changes options, elements, limits of nodes and pending jobs."""
-        self.options |= event.get("options", {})
+        self._read_options(event.get("options", {}))
         for name, patch in event.get("elements", {}).items():
             if name in self.pools:
                 self.pools[name] = self.pools[name] | patch
             elif name in self.operations:
                 self.operations[name].given = self.operations[name].given | patch
+                only_keys(self.operations[name].given, _OPERATION, "operation")
             else:
                 raise Problem(f"no element is named {name}")
         for name, limits in event.get("nodes", {}).items():
@@ -182,9 +198,17 @@ class Scenario:
         for name, pending in event.get("pending", {}).items():
             self.operations[name].tasks[0].pending = pending
 
+    def _read_options(self, given: Mapping[str, Any]) -> None:
+        for name, value in plain(given).items():
+            only([name], {*TREE_ATTRIBUTES.names, *_OTHERS}, "options")
+            only_value = _OTHERS.get(name)
+            if only_value is not None and value != only_value:
+                raise Unsupported(f"{name} is {only_value} here, and no option")
+            self.options[name] = value
+
     def tree(self) -> Tree:
         """The configuration. Options of the scheduler that are no options of a tree are left to who reads them."""
-        known = {name: value for name, value in self.options.items() if name in TREE_ATTRIBUTES.names}
+        known = {name: value for name, value in self.options.items() if name not in _OTHERS}
         options = TREE_ATTRIBUTES.changed(TreeOptions(), _in_ms(known, TREE_ATTRIBUTES)).value
         return Tree(TREE, [self._pool(name, given) for name, given in self.pools.items()], options)
 
@@ -197,9 +221,9 @@ class Scenario:
 
 
 def _in_ms(given: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Seconds become milliseconds."""
+    """Seconds become milliseconds. Raises `Problem` for what is no attribute."""
+    only(given, schema.names, "attributes")
     return {
         name: round(value * 1000) if isinstance(schema.names[name].kind, Duration) and value is not None else value
         for name, value in given.items()
-        if name in schema.names
     }
