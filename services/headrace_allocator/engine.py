@@ -48,6 +48,7 @@ from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.lost_nodes import LostNodes, runs_nothing
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
+from headrace_allocator.preemption.room_for_gangs import RoomForGangs
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.telling.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
@@ -73,6 +74,7 @@ class AllocatorEngine:
         self.yarn = YarnPasses(self.facts)
         self.gangs = GangStarts(self.facts, self.ranking)
         self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs)
+        self.room_for_gangs = RoomForGangs(self.facts, self.ranking.order)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
         self.void_heartbeats = 0
@@ -323,6 +325,7 @@ class AllocatorEngine:
         effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
         self.lost_nodes.tick(moment)
         self.gangs.tick(moment)
+        effects += self._make_room_for_gangs(moment)
         effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
         effects += self.lost_nodes.shorten_lease(moment) + self._record_empty_nodes()
         self.facts.unsettled.tick()
@@ -448,6 +451,14 @@ class AllocatorEngine:
         nodes, looking = self.gangs.settle(moment)
         effects: list[Effect] = [NudgeNode(node) for node in nodes]
         return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
+
+    def _make_room_for_gangs(self, moment: Moment) -> list[Effect]:
+        facts = self.facts
+        may_take = facts.recovery.complete and not (facts.preemption_paused or facts.starts_paused or facts.superseded)
+        if not (may_take and facts.pools.limits_known and facts.term) or facts.shares_are_old(moment):
+            return []
+        taken = self.room_for_gangs.tick(moment)
+        return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, moment)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
         """Tells the ledger of ending operations that hold nothing on any node."""

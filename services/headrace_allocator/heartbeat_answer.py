@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headrace.ids import AllocationId, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter
 from headrace.wire.happenings import Decisions
 from headrace.wire.heartbeat import (
@@ -47,7 +48,8 @@ from headrace_allocator.preemption.deactivations import Deactivations
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_allocator.preemption.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.overreach import Overreach
-from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work
+from headrace_allocator.preemption.room_for_gangs import Taken
+from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work, starves_itself
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
@@ -143,6 +145,24 @@ class HeartbeatAnswers:
         self._ranking.apply(overlay)
         decided.is_cut_short |= budget.is_short and bool(starts or extends)
         return self._orders(node, heartbeat, moment, pace_ms, forget, starts, extends, take_back)
+
+    def make_room(self, taken: Taken, moment: Moment) -> list[NodeName]:
+        """Books the places of a gang and takes all that is in them. Returns the nodes, which are told with their next answers."""
+        facts, gang, longest_ms = self._facts, taken.gang, 0
+        going = [*taken.victims()]
+        groups = {one: facts.operations[one.operation].cut_groups(facts.pools).group(one) for one in going}
+        properly = starves_itself(gang, taken.stage.priority)
+        for one in going:
+            if one.take_back is None and one.usage != ZERO:
+                self._preempt(Preemption(one, taken.stage.reason, groups[one], gang, properly), moment)
+                longest_ms = max(longest_ms, 0 if one.preemption is None else one.preemption.timeout_ms)
+        for place in taken.places:
+            for _ in range(place.jobs):
+                name = self._next_name()
+                self._gangs.hold(name, gang, place.node, gang.spec.resources, moment).stage = taken.stage.name
+        self._gangs.hold_longer(gang, longest_ms / 1000)
+        self._ranking.refresh_all({one.operation: None for one in going} | {gang.id: None})
+        return sorted({one.node.record.node for one in taken.places} | {one.node for one in going})
 
     def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
         """Answers with a message of decisions that were not told yet, to be asked for until there is none."""
@@ -333,8 +353,7 @@ class HeartbeatAnswers:
             if operation.gang is None and not _fits(budget, operation, one.jobs, is_shown=is_shown):
                 continue
             booked += 1
-            self.allocations_made += 1
-            name = AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
+            name = self._next_name()
             if operation.gang is not None:
                 self._gangs.hold(name, operation, node, one.job, moment).stage = one.stage
                 continue
@@ -343,6 +362,10 @@ class HeartbeatAnswers:
             starts.append(self._start(allocation, operation, moment, taken, is_shown=is_shown))
             shown.add(operation.id)
         return starts, booked == len(placed)
+
+    def _next_name(self) -> AllocationId:
+        self.allocations_made += 1
+        return AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
 
     def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
         """Tells the node of places of gangs that start."""

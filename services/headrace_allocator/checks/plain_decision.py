@@ -39,6 +39,7 @@ from headrace_allocator.preemption.stages import (
     starves_itself,
 )
 from headrace_allocator.preemption.victims import Candidates
+from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 from headrace_allocator.preemption.yarn.execution import carried_out
 
 #: So many allocations are cut from scratch at a time: some 10 ms. In larger operations the group is the one that the facts keep,
@@ -99,12 +100,14 @@ def _waits(overlay: Overlay, operation: Operation, priority: PreemptionPriority)
 def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: bool) -> StageOutcome:
     found, room = _candidates(overlay, stage.least), overlay.room
     discount = Resources.sum(one.usage for one in found.free)
-    placement = start_of_stage(overlay, stage, found, discount, choose) if starves else None
+    placement, of_gang = start_of_stage(overlay, stage, found, discount, choose) if starves else (None, [])
     starter = None if placement is None else placement.operation
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
     groups = dict(found.groups)
-    left = _keep_order(may_go, groups)
+    left = _keep_order([one for one in may_go if one not in of_gang], groups)
+    for one in of_gang:
+        _take(overlay, one)
     taken: list[Allocation] = []
     while left and min(overlay.room.as_tuple()) < 0:
         taken.append(_take(overlay, left.pop()))
@@ -118,7 +121,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: b
     if starter is not None and found.exempt:
         left = _keep_order([*left, *found.exempt], groups)
     properly = starter is not None and starves_itself(starter, stage.priority)
-    preemptions = [Preemption(one, stage.reason, groups[one], starter, properly) for one in taken]
+    preemptions = [Preemption(one, stage.reason, groups[one], starter, properly) for one in (*of_gang, *taken)]
     for one in reversed(left):
         # By the older rules what is held for a pool is not for repairs.
         if one in repairs and _is_above_a_limit(overlay, overlay.view.operations[one.operation]):
@@ -148,6 +151,9 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
         )
         if shield is None and exempt_ms:
             found.exempt[one] = exempt_ms
+        elif shield is None and goes_whole(operation, view.pools):
+            if may_go_whole(operation):
+                found.gangs.setdefault(operation, []).append(one)
         elif shield is None:
             found.free.append(one)
         elif not isinstance(shield, Pool) or exempt_ms or is_aggressive or not policy.enable_conditional_preemption:

@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check, Figure, by_label, gauge
-from headrace.wire.snapshots import ShareItem
+from headrace.wire.snapshots import PreemptionPriority, ShareItem
 from headrace_allocator.decision import reasons
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of
@@ -216,6 +216,10 @@ class Ranking:
         elif item is not operation.share or operation.total != self._facts.pools.total:
             operation.set_share(item, self._facts.pools.total)
             (self._shareless.discard if max(operation.fair_share) > 0.0 else self._shareless.add)(operation.id)
+        if operation.gang is not None and operation.share is not None:
+            wanted, none = operation.share.preemption_priority, PreemptionPriority.NONE
+            whole = self._facts.pools.options.preempt_gangs_whole
+            operation.gang.priority, operation.preemption_priority = (wanted, none) if whole else (none, wanted)
 
     def _entry(self, operation: Operation) -> Entry:
         return entry_of(operation, self._facts.pools, operation.held)

@@ -234,6 +234,8 @@ class KeptBy(enum.StrEnum):
     PART_OF_FAIR_SHARE = "part_of_fair_share"
     ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
     GANG = "gang"
+    #: It is of a gang that goes as a whole or not at all, and nobody is owed all of its room.
+    WHOLE_GANG = "whole_gang"
     STARVING = "starving"
     #: By the older rules of victims its operation or a pool above is shielded as a whole.
     LEGACY_RULES = "legacy_rules"

@@ -349,6 +349,11 @@ class Overlay:
         self.refusals += 1
         self._touch(operation)
 
+    def leave_out(self, operation: Operation) -> None:
+        """It takes no part any more until the stage is over, though a job of it fits."""
+        self.refused.add(operation.id)
+        self._touch(operation)
+
     def pass_limits(self, passes: bool) -> None:
         """Lets limits be passed by their tolerance from now on, or no more."""
         self.passes_limits = passes

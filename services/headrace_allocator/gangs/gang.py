@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import NodeName, PoolName
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
 #: Until room is gathered again for a gang that found too little: doubled each time.
@@ -58,7 +59,7 @@ class JobsAtOnce(msgspec.Struct, frozen=True):
 class Gang:
     """One gang."""
 
-    __slots__ = ("asked", "at_once", "awaited", "holds", "pauses", "phase", "until_s")
+    __slots__ = ("asked", "at_once", "awaited", "holds", "pauses", "phase", "priority", "tried_s", "until_s")
 
     def __init__(self) -> None:
         self.phase = GangPhase.WAITING
@@ -74,6 +75,10 @@ class Gang:
         self.at_once: JobsAtOnce | None = None
         #: How often in a row it found too little room in time.
         self.pauses = 0
+        #: Its preemption priority where `preempt_gangs_whole` is set, where it has none as an operation: no heartbeat preempts for it.
+        self.priority = PreemptionPriority.NONE
+        #: When it was last looked for room that others would have to give up for it.
+        self.tried_s: float | None = None
 
     def next_pause_s(self) -> float:
         """The time until room is gathered for it again. To be called once for each pause."""

@@ -64,9 +64,14 @@ class GangStarts:
 
     def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, moment: Moment) -> Allocation:
         """Holds room for one job of a gang, whose turn it is with the first."""
-        if waits_for_a_turn(operation):
+        if not _is(operation.gang, GangPhase.GATHERING):
             self._enter(operation, GangPhase.GATHERING, moment.steady_s + self._facts.timing.gang_hold_s)
         return hold(self._facts, name, operation, node, job)
+
+    def hold_longer(self, operation: Operation, for_s: float) -> None:
+        """Room of a gang that gathers is held for so much longer: it comes free when others have ended."""
+        if operation.gang is not None and operation.gang.until_s is not None:
+            operation.gang.until_s += for_s
 
     def due(self, node: Node) -> list[tuple[Operation, Allocation]]:
         """Allocations that the node is to be told of with this answer."""
@@ -152,6 +157,7 @@ class GangStarts:
             self._take_back(operation)
         if gang.phase is GangPhase.RUNNING and not members(operation):
             self._enter(operation, GangPhase.WAITING)
+            self._end_pauses(moment)
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, moment: Moment) -> None:
@@ -192,6 +198,12 @@ class GangStarts:
                 break_up(operation)
             case _:
                 self._enter(operation, GangPhase.WAITING)
+
+    def _end_pauses(self, moment: Moment) -> None:
+        """A gang has ended, so that there may be room now for those that found too little."""
+        for each in islice(self._facts.gangs.of.values(), _MOST_LOOKED_AT):
+            if each.gang is not None and each.gang.phase is GangPhase.PAUSED:
+                each.gang.until_s = moment.steady_s
 
     def _let_others_go_first(self, operation: Operation, moment: Moment) -> None:
         """A turn was in vain. What else is owed is the same as before it, by which the same pool would have the next turn."""

@@ -27,6 +27,7 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 from headrace_allocator.preemption.legacy import blocking_ancestor
+from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
 #: Allocations that are looked at for one question: some ten milliseconds of work.
@@ -183,6 +184,8 @@ def _kept_as_a_whole(
         and not policy.allow_preemption_from_starving_operations
     ):
         return Kept(KeptBy.STARVING, pool)
+    if goes_whole(operation, pools) and not is_owed_room_of(operation, starving, pools, starving.held):
+        return Kept(KeptBy.WHOLE_GANG, pool)
     exempt_ms = allocation.exempt_ms(operation.options(pools).preemption_exempt_time_ms, overlay.view.boottime_ms)
     return Kept(KeptBy.EXEMPT, pool) if exempt_ms else None
 

@@ -40,6 +40,7 @@ from headrace_allocator.preemption.victims import (
     spare_needless,
     victims_until_it_fits,
 )
+from headrace_allocator.preemption.whole_gangs import start_in_room_of_gang
 
 
 class PreemptiveStage(msgspec.Struct, frozen=True):
@@ -201,16 +202,19 @@ def _run(
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = deactivations = None
+    of_gang: list[Allocation] = []
     if somebody_starves:
-        placement = start_of_stage(overlay, stage, found, discount, choose)
+        placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
     # Where nobody starts, all that goes repairs the node or a limit, and may have begun lately.
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
-    kept = keep_order(may_go, found.groups)
+    kept = keep_order([one for one in may_go if one not in of_gang], found.groups)
     properly = starter is not None and starves_itself(starter, stage.priority)
+    for one in of_gang:
+        overlay.free(overlay.view.operations[one.operation], one)
     victims = list(victims_until_it_fits(overlay, kept))
     if overlay.view.pools.options.drop_needless_victims:
         spared = spare_needless(overlay, victims)
@@ -218,6 +222,7 @@ def _run(
         kept = keep_order([*kept, *spared], groups_of(overlay, [*kept, *spared]))
     if starter is not None and found.exempt:
         kept = keep_order([*kept, *found.exempt], found.groups)
+    victims = [*of_gang, *victims]
     unused = Resources.sum(victim.usage for victim in victims).within(overlay.room)
     preemptions = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
     preemptions += [
@@ -242,8 +247,9 @@ def _run(
 
 def start_of_stage(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
-) -> Placement | None:
-    """The one start of a stage, in the room that is free or may be made."""
+) -> tuple[Placement | None, list[Allocation]]:
+    """The one start of a stage, in the room that is free or may be made, and the places of a gang that goes for it."""
+    plainly = choose
     extra = Extra()
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         extra = extra_room(overlay, found.free, found.held)
@@ -252,7 +258,9 @@ def start_of_stage(
     placed = place(
         overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra, stage=stage.name
     )
-    return next(iter(placed), None)
+    if placed or not found.gangs:
+        return next(iter(placed), None), []
+    return start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, plainly, stage.name)
 
 
 def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:

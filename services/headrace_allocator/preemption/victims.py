@@ -25,6 +25,7 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 from headrace_allocator.preemption.legacy import blocking_ancestor
+from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
 _ENDED: Final = AllocationState.ENDED
@@ -46,6 +47,8 @@ class Candidates(msgspec.Struct, frozen=True):
     exempt: dict[Allocation, int]
     #: The group of each, before anything was taken.
     groups: dict[Allocation, Group]
+    #: By gang, those that go with all others of it or not at all.
+    gangs: dict[Operation, list[Allocation]] = {}
 
     def to_repair(self) -> list[Allocation]:
         """Those that may go for nobody, where a node or a limit is repaired, as they stand on the node."""
@@ -54,7 +57,10 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
-    """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any."""
+    """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any.
+
+    Those of gangs that go as a whole are apart from the others.
+    """
     # Asked of each allocation on the node, so that little is called here.
     found = Candidates([], {}, {}, {})
     view, pools = overlay.view, overlay.view.pools
@@ -87,6 +93,9 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         exempt_ms = allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms)
         if shield is None and exempt_ms:
             found.exempt[allocation] = exempt_ms
+        elif shield is None and goes_whole(operation, pools):
+            if may_go_whole(operation):
+                found.gangs.setdefault(operation, []).append(allocation)
         elif shield is None:
             found.free.append(allocation)
         elif isinstance(shield, Pool) and not exempt_ms and _may_be_held(overlay, group):

@@ -58,6 +58,7 @@ _RULES: Final = (
             "enable_aggressive_starvation",
             "fair_share_aggressive_starvation_timeout",
             "allow_aggressive_preemption_for_gang_operations",
+            "preempt_gangs_whole",
             "scheduling_preemption_priority_scope",
             "victim_rules",
             "drop_needless_victims",

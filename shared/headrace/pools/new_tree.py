@@ -15,4 +15,7 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     "fifo_pool_scheduling_order": "fifo",
     # The default leaves the last core of a small host idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},
+    # By default one job of a gang is taken like any other, though all of the gang is lost by it. Two gangs that cannot run together then
+    # preempt each other for ever.
+    "preempt_gangs_whole": True,
 }

@@ -122,6 +122,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     max_unpreemptible_running_allocation_count: int | None = None
     consider_allocation_on_fair_share_bound_preemptible: bool = False
     allow_aggressive_preemption_for_gang_operations: bool = True
+    preempt_gangs_whole: bool = False
     preemptive_scheduling_backoff: int = 5_000
     allocation_preemption_timeout: int = 10_000
     allocation_graceful_preemption_timeout: int = 60_000

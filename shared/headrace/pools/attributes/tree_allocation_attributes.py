@@ -180,6 +180,11 @@ PREEMPTION: Final = [
         Flag(),
         "gangs may be cut for those that starve aggressively",
     ),
+    Attribute(
+        "preempt_gangs_whole",
+        Flag(),
+        "gangs are preempted as a whole, for what is owed all their room, and nothing is preempted for a gang unless it starts by that",
+    ),
     Attribute("preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node"),
     Attribute(
         "allocation_preemption_timeout",

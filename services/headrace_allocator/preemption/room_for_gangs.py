@@ -1,0 +1,238 @@
+"""Room for a gang that starves, where the tree has `preempt_gangs_whole`: all that it takes is found before anything is taken.
+
+A heartbeat decides for one node, and takes what one job needs. A gang has no use of that unless all of its other jobs get a place too.
+So nodes are looked through apart from heartbeats, some with each tick, and what must go on each of them for the gang's jobs is noted.
+Only if that is enough for all of them, places are held and jobs are taken on all nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from headrace.ids import NodeName
+from headrace.pools.node_filter import matches
+from headrace.resources import EPS, ZERO, Resources
+from headrace.runtime.engine import Moment
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, satisfaction
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.allocations import Allocation, waits_for_room
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation, members, never_fits
+from headrace_allocator.facts.pool_tree import exceeds
+from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
+from headrace_allocator.preemption.victims import candidates, keep_order
+from headrace_allocator.preemption.whole_gangs import is_owed_room_of, part_of
+
+#: Nodes that are looked at with one tick, and gangs of which one is chosen; some milliseconds each.
+_NODES_A_TICK: Final = 200
+_MOST_GANGS: Final = 100
+#: Gangs that go for one other.
+_MOST_GOING: Final = 8
+_IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING})
+
+
+class Places(msgspec.Struct, frozen=True):
+    """Room on one node for so many jobs, and what must go there for that."""
+
+    node: Node
+    jobs: int
+    victims: list[tuple[Allocation, Group]] = []
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """All that happens at once for one gang."""
+
+    gang: Operation
+    stage: PreemptiveStage
+    places: list[Places]
+    #: Gangs that go as a whole, on whichever nodes they are. Their jobs are no victims in `places`.
+    gangs: list[Operation]
+
+    def victims(self) -> Iterator[Allocation]:
+        """All that goes."""
+        yield from (allocation for one in self.places for allocation, _ in one.victims)
+        yield from (allocation for gang in self.gangs for allocation in gang.allocations.values())
+
+
+class RoomForGangs:
+    """Looks for the room of one gang at a time."""
+
+    def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
+        self._facts = facts
+        self._order = order
+        self._gang: Operation | None = None
+        self._left: Iterator[NodeName] = iter(())
+        #: Nodes with free room for its jobs or something that may go.
+        self._useful: dict[NodeName, None] = {}
+
+    def tick(self, moment: Moment) -> Taken | None:
+        """Looks at some nodes more. Returns what is to be taken, once that is known to be enough."""
+        if self._gang is None:
+            self._gang = self._next_gang(moment)
+            if self._gang is None:
+                return None
+            self._left, self._useful = iter(list(self._facts.nodes)), {}
+        gang, stage = self._gang, _stage_of(self._gang)
+        if stage is None or not self._may_take(gang):
+            self._gang = None
+            return None
+        looked_at = list(islice(self._left, _NODES_A_TICK))
+        for name in looked_at:
+            found = self._look_at(name, gang, stage, 1, ())
+            if found is not None or self._has_gangs(name):
+                self._useful[name] = None
+        if len(looked_at) == _NODES_A_TICK:
+            return None
+        self._gang = None
+        return self._all_of(gang, stage)
+
+    def _next_gang(self, moment: Moment) -> Operation | None:
+        """The gang for which others may have to make room, the least satisfied of those that starve."""
+        facts, backoff_s = self._facts, self._facts.pools.options.preemptive_scheduling_backoff / 1000
+        found = []
+        for operation in islice(facts.gangs.of.values(), _MOST_GANGS):
+            gang = operation.gang
+            is_rested = gang is not None and (gang.tried_s is None or moment.steady_s > gang.tried_s + backoff_s)
+            if is_rested and self._may_take(operation):
+                found.append(operation)
+        if not found:
+            return None
+        aggressive = PreemptionPriority.AGGRESSIVE
+        chosen = min(
+            found, key=lambda one: (one.gang.priority is not aggressive, satisfaction(one, one.held), one.rank)
+        )  # type: ignore[union-attr]
+        assert chosen.gang is not None
+        chosen.gang.tried_s = moment.steady_s
+        return chosen
+
+    def _may_take(self, operation: Operation) -> bool:
+        """True for a gang that starves, is owed all that it wants and could start all of its jobs at once but for the room."""
+        facts, gang = self._facts, operation.gang
+        if gang is None or gang.priority is PreemptionPriority.NONE or operation.id not in facts.gangs.of:
+            return False
+        has_turn = gang.phase in _IDLE and facts.gangs.gathering is None
+        is_gathering = gang.phase is GangPhase.GATHERING and not gang.asked
+        wants, ready = operation.spec.resources * operation.slots.ready_count, operation.slots.ready_count
+        if not (has_turn or is_gathering) or not ready or ready != operation.slots.pending_count:
+            return False
+        if not operation.schedulable or members(operation) or never_fits(operation):
+            return False
+        owed = zip(operation.fair_share, (wants + operation.held).share_of(facts.pools.total), strict=True)
+        return all(fair > share - EPS for fair, share in owed)
+
+    def _has_gangs(self, name: NodeName) -> bool:
+        gangs = self._facts.gangs.of
+        return any(one.operation in gangs for one in self._facts.nodes[name].allocations.values())
+
+    def _look_at(
+        self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
+    ) -> Places | None:
+        """Room for up to so many of its jobs on a node, from which all of the `going` gangs are gone. None for none."""
+        facts, node = self._facts, self._facts.nodes.get(name)
+        if (
+            node is None
+            or not node.accepts_jobs
+            or name in facts.empty_nodes.names
+            or waits_for_room(node.allocations.values())
+        ):
+            return None
+        if not all(matches(formula, node.record.tags) for formula in facts.pools.filters_of(gang.spec)):
+            return None
+        overlay = Overlay(View.of(facts, node, self._order, pace_ms=0, stirring=()))
+        for one in node.allocations.values():
+            owner = facts.operations.get(one.operation)
+            if owner is not None and owner in going and one.usage != ZERO:
+                overlay.free(owner, one)
+        found = candidates(overlay, stage.least)
+        left = keep_order(found.free, found.groups)
+        jobs, taken, needed = self._jobs_in(overlay.room, gang, most), list[Allocation](), 0
+        while jobs < most and left:
+            taken.append(left.pop())
+            overlay.free(facts.operations[taken[-1].operation], taken[-1])
+            more = self._jobs_in(overlay.room, gang, most)
+            if more > jobs:
+                jobs, needed = more, len(taken)
+        return Places(node, jobs, [(one, found.groups[one]) for one in taken[:needed]]) if jobs else None
+
+    def _jobs_in(self, room: Resources, gang: Operation, most: int) -> int:
+        """The number of its jobs that could start in a room one after another, so many at most."""
+        size, spare, jobs = gang.spec.resources, self._facts.pools.min_spare, 0
+        while jobs < most and room.dominates(spare.or_more(size)):
+            jobs, room = jobs + 1, room - size
+        return jobs
+
+    def _all_of(self, gang: Operation, stage: PreemptiveStage) -> Taken | None:
+        """Places for all of its jobs, or None. Other gangs go only where all else that may go is not enough."""
+        going: list[Operation] = []
+        places = self._places(gang, stage, going)
+        for other in self._gangs_that_may_go(gang, stage):
+            if places is not None or len(going) == _MOST_GOING:
+                break
+            freed = sum(part_of(one, self._facts.pools) for one in going)
+            if is_owed_room_of(other, gang, self._facts.pools, gang.held, freed):
+                going.append(other)
+                places = self._places(gang, stage, going)
+        if places is None:
+            return None
+        for other in list(going):
+            fewer = [one for one in going if one is not other]
+            enough = self._places(gang, stage, fewer)
+            if enough is not None:
+                going, places = fewer, enough
+        # Where all fit without it nothing is preempted: the room is held as it is found on heartbeats.
+        if not going and not any(one.victims for one in places):
+            return None
+        taken = Taken(gang, stage, places, going)
+        return taken if self._is_within_limits(taken) else None
+
+    def _is_within_limits(self, taken: Taken) -> bool:
+        """True if no pool passes its limit, once the victims are gone and all jobs of the gang run."""
+        pools, gang = self._facts.pools, taken.gang
+        more = {pool.name: gang.spec.resources * gang.slots.ready_count for pool in pools.above(gang.spec.pool)}
+        for one in taken.victims():
+            for pool in pools.above(self._facts.operations[one.operation].spec.pool):
+                if pool.name in more:
+                    more[pool.name] -= one.usage
+        return not any(
+            exceeds(pool.charged + more[pool.name], pool.limit(pools.options, tolerant=True))
+            for pool in pools.above(gang.spec.pool)
+        )
+
+    def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
+        """Free room first, then that for which least must go. None if it is not enough for all jobs."""
+        left = gang.slots.ready_count
+        found = [self._look_at(name, gang, stage, left, going) for name in self._useful]
+        useful = sorted((one for one in found if one is not None), key=lambda one: len(one.victims) / one.jobs)
+        places: list[Places] = []
+        for one in useful:
+            jobs = min(left, one.jobs)
+            if not jobs:
+                break
+            fewer = one if jobs == one.jobs else self._look_at(one.node.record.node, gang, stage, jobs, going)
+            if fewer is not None:
+                places.append(fewer)
+                left -= fewer.jobs
+        return places if not left else None
+
+    def _gangs_that_may_go(self, gang: Operation, stage: PreemptiveStage) -> list[Operation]:
+        """Gangs of which the stage may take a job, the smallest first."""
+        found: dict[Operation, None] = {}
+        for name in self._useful:
+            node = self._facts.nodes.get(name)
+            if node is not None and self._has_gangs(name):
+                overlay = Overlay(View.of(self._facts, node, self._order, pace_ms=0, stirring=()))
+                found |= dict.fromkeys(candidates(overlay, stage.least).gangs)
+        found.pop(gang, None)
+        return sorted(found, key=lambda one: (part_of(one, self._facts.pools), one.id))
+
+
+def _stage_of(operation: Operation) -> PreemptiveStage | None:
+    return next((one for one in STAGES if operation.gang is not None and one.priority is operation.gang.priority), None)
