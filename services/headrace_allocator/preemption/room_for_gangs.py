@@ -173,11 +173,12 @@ class RoomForGangs:
         """Places for all of its jobs, or None. Other gangs go only where all else that may go is not enough."""
         going: list[Operation] = []
         places = self._places(gang, stage, going)
+        has = gang.held + gang.spec.resources * self._jobs_without(gang, stage)
         for other in self._gangs_that_may_go(gang, stage):
             if places is not None or len(going) == _MOST_GOING:
                 break
             freed = sum(part_of(one, self._facts.pools) for one in going)
-            if is_owed_room_of(other, gang, self._facts.pools, gang.held, freed):
+            if is_owed_room_of(other, gang, self._facts.pools, has, freed):
                 going.append(other)
                 places = self._places(gang, stage, going)
         if places is None:
@@ -205,6 +206,12 @@ class RoomForGangs:
             exceeds(pool.charged + more[pool.name], pool.limit(pools.options, tolerant=True))
             for pool in pools.above(gang.spec.pool)
         )
+
+    def _jobs_without(self, gang: Operation, stage: PreemptiveStage) -> int:
+        """The number of its jobs that have room though no other gang goes."""
+        most = gang.slots.ready_count
+        found = [self._look_at(name, gang, stage, most, ()) for name in self._useful]
+        return min(most, sum(one.jobs for one in found if one is not None))
 
     def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
         """Free room first, then that for which least must go. None if it is not enough for all jobs."""

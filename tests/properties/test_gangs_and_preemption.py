@@ -1,0 +1,263 @@
+"""Gangs and preemption with the real allocator and the real fair share, in trees as Headrace makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+import pytest
+
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
+from headrace.pools import Pool, PoolConfig
+from headrace.pools.amounts import PartialResources
+from headrace.wire.nodes import NodeRecord
+from headrace.wire.preemption import PreemptionReason
+from headrace_allocator.facts.operations import Operation
+from tests.support.allocating import cores
+from tests.support.effort import seeds
+from tests.support.gang_fleet import GangFleet, new_tree
+from tests.support.preempting import Decided
+
+#: Short, so that tests are.
+SOON = {"fair_share_starvation_timeout": 3_000, "preemptive_scheduling_backoff": 1_000}
+THREE_HOSTS = {name: cores(4, slots=100) for name in ("n0", "n1", "n2")}
+
+
+def a_pool(name: str, **settings: object) -> Pool:
+    return Pool(PoolName(name), ROOT_POOL, PoolConfig(**settings))  # type: ignore[arg-type]
+
+
+def a_fleet(*pools: Pool, **options: object) -> GangFleet:
+    return GangFleet(Random(1), THREE_HOSTS, pools, new_tree(**{**SOON, **options}))
+
+
+def drained(host: str) -> NodeRecord:
+    return NodeRecord(NodeName(host), drained=True)
+
+
+def pass_seconds(fleet: GangFleet, seconds: int) -> None:
+    for _ in range(seconds):
+        fleet.second()
+
+
+def two_gangs(**options: object) -> GangFleet:
+    """Two gangs of eight in twelve places, each of which is owed six."""
+    fleet = a_fleet(a_pool("left"), a_pool("right"), **options)
+    fleet.run_gang("left-gang", "left", 8, 12.0, cores(1))
+    fleet.run_gang("right-gang", "right", 8, 12.0, cores(1))
+    return fleet
+
+
+def test_two_gangs_that_do_not_fit_together_take_turns_by_completion() -> None:
+    fleet = two_gangs()
+    pass_seconds(fleet, 35)
+
+    assert fleet.is_done("left-gang")
+    assert fleet.is_done("right-gang")
+    assert fleet.taken == {}
+
+
+def test_two_gangs_that_are_cut_job_by_job_lose_their_work() -> None:
+    """So it is where the tree follows the published scheduler."""
+    fleet = two_gangs(preempt_gangs_whole=False)
+    pass_seconds(fleet, 35)
+
+    assert fleet.taken
+
+
+def others_first(guarantee: int, **settings: object) -> GangFleet:
+    """Twelve jobs of others have all places when a gang of eight comes, whose pool is guaranteed so many cores."""
+    strong = PartialResources(cpu=guarantee * 100)
+    fleet = a_fleet(a_pool("others"), a_pool("gangs", weight=0.001, strong_guarantee_resources=strong), **settings)
+    fleet.run("many", "others", 12, 600.0, cores(1))
+    pass_seconds(fleet, 4)
+    assert fleet.running("many") == 12
+    fleet.run_gang("gang", "gangs", 8, 600.0, cores(1))
+    return fleet
+
+
+def test_a_gang_that_is_owed_all_it_wants_takes_that_and_no_more_and_starts() -> None:
+    fleet = others_first(guarantee=8)
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("gang") == 8
+    assert len(fleet.taken) == 8
+    assert {operation for operation, _ in fleet.taken.values()} == {"many"}
+    assert {record.beneficiary for _, record in fleet.taken.values()} == {"gang"}
+    # All at once: none goes before it is known that there is enough for all.
+    assert len({record.decided_at_ms for _, record in fleet.taken.values()}) == 1
+
+
+def test_nothing_is_preempted_for_a_gang_that_is_owed_less_than_it_needs() -> None:
+    fleet = others_first(guarantee=7)
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+
+
+def test_nothing_is_preempted_for_a_gang_where_it_would_not_be_enough() -> None:
+    """Of two hosts it may not have anything, so that four places are all that it could get."""
+    fleet = others_first(guarantee=8)
+    for host in ("n0", "n1"):
+        fleet.engine.on_nodes({host: drained(host)}, fleet.moment)
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+
+
+def a_gang_first(guarantee: int, wanted: int = 12) -> GangFleet:
+    """A gang of eight in twelve places runs when `production` comes, which is guaranteed so many cores."""
+    strong = PartialResources(cpu=guarantee * 100)
+    fleet = a_fleet(a_pool("gangs"), a_pool("production", weight=0.001, strong_guarantee_resources=strong))
+    fleet.run_gang("gang", "gangs", 8, 600.0, cores(1))
+    pass_seconds(fleet, 4)
+    assert fleet.running("gang") == 8
+    fleet.run("urgent", "production", wanted, 600.0, cores(1))
+    return fleet
+
+
+def test_a_gang_goes_as_a_whole_for_what_is_owed_all_of_its_room() -> None:
+    fleet = a_gang_first(guarantee=12)
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("gang") == 0
+    assert fleet.running("urgent") == 12
+    assert {operation for operation, _ in fleet.taken.values()} == {"gang"}
+
+
+@pytest.mark.parametrize("guarantee", [6, 11])
+def test_a_gang_goes_on_where_nothing_is_short_of_all_of_its_room(guarantee: int) -> None:
+    """Four cores are free, so eleven are short of seven."""
+    fleet = a_gang_first(guarantee)
+    pass_seconds(fleet, 25)
+
+    assert fleet.taken == {}
+    assert fleet.running("gang") == 8
+    assert fleet.running("urgent") == 4
+
+
+@pytest.mark.parametrize(("jobs", "goes"), [(12, True), (11, False)])
+def test_a_gang_goes_for_another_that_is_short_of_all_of_its_room(jobs: int, goes: bool) -> None:
+    """Four cores are free: eleven jobs lack seven of the eight that would become free."""
+    strong = PartialResources(cpu=1_200)
+    fleet = a_fleet(a_pool("gangs", weight=0.001), a_pool("production", strong_guarantee_resources=strong))
+    fleet.run_gang("gang", "gangs", 8, 600.0, cores(1))
+    pass_seconds(fleet, 4)
+    fleet.run_gang("urgent", "production", jobs, 600.0, cores(1))
+    pass_seconds(fleet, 25)
+
+    assert fleet.running("urgent") == (12 if goes else 0)
+    assert fleet.running("gang") == (0 if goes else 8)
+    assert {(operation, record.beneficiary) for operation, record in fleet.taken.values()} == (
+        {("gang", "urgent")} if goes else set()
+    )
+
+
+def test_a_gang_that_found_too_little_has_its_turn_once_another_has_ended() -> None:
+    """Though its pause would be longer by then."""
+    fleet = a_fleet(a_pool("left"), a_pool("right"))
+    fleet.facts.timing = msgspec.structs.replace(fleet.facts.timing, gang_hold_s=2.0)
+    fleet.run_gang("left-gang", "left", 8, 40.0, cores(1))
+    pass_seconds(fleet, 4)
+    fleet.run_gang("right-gang", "right", 8, 40.0, cores(1))
+    pass_seconds(fleet, 50)
+
+    assert fleet.is_done("left-gang")
+    assert fleet.running("right-gang") == 8
+
+
+class RandomGangs(GangFleet):
+    """Gangs and others of three or four pools come one after another. Some answers are lost."""
+
+    def __init__(self, seed: int) -> None:
+        draw = Random(seed)
+        hosts = {f"n{number}": cores(draw.choice([2, 4, 6]), slots=100) for number in range(draw.randint(2, 4))}
+        self.names = [f"p{number}" for number in range(draw.randint(3, 4))]
+        pools = [_any_pool(draw, name, self.names[: self.names.index(name)]) for name in self.names]
+        options = new_tree(
+            fair_share_starvation_timeout=draw.choice([1_000, 3_000]),
+            preemptive_scheduling_backoff=draw.choice([0, 1_000, 5_000]),
+            enable_aggressive_starvation=draw.random() < 0.5,
+            fair_share_aggressive_starvation_timeout=6_000,
+            consider_allocation_on_fair_share_bound_preemptible=draw.random() < 0.3,
+        )
+        super().__init__(draw, hosts, pools, options)
+        self.loses = 0.05
+        #: Since when places were taken for a gang that does not run yet.
+        self.taken_for_s: dict[OperationId, float] = {}
+        self.apart_s: dict[OperationId, float] = {}
+        #: Preemptions for gangs, and gangs that went.
+        self.for_gangs = self.gangs_gone = 0
+
+    def step(self) -> None:
+        draw = self.random
+        if len(self.live) < 14 and draw.random() < 0.15:
+            name, pool, seconds = f"o{len(self.live)}", draw.choice(self.names), draw.choice([5.0, 30.0, 300.0])
+            size, jobs = cores(draw.choice([0.5, 1, 1, 2])), draw.randint(2, 9)
+            (self.run_gang if draw.random() < 0.6 else self.run)(name, pool, jobs, seconds, size)
+        before = set(self.taken)
+        self.second()
+        for name in self.taken.keys() - before:
+            operation, record = self.taken[name]
+            assert record.reason in (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
+            if self.live[record.beneficiary].spec.is_gang:
+                self.for_gangs += 1
+                self.taken_for_s.setdefault(record.beneficiary, self.now_s)
+            self.gangs_gone += self.live[operation].spec.is_gang
+        self.look()
+
+    def look(self) -> None:
+        """A gang for which places were taken starts soon, and one of which a job went has none left soon."""
+        for name, live in self.live.items():
+            if not live.spec.is_gang:
+                continue
+            running = self.running(name)
+            if running and running + self.completed.get(name, 0) >= live.spec.job_count:
+                self.taken_for_s.pop(name, None)
+            if not running or running + self.completed.get(name, 0) >= live.spec.job_count:
+                self.apart_s.pop(name, None)
+            else:
+                assert self.now_s - self.apart_s.setdefault(name, self.now_s) < 40, f"{name} runs {running} jobs"
+        for name, since_s in self.taken_for_s.items():
+            assert self.now_s - since_s < 40, f"work was lost for {name}, which does not start"
+
+    def judge(self, decided: Decided) -> None:
+        """A gang goes for what is short of all of its room, and of more than it is owed."""
+        for outcome in decided.made.stages:
+            for one in outcome.preemptions:
+                gang = self.facts.operations[one.allocation.operation]
+                if gang.gang is not None and one.beneficiary is not None:
+                    has = gang.held.cpu / self.facts.pools.total.cpu
+                    short = max(self._shortages(one.beneficiary, gang))
+                    assert short > has - 1e-6
+                    assert short > min(has, gang.fair_share[1]) + 1e-9 - 1e-12
+                if one.beneficiary is not None:
+                    assert one.beneficiary.gang is None, "a heartbeat takes nothing for a gang"
+
+    def _shortages(self, starter: Operation, gang: Operation) -> Iterator[float]:
+        total = self.facts.pools.total.cpu
+        yield starter.fair_share[1] - starter.held.cpu / total
+        above = list(self.facts.pools.pool(gang.spec.pool).path())
+        for pool in self.facts.pools.pool(starter.spec.pool).path():
+            if pool not in above and pool.item is not None:
+                yield pool.item.fair_share.total[1] - pool.used.cpu / total
+
+
+def _any_pool(draw: Random, name: str, above: list[str]) -> Pool:
+    strong = PartialResources(cpu=draw.choice([200, 400, 800])) if draw.random() < 0.6 else PartialResources()
+    config = PoolConfig(weight=draw.choice([0.01, 1.0, 3.0]), strong_guarantee_resources=strong)
+    return Pool(PoolName(name), PoolName(draw.choice([ROOT_POOL, ROOT_POOL, *above])), config)
+
+
+#: What the seeds saw.
+SEEN = {"for_gangs": 0, "gangs_gone": 0}
+
+
+@pytest.mark.parametrize("seed", seeds(10, 1_000))
+def test_never_is_work_lost_for_a_gang_that_does_not_start_nor_a_gang_cut_in_part(seed: int) -> None:
+    fleet = RandomGangs(seed)
+    for _ in range(80):
+        fleet.step()
+    SEEN["for_gangs"] += fleet.for_gangs
+    SEEN["gangs_gone"] += fleet.gangs_gone

@@ -1,0 +1,77 @@
+"""Hosts full of gangs and others, with the real allocator and the real fair share in simulated time; every host speaks once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from headrace.ids import OperationId, PoolName
+from headrace.pools import TREE_ATTRIBUTES, Pool, TreeOptions
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.preemption import PreemptionRecord
+from tests.support.allocating import an_operation
+from tests.support.preempting import Fleet
+
+__all__ = ["GangFleet", "new_tree"]
+
+
+def new_tree(**changes: object) -> TreeOptions:
+    """The options of a tree that Headrace makes."""
+    return msgspec.structs.replace(TREE_ATTRIBUTES.changed(TreeOptions(), dict(NEW_TREE_OPTIONS)).value, **changes)
+
+
+class GangFleet(Fleet):
+    """Counts what completes, what is preempted, and for whom."""
+
+    def __init__(self, random: Random, hosts: dict[str, Resources], pools: Sequence[Pool], options: TreeOptions) -> None:
+        super().__init__(random, hosts, pools, options)
+        self.completed: dict[OperationId, int] = {}
+        #: Every preemption that was ordered, by allocation, with the operation that lost it.
+        self.taken: dict[str, tuple[OperationId, PreemptionRecord]] = {}
+        #: The part of all answers that is lost.
+        self.loses = 0.0
+
+    def run_gang(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
+        """A gang begins."""
+        self._run(name, pool, jobs, seconds, size, is_gang=True)
+
+    def run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
+        """An operation begins that is no gang."""
+        self._run(name, pool, jobs, seconds, size, is_gang=False)
+
+    def _run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources, *, is_gang: bool) -> None:
+        live = an_operation(name, jobs, size)
+        spec = msgspec.structs.replace(live.spec, pool=PoolName(pool), is_gang=is_gang)
+        self.begin(msgspec.structs.replace(live, spec=spec, started_at_ms=int(self.now_s * 1000)), seconds)
+
+    def second(self) -> None:
+        """A second passes, in which every host speaks."""
+        self.pass_time(1.0)
+        self.engine.on_tick(self.moment)
+        for host in self.nodes:
+            self._hear(host)
+
+    def running(self, operation: str) -> int:
+        """Its jobs that run."""
+        return sum(
+            one.operation == operation and one.job is not None for there in self.places.values() for one in there.values()
+        )
+
+    def is_done(self, operation: str) -> bool:
+        """True if all of its jobs completed."""
+        return self.completed.get(OperationId(operation), 0) == self.live[OperationId(operation)].spec.job_count
+
+    def _hear(self, host: str) -> None:
+        before = dict(self.ends[host])
+        answered = self.random.random() >= self.loses
+        orders = self.hear(host, answered=answered)
+        for key in before.keys() - self.ends[host].keys():
+            if before[key].result is JobResult.COMPLETED:
+                self.completed[before[key].operation] = self.completed.get(before[key].operation, 0) + 1
+        for order in orders.take_back:
+            if order.preemption is not None and order.allocation in self.places[host]:
+                self.taken[order.allocation] = (self.places[host][order.allocation].operation, order.preemption)
