@@ -36,6 +36,11 @@ def words_of(reason: why.Reason) -> str:
             return "it is a graceful operation that has its fair share, and gets no more"
         case why.GangWaits() | why.GangNeverFits():
             return _words_of_gang(reason)
+        case why.GangOwedTooLittle():
+            return (
+                f"a gang of {reason.jobs} that is owed room for {reason.owed}: no job of others is preempted for it,"
+                " and it starts when enough of them have ended"
+            )
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
         case why.StartsPaused():

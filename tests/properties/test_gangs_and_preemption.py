@@ -11,17 +11,14 @@ import pytest
 from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
 from headrace.pools import Pool, PoolConfig
 from headrace.pools.amounts import PartialResources
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.facts.operations import Operation
 from tests.support.allocating import cores
 from tests.support.effort import seeds
-from tests.support.gang_fleet import GangFleet, new_tree
+from tests.support.gang_fleet import THREE_HOSTS, GangFleet, gangs_that_take_turns, new_tree
 from tests.support.preempting import Decided
-
-#: Short, so that tests are.
-SOON = {"fair_share_starvation_timeout": 3_000, "preemptive_scheduling_backoff": 1_000}
-THREE_HOSTS = {name: cores(4, slots=100) for name in ("n0", "n1", "n2")}
 
 
 def a_pool(name: str, **settings: object) -> Pool:
@@ -29,7 +26,7 @@ def a_pool(name: str, **settings: object) -> Pool:
 
 
 def a_fleet(*pools: Pool, **options: object) -> GangFleet:
-    return GangFleet(Random(1), THREE_HOSTS, pools, new_tree(**{**SOON, **options}))
+    return GangFleet(Random(1), THREE_HOSTS, pools, new_tree(**options))
 
 
 def drained(host: str) -> NodeRecord:
@@ -41,29 +38,21 @@ def pass_seconds(fleet: GangFleet, seconds: int) -> None:
         fleet.second()
 
 
-def two_gangs(**options: object) -> GangFleet:
-    """Two gangs of eight in twelve places, each of which is owed six."""
-    fleet = a_fleet(a_pool("left"), a_pool("right"), **options)
-    fleet.run_gang("left-gang", "left", 8, 12.0, cores(1))
-    fleet.run_gang("right-gang", "right", 8, 12.0, cores(1))
-    return fleet
-
-
 def test_two_gangs_that_do_not_fit_together_take_turns_by_completion() -> None:
-    fleet = two_gangs()
-    pass_seconds(fleet, 35)
+    fleet = gangs_that_take_turns(NEW_TREE_OPTIONS, seconds=35)
 
     assert fleet.is_done("left-gang")
     assert fleet.is_done("right-gang")
     assert fleet.taken == {}
 
 
-def test_two_gangs_that_are_cut_job_by_job_lose_their_work() -> None:
-    """So it is where the tree follows the published scheduler."""
-    fleet = two_gangs(preempt_gangs_whole=False)
-    pass_seconds(fleet, 35)
+def test_a_gang_that_is_owed_less_than_it_needs_is_told_so() -> None:
+    fleet = gangs_that_take_turns(NEW_TREE_OPTIONS, seconds=10)
 
-    assert fleet.taken
+    assert any(
+        "a gang of 8 that is owed room for 6: no job of others is preempted for it" in words
+        for words in fleet.reasons("right-gang")
+    )
 
 
 def others_first(guarantee: int, **settings: object) -> GangFleet:
@@ -87,6 +76,20 @@ def test_a_gang_that_is_owed_all_it_wants_takes_that_and_no_more_and_starts() ->
     assert {record.beneficiary for _, record in fleet.taken.values()} == {"gang"}
     # All at once: none goes before it is known that there is enough for all.
     assert len({record.decided_at_ms for _, record in fleet.taken.values()}) == 1
+
+
+def test_a_gang_starts_though_the_answers_that_make_room_for_it_are_lost() -> None:
+    fleet = others_first(guarantee=8)
+    fleet.loses = 1.0
+    pass_seconds(fleet, 8)
+    assert len(fleet.taken) == 8
+    assert fleet.running("many") == 12
+    fleet.loses = 0.0
+    pass_seconds(fleet, 20)
+
+    assert fleet.running("gang") == 8
+    assert len(fleet.taken) == 8
+    assert fleet.engine.answers.preemptions.undone == 0
 
 
 def test_nothing_is_preempted_for_a_gang_that_is_owed_less_than_it_needs() -> None:

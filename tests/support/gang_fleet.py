@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Final
 
 import msgspec
 
-from headrace.ids import OperationId, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import TREE_ATTRIBUTES, Pool, TreeOptions
+from headrace.pools.amounts import PartialResources
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import PreemptionRecord
-from tests.support.allocating import an_operation
+from tests.support.allocating import an_operation, cores
 from tests.support.preempting import Fleet
 
-__all__ = ["GangFleet", "new_tree"]
+__all__ = ["THREE_HOSTS", "GangFleet", "gangs_that_take_turns", "new_tree"]
+
+THREE_HOSTS: Final = {name: cores(4, slots=100) for name in ("n0", "n1", "n2")}
+#: Short, so that tests are.
+_SOON: Final = {"fair_share_starvation_timeout": 3_000, "preemptive_scheduling_backoff": 1_000}
 
 
 def new_tree(**changes: object) -> TreeOptions:
-    """The options of a tree that Headrace makes."""
-    return msgspec.structs.replace(TREE_ATTRIBUTES.changed(TreeOptions(), dict(NEW_TREE_OPTIONS)).value, **changes)
+    """The options of a tree that Headrace makes, with timeouts of seconds."""
+    return msgspec.structs.replace(
+        TREE_ATTRIBUTES.changed(TreeOptions(), dict(NEW_TREE_OPTIONS)).value, **{**_SOON, **changes}
+    )
+
+
+def gangs_that_take_turns(options: Mapping[str, object], seconds: int) -> GangFleet:
+    """Two gangs of eight in twelve places, each of which is owed six. Their jobs take 12 s. Such options and time."""
+    pools = [Pool(PoolName(name), ROOT_POOL) for name in ("left", "right")]
+    of_tree = TREE_ATTRIBUTES.changed(
+        TreeOptions(**_SOON, min_spare_allocation_resources_on_node=PartialResources(user_slots=1)), dict(options)
+    ).value
+    fleet = GangFleet(Random(1), THREE_HOSTS, pools, of_tree)
+    for pool in ("left", "right"):
+        fleet.run_gang(f"{pool}-gang", pool, 8, 12.0, cores(1))
+    for _ in range(seconds):
+        fleet.second()
+    return fleet
 
 
 class GangFleet(Fleet):
     """Counts what completes, what is preempted, and for whom."""
 
-    def __init__(self, random: Random, hosts: dict[str, Resources], pools: Sequence[Pool], options: TreeOptions) -> None:
+    def __init__(
+        self, random: Random, hosts: dict[str, Resources], pools: Sequence[Pool], options: TreeOptions
+    ) -> None:
         super().__init__(random, hosts, pools, options)
         self.completed: dict[OperationId, int] = {}
         #: Every preemption that was ordered, by allocation, with the operation that lost it.
@@ -55,10 +79,16 @@ class GangFleet(Fleet):
         for host in self.nodes:
             self._hear(host)
 
+    def is_told_again(self, record: PreemptionRecord) -> bool:
+        """Room for a gang is taken on many nodes at once."""
+        return record.beneficiary in self.live and self.live[record.beneficiary].spec.is_gang
+
     def running(self, operation: str) -> int:
         """Its jobs that run."""
         return sum(
-            one.operation == operation and one.job is not None for there in self.places.values() for one in there.values()
+            one.operation == operation and one.job is not None
+            for there in self.places.values()
+            for one in there.values()
         )
 
     def is_done(self, operation: str) -> bool:

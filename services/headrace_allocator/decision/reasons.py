@@ -62,6 +62,13 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     other: OperationId = OperationId("")
 
 
+class GangOwedTooLittle(msgspec.Struct, frozen=True, tag="gang_owed_too_little"):
+    """It is a gang that starves and is owed room for fewer jobs than start together, so nothing is preempted for it."""
+
+    jobs: int
+    owed: int
+
+
 class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
     """It is a gang of more jobs than can run at once, were nothing else there."""
 
@@ -291,6 +298,7 @@ Reason = (
     | FairShareReached
     | GangWaits
     | GangNeverFits
+    | GangOwedTooLittle
     | NoJobReady
     | StartsPaused
     | StillRecovering

@@ -34,8 +34,8 @@ from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition
-from headrace_allocator.facts.operations import Operation, members, never_fits
-from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.facts.operations import Operation, members, never_fits, together
+from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
 #: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
 _MOST_NODES: Final = 5
@@ -76,6 +76,7 @@ def reasons_in_turn(
     yield _limits_unknown(facts)
     yield no_share_yet(operation)
     yield _gang_waits(facts, operation, moment)
+    yield gang_owed_too_little(facts, operation)
     yield _shares_old(facts, moment)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
@@ -153,6 +154,17 @@ def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangW
         left_s=0.0 if until_s is None else until_s - moment.steady_s,
         other=other,
     )
+
+
+def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:
+    """None for a gang for which jobs of others may be preempted, as far as what it is owed goes."""
+    gang, total = operation.gang, facts.pools.total
+    if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
+        return None
+    jobs, size = together(operation), operation.spec.resources
+    if all(fair > share - EPS for fair, share in zip(operation.fair_share, (size * jobs).share_of(total), strict=True)):
+        return None
+    return why.GangOwedTooLittle(jobs, size.times_that_fit(total.part(operation.fair_share)))
 
 
 def _places_kept(facts: Facts) -> why.PlacesKept | None:

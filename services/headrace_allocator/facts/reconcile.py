@@ -33,6 +33,7 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 from headrace_allocator.facts.slots import has_ended
+from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import hold_again
 
 
@@ -216,7 +217,10 @@ class _Reconciliation:
         for take_back in sent.take_back if not obeyed else ():
             # Whoever the room was for did not start either. A former life that obeyed left it going, or it is not there any more.
             allocation = self._node.allocations.get(take_back.allocation)
-            if allocation is not None and allocation.preemption is not None and not self._is_going(allocation):
+            if allocation is None or allocation.preemption is None or self._is_going(allocation):
+                continue
+            # A gang has its room on all nodes at once, wherever an answer is lost: there the order is told again.
+            if not _gathers_all(self._facts, allocation.preemption.beneficiary):
                 undo_preemption(self._facts, allocation)
                 self._findings.undone += 1
                 self._findings.operations.add(allocation.operation)
@@ -407,3 +411,9 @@ def _is_foreign(operation: Operation, slot: JobSlot) -> bool:
     """True if no allocation can hold the job in this attempt: nobody gave it out."""
     slots = operation.slots
     return not (slots.is_out(slot.index) or slots.may_hold(slot) or has_ended(slots, slot.index, slot.attempt))
+
+
+def _gathers_all(facts: Facts, beneficiary: OperationId) -> bool:
+    """True for a gang for which all that it needs was taken at once, and which has not started yet."""
+    gang = None if beneficiary not in facts.operations else facts.operations[beneficiary].gang
+    return gang is not None and facts.pools.options.preempt_gangs_whole and gang.phase is GangPhase.GATHERING

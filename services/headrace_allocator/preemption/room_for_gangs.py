@@ -15,11 +15,12 @@ import msgspec
 
 from headrace.ids import NodeName
 from headrace.pools.node_filter import matches
-from headrace.resources import EPS, ZERO, Resources
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, satisfaction
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.decision.waiting import gang_owed_too_little
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
@@ -120,13 +121,12 @@ class RoomForGangs:
             return False
         has_turn = gang.phase in _IDLE and facts.gangs.gathering is None
         is_gathering = gang.phase is GangPhase.GATHERING and not gang.asked
-        wants, ready = operation.spec.resources * operation.slots.ready_count, operation.slots.ready_count
+        ready = operation.slots.ready_count
         if not (has_turn or is_gathering) or not ready or ready != operation.slots.pending_count:
             return False
         if not operation.schedulable or members(operation) or never_fits(operation):
             return False
-        owed = zip(operation.fair_share, (wants + operation.held).share_of(facts.pools.total), strict=True)
-        return all(fair > share - EPS for fair, share in owed)
+        return gang_owed_too_little(facts, operation) is None
 
     def _has_gangs(self, name: NodeName) -> bool:
         gangs = self._facts.gangs.of

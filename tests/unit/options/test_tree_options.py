@@ -22,6 +22,7 @@ from tests.support.allocating import an_operation, cores
 from tests.support.clocks import at
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
 from tests.support.fair_share import set_pool, stored
+from tests.support.gang_fleet import gangs_that_take_turns
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, SmallTree, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
@@ -446,6 +447,11 @@ def groups_where_one_crosses_the_bound(options: Options) -> list[int]:
 def taken_from_a_gang(options: Options) -> list[str]:
     host = on_a_full_node(options, owed=4, aggressive=True, is_gang=True)
     return [one.allocation for one in host.next_beat().take_back]
+
+
+@case("preempt_gangs_whole", True)
+def taken_from_one_of_two_gangs(options: Options) -> bool:
+    return bool(gangs_that_take_turns(options, seconds=12).taken)
 
 
 @case("allow_preemption_from_starving_operations", True)
