@@ -34,13 +34,8 @@ def words_of(reason: why.Reason) -> str:
             return "as many operations of its fifo pool as may take part stand before it (max_schedulable_element_count_in_fifo_pool)"
         case why.FairShareReached():
             return "it is a graceful operation that has its fair share, and gets no more"
-        case why.GangWaits() | why.GangNeverFits():
+        case why.GangWaits() | why.GangNeverFits() | why.GangOwedTooLittle():
             return _words_of_gang(reason)
-        case why.GangOwedTooLittle():
-            return (
-                f"a gang of {reason.jobs} that is owed room for {reason.owed}: no job of others is preempted for it,"
-                " and it starts when enough of them have ended"
-            )
         case why.NoJobReady():
             return "no job of it can be given out at this moment"
         case why.StartsPaused():
@@ -107,10 +102,13 @@ def _words_of_places(
             assert_never(reason)
 
 
-def _words_of_gang(reason: why.GangWaits | why.GangNeverFits) -> str:
+def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLittle) -> str:
     """The reason for which jobs of a gang wait for each other."""
     if isinstance(reason, why.GangNeverFits):
         return _words_of_too_large_gang(reason)
+    if isinstance(reason, why.GangOwedTooLittle):
+        owed = f"a gang of {reason.jobs} that is owed room for {reason.owed}: no job of others is preempted for it"
+        return f"{owed}, and it starts when enough of them have ended"
     gang, left = f"a gang of {reason.jobs}", f"{max(0.0, reason.left_s):.0f} s"
     match reason.phase:
         case GangPhase.WAITING if reason.other:

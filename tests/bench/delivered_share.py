@@ -13,7 +13,7 @@ _WINDOW_S: Final = 20.0
 
 
 @REGISTRY.add(
-    "delivered_share_error", "mean distance of usage from the fair share, of the worst pool in six trees", 0.1
+    "delivered_share_error", "mean distance of usage from the fair share, of the worst pool in several trees", 0.1
 )
 def delivered_share_error() -> Figure:
     pools = [pool for shape in SHAPES.values() for pool in anyio.run(delivered_shares, shape, _WINDOW_S).values()]

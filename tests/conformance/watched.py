@@ -42,7 +42,7 @@ class _Watched(dict[str, Any]):
         self.read.update(dict.keys(self))
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def items(self) -> Any:
         self.read.update(dict.keys(self))
@@ -53,10 +53,12 @@ class _Watched(dict[str, Any]):
         return super().values()
 
     def __or__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
-        return dict(self.items()) | other
+        merged: dict[str, Any] = dict(self.items()) | other
+        return merged
 
     def __ror__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]
-        return other | dict(self.items())
+        merged: dict[str, Any] = other | dict(self.items())
+        return merged
 
 
 def watched(given: Any) -> Any:

@@ -10,8 +10,10 @@ import msgspec
 
 import headrace
 from headrace.client import Client
-from headrace.ids import ROOT_POOL
+from headrace.ids import ROOT_POOL, PoolName
+from headrace.resources import Resources
 from headrace.runtime.clock import SystemClock
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.snapshots import UsageItem
 from headrace_cli.demo.usage_watch import watch_usage
 from tests.support.headrace_up import Up
@@ -34,6 +36,7 @@ class Team(msgspec.Struct, frozen=True):
     settings: dict[str, object] = {}
     parent: str = ROOT_POOL
     cpu: tuple[float, ...] = (1.0,)
+    gang: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -85,6 +88,13 @@ SHAPES = {
             Team("anywhere", 40, 2, _SECONDS),
         ),
         nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G,tag=ssd"),
+    ),
+    "gangs": Shape(
+        (
+            Team("together", 20, 4, (3.0, 4.0), gang=True),
+            Team("alone", 40, 2, _SECONDS),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G"),
     ),
     "fifo": Shape(
         (
@@ -169,10 +179,15 @@ async def _start(client: Client, shape: Shape) -> dict[str, str]:
     for team in shape.teams:
         await client.pools.create(team.pool, parent=team.parent, attributes=team.settings)
         for _, seconds, cpu in zip(range(team.operations), cycle(team.seconds), cycle(team.cpu), strict=False):
-            operation = await client.run(
-                ["sleep", str(seconds)], pool=team.pool, jobs=team.jobs, cpu=cpu, working_directory="/"
+            spec = OperationSpec(
+                PoolName(team.pool),
+                ["sleep", str(seconds)],
+                team.jobs,
+                Resources(user_slots=1, cpu=round(cpu * 100)),
+                working_directory="/",
+                is_gang=team.gang,
             )
-            operations[operation.id] = team.pool
+            operations[(await client.start(spec)).id] = team.pool
     return operations
 
 

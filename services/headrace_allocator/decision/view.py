@@ -343,15 +343,10 @@ class Overlay:
             return False
         return self.batch is None or operation in self.batch.operations
 
-    def refuse(self, operation: Operation) -> None:
-        """It takes no part any more until the stage is over."""
+    def refuse(self, operation: Operation, *, counts: bool = True) -> None:
+        """It takes no part any more until the stage is over. It does not count as a refusal if a job of it would fit."""
         self.refused.add(operation.id)
-        self.refusals += 1
-        self._touch(operation)
-
-    def leave_out(self, operation: Operation) -> None:
-        """It takes no part any more until the stage is over, though a job of it fits."""
-        self.refused.add(operation.id)
+        self.refusals += counts
         self._touch(operation)
 
     def pass_limits(self, passes: bool) -> None:

@@ -68,7 +68,7 @@ def start_in_room_of_gang(
                 starter = choose(overlay, room, priority)
                 if starter is None or is_owed_room_of(gang, starter, pools, overlay.held(starter)):
                     return starter
-                overlay.leave_out(starter)
+                overlay.refuse(starter, counts=False)
             return None
 
         more = Resources.sum(one.usage for one in places)
