@@ -14,7 +14,14 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.checks.heartbeats import HeartbeatCheck
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.kept_places import why_kept
+from headrace_allocator.preemption.victims import candidates
+from headrace_allocator.preemption.whole_gangs import is_owed_room_of
 from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.gang_fleet import THREE_HOSTS, GangFleet, gangs_that_take_turns, new_tree
@@ -187,6 +194,8 @@ class RandomGangs(GangFleet):
         )
         super().__init__(draw, hosts, pools, options)
         self.loses = 0.05
+        # Each decision is held against the plain one.
+        self.engine.answers.check = HeartbeatCheck(every=1)
         #: Since when places were taken for a gang that does not run yet.
         self.taken_for_s: dict[OperationId, float] = {}
         self.apart_s: dict[OperationId, float] = {}
@@ -208,6 +217,9 @@ class RandomGangs(GangFleet):
                 self.for_gangs += 1
                 self.taken_for_s.setdefault(record.beneficiary, self.now_s)
             self.gangs_gone += self.live[operation].spec.is_gang
+        figures = {one.name: one.value for one in self.engine.answers.check.figures()}
+        assert figures["heartbeats_differing"] == figures["choices_differing"] == 0
+        assert self.engine.check() == []
         self.look()
 
     def look(self) -> None:
@@ -225,8 +237,20 @@ class RandomGangs(GangFleet):
         for name, since_s in self.taken_for_s.items():
             assert self.now_s - since_s < 40, f"work was lost for {name}, which does not start"
 
+    def look_again_at_kept_places(self, view: View) -> None:
+        """Whoever asks why a place of a gang is kept hears what the stage goes by."""
+        for starving in self.facts.operations.values():
+            if starving.preemption_priority is PreemptionPriority.NORMAL:
+                overlay = Overlay(view)
+                found = candidates(overlay, Group.PREEMPTIBLE)
+                for gang, places in found.gangs.items():
+                    goes = is_owed_room_of(gang, starving, self.facts.pools, starving.held)
+                    for one in places:
+                        assert (why_kept(overlay, one, starving) is None) is (goes or gang is starving)
+
     def judge(self, decided: Decided) -> None:
         """A gang goes for what is short of all of its room, and of more than it is owed."""
+        self.look_again_at_kept_places(decided.before.view)
         for outcome in decided.made.stages:
             for one in outcome.preemptions:
                 gang = self.facts.operations[one.allocation.operation]
@@ -253,14 +277,20 @@ def _any_pool(draw: Random, name: str, above: list[str]) -> Pool:
     return Pool(PoolName(name), PoolName(draw.choice([ROOT_POOL, ROOT_POOL, *above])), config)
 
 
-#: What the seeds saw.
-SEEN = {"for_gangs": 0, "gangs_gone": 0}
+#: By seed, the preemptions for gangs and those of gangs.
+SEEN: dict[int, tuple[int, int]] = {}
+FEW = 4
 
 
-@pytest.mark.parametrize("seed", seeds(10, 1_000))
+@pytest.mark.parametrize("seed", seeds(FEW, 1_000))
 def test_never_is_work_lost_for_a_gang_that_does_not_start_nor_a_gang_cut_in_part(seed: int) -> None:
-    fleet = RandomGangs(seed)
+    # The first few of these see both.
+    fleet = RandomGangs(seed + FEW)
     for _ in range(80):
         fleet.step()
-    SEEN["for_gangs"] += fleet.for_gangs
-    SEEN["gangs_gone"] += fleet.gangs_gone
+    SEEN[seed] = fleet.for_gangs, fleet.gangs_gone
+
+
+def test_the_random_fleets_preempt_for_gangs_and_preempt_gangs() -> None:
+    if len(SEEN) >= FEW:
+        assert all(sum(counts) for counts in zip(*SEEN.values(), strict=True))
