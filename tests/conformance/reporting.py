@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return Outcome(suite, name, status, comparisons, detail)
 
 
-def only_keys(given: dict[str, Any], known: set[str], place: str) -> None:
+def only_keys(given: dict[str, Any], known: Collection[str], place: str) -> None:
     """Raises `Problem` for a key that nobody reads."""
     only(given.keys(), known, place)
 

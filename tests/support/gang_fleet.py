@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,14 +22,13 @@ __all__ = ["THREE_HOSTS", "GangFleet", "gangs_that_take_turns", "new_tree"]
 
 THREE_HOSTS: Final = {name: cores(4, slots=100) for name in ("n0", "n1", "n2")}
 #: Short, so that tests are.
-_SOON: Final = {"fair_share_starvation_timeout": 3_000, "preemptive_scheduling_backoff": 1_000}
+_SOON: Final[Mapping[str, Any]] = {"fair_share_starvation_timeout": 3_000, "preemptive_scheduling_backoff": 1_000}
 
 
 def new_tree(**changes: object) -> TreeOptions:
     """The options of a tree that Headrace makes, with timeouts of seconds."""
-    return msgspec.structs.replace(
-        TREE_ATTRIBUTES.changed(TreeOptions(), dict(NEW_TREE_OPTIONS)).value, **{**_SOON, **changes}
-    )
+    options: TreeOptions = TREE_ATTRIBUTES.changed(TreeOptions(), dict(NEW_TREE_OPTIONS)).value
+    return msgspec.structs.replace(options, **{**_SOON, **changes})
 
 
 def gangs_that_take_turns(options: Mapping[str, object], seconds: int) -> GangFleet:

@@ -101,17 +101,16 @@ class RoomForGangs:
         found = []
         for operation in islice(facts.gangs.of.values(), _MOST_GANGS):
             gang = operation.gang
-            is_rested = gang is not None and (gang.tried_s is None or moment.steady_s > gang.tried_s + backoff_s)
-            if is_rested and self._may_take(operation):
-                found.append(operation)
+            if gang is None or (gang.tried_s is not None and moment.steady_s <= gang.tried_s + backoff_s):
+                continue
+            if self._may_take(operation):
+                is_later = gang.priority is not PreemptionPriority.AGGRESSIVE
+                found.append((is_later, satisfaction(operation, operation.held), operation.rank, operation.id))
         if not found:
             return None
-        aggressive = PreemptionPriority.AGGRESSIVE
-        chosen = min(
-            found, key=lambda one: (one.gang.priority is not aggressive, satisfaction(one, one.held), one.rank)
-        )  # type: ignore[union-attr]
-        assert chosen.gang is not None
-        chosen.gang.tried_s = moment.steady_s
+        chosen = facts.gangs.of[min(found)[-1]]
+        if chosen.gang is not None:
+            chosen.gang.tried_s = moment.steady_s
         return chosen
 
     def _may_take(self, operation: Operation) -> bool:

@@ -334,7 +334,7 @@ class Fleet:
             tried = [over.regular.get(one.id) for one in operations if (one.id in over.high) is high]
         else:
             tried = [over.all[one.id] for one in operations if one.preemption_priority is outcome.stage.priority]
-        return starts + sum(bool(why) and not why <= BEFORE_ATTEMPTS for why in tried)
+        return starts + sum(not why <= BEFORE_ATTEMPTS for why in tried if why)
 
     def _held(self, outcome: StageOutcome) -> dict[str, dict[str, float]]:
         """What each operation below a shielded pool could have had in addition."""
