@@ -17,6 +17,8 @@ from headrace_agent.runner.protocol import Interrupt, Started
 
 #: Of the words in a heartbeat on why it was given back.
 _WHY_CHARACTERS: Final = 100
+#: The same in bytes: a character takes four at most.
+MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
 class AllocationEvent(enum.StrEnum):

@@ -9,6 +9,7 @@ Room may be overdrawn only by jobs that were adopted from a former life of the a
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import NS_PER_MS, Figure, Moment, by_label, gauge
 from headrace.wire.heartbeat import (
     LARGEST_ALLOCATION_JOBS,
+    LARGEST_REMARKS_BYTES,
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
     AllocationState,
@@ -25,11 +27,14 @@ from headrace.wire.heartbeat import (
     JobSlot,
     JobSpec,
 )
-from headrace_agent.allocations.allocation import TRANSITIONS, Allocation, AllocationEvent, Job
+from headrace.wire.preemption import LARGEST_RECORD_BYTES
+from headrace_agent.allocations.allocation import MOST_REASON_BYTES, TRANSITIONS, Allocation, AllocationEvent, Job
 from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
+#: With so many allocations a heartbeat has room for the record and the reason of each.
+_FEW_REPORTS: Final = LARGEST_REMARKS_BYTES // (LARGEST_RECORD_BYTES + MOST_REASON_BYTES)
 
 
 class NodeAllocations:
@@ -172,13 +177,22 @@ class NodeAllocations:
         return fresh
 
     def report(self) -> list[AllocationReport]:
-        """All allocations, as a heartbeat tells them. Of very many that are preempted some have no record."""
+        """All allocations, as a heartbeat tells them.
+
+        Of very many, some have no record of their preemption, or no reason for which they were given back: the log of the agent has it.
+        """
         reports = [allocation.report() for allocation in self.by_id.values()]
-        if len(reports) <= MOST_RECORDS_PER_HEARTBEAT:
+        if len(reports) <= _FEW_REPORTS:
             return reports
         with_record = [place for place, report in enumerate(reports) if report.preemption is not None]
         for place in with_record[MOST_RECORDS_PER_HEARTBEAT:]:
             reports[place] = msgspec.structs.replace(reports[place], preemption=None)
+        left_bytes = LARGEST_REMARKS_BYTES - LARGEST_RECORD_BYTES * min(len(with_record), MOST_RECORDS_PER_HEARTBEAT)
+        for place, report in enumerate(reports):
+            if report.given_back_for:
+                left_bytes -= MOST_REASON_BYTES
+                if left_bytes < 0:
+                    reports[place] = msgspec.structs.replace(report, given_back_for="")
         return reports
 
     @property

@@ -15,7 +15,7 @@ import msgspec
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.wire.files import Archive
-from headrace.wire.preemption import InterruptSignal, PreemptionRecord
+from headrace.wire.preemption import LARGEST_RECORD_BYTES, InterruptSignal, PreemptionRecord
 from headrace.wire.start_stages import StartRecord
 from headrace.wire.version import Counter, Term
 
@@ -29,13 +29,16 @@ MOST_RECORDS_PER_HEARTBEAT = 300
 MOST_STARTS_PER_HEARTBEAT = 50
 #: Indexes that one allocation may run without asking.
 LARGEST_ALLOCATION_JOBS = 64
-#: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions, and one end at least.
+#: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions and reasons of allocations
+#: that were given back, and for one end at least.
 LARGEST_PICTURE_BYTES = 360 * 1024
+#: Bytes of all records of preemptions and all reasons in one heartbeat.
+LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
 
 
 def picture_bytes(allocations: int, unstarted: int) -> int:
-    """The most bytes of a number of allocations in a heartbeat, with `unstarted` slots that have not begun."""
-    return 250 * allocations + 12 * unstarted
+    """The most bytes of a number of allocations in a heartbeat, without records and reasons, with `unstarted` slots that have not begun."""
+    return 270 * allocations + 12 * unstarted
 
 
 #: Longer than any that Linux lets a host have.
@@ -120,7 +123,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs_ended_ms: Millis = 0
     #: Of a preempted one, from the order to take it back until it is forgotten. Of very many, some have none.
     preemption: PreemptionRecord | None = None
-    #: Of one that the node gave back by itself, before it ran or with the jobs that were to follow: why.
+    #: Why the node gave it back by itself, before it ran or with the jobs that were to follow. Of very many, some have none.
     given_back_for: ShortText = ""
 
     def __post_init__(self) -> None:

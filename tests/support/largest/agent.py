@@ -9,7 +9,17 @@ import msgspec
 from headrace.ids import AllocationId, Incarnation
 from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.runtime.engine import Moment, Outcome
-from headrace.wire.heartbeat import Extend, Heartbeat, JobEnd, JobResult, JobSlot, JobSpec, Orders, Start
+from headrace.wire.heartbeat import (
+    LONGEST_ACCOUNT,
+    Extend,
+    Heartbeat,
+    JobEnd,
+    JobResult,
+    JobSlot,
+    JobSpec,
+    Orders,
+    Start,
+)
 from headrace_agent.effects import AgentEffect, Beat, Identity, Tell, Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
 from headrace_agent.runner.frames import pack
@@ -44,7 +54,8 @@ class LargeNode:
             elif isinstance(effect, Tell) and isinstance(effect.message, Run):
                 assert len(pack(effect.message)) <= LARGEST_REQUEST_BYTES
                 job = effect.message.job
-                self.do(self.engine.on_runner(Started(job, 2**22, self.now.wall_ms, self.now.steady_ns), self.now))
+                started = Started(job, 2**22, self.now.wall_ms, self.now.steady_ns, account="u" * LONGEST_ACCOUNT)
+                self.do(self.engine.on_runner(started, self.now))
 
     def answer(self, starts: list[Start], extends: list[Extend]) -> Heartbeat:
         """The heartbeat after one that was answered with these orders."""
@@ -70,6 +81,30 @@ class LargeNode:
 
 
 def heartbeats() -> Iterator[msgspec.Struct]:
+    """Heartbeats of a node whose jobs end, and of one that gives all back."""
+    yield from _heartbeats_of_ends()
+    yield from _heartbeats_of_given_back()
+
+
+def _heartbeats_of_given_back() -> Iterator[msgspec.Struct]:
+    """Allocations until the node takes no more, half of them ended before they began, with reasons of letters of four bytes each."""
+    node = LargeNode()
+    while not node.engine.void:
+        if node.made == SLOTS // 2:
+            node.do(node.engine.on_trouble(Trouble.LOGS, FAT * 4096, node.now))
+        yield node.answer([node.start(slots=1) for _ in range(50)], [])
+    assert sum(bool(one.given_back_for) for one in node.engine.held.by_id.values()) > SLOTS // 2
+    key = next(iter(node.engine.held.by_job))
+    end = JobEnd(
+        key.operation, key.index, key.attempt, AllocationId(""), JobResult.FAILED, 1, None, FAT * 4096, FAT * 4096
+    )
+    node.do(node.engine.on_runner(Ended(end), node.now))
+    beat = node.answer([], [])
+    assert len(beat.ends) == 1
+    yield beat
+
+
+def _heartbeats_of_ends() -> Iterator[msgspec.Struct]:
     """Allocations as many as there is room for, filled up slot by slot, then all their jobs end with long last words."""
     node = LargeNode()
     for _ in range(SLOTS // 50):
