@@ -114,7 +114,7 @@ class AdmissionService:
         self.engine = reader.engine
         self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
         self._pools = pools
-        self._news = News(runtime.bus)
+        self._news = News(runtime.news)
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
@@ -129,9 +129,8 @@ class AdmissionService:
         self._runtime.presence.watches(self._reader.trouble, self._reader.figures)
         self._tell_terms()
         tree = TreeName(self._settings.tree)
-        self._recorder = Recorder(
-            bus, log, tree, term=term, last=last, writer=writer, clock=clock, on_durable=self._on_durable
-        )
+        appends = {"term": term, "last": last, "writer": writer, "clock": clock, "on_durable": self._on_durable}
+        self._recorder = Recorder(bus, log, tree, **appends, news=self._runtime.news)
         self._role.tell_acknowledged(lambda: self._recorder.sequence)
         self._runtime.presence.watches(lambda: self._recorder.appender.trouble)
         self._checkpointing = Checkpointing(
@@ -139,6 +138,7 @@ class AdmissionService:
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
+        tasks.start_soon(self._recorder.tell)
         tasks.start_soon(self._news.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)

@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import BusError, Entry, GivingWay, Message, Mirror, Newest, Subscription
+from headrace.bus import Bus, BusError, Entry, GivingWay, Message, Mirror, Newest, Subscription
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
@@ -397,10 +397,10 @@ class AllocatorService:
             self._log.info("empty nodes not recorded", nodes=len(nodes), error=str(error))
         self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, moment=self._shell.moment()))
 
-    async def _tell(self, subject: str, message: msgspec.Struct) -> None:
+    async def _tell(self, subject: str, message: msgspec.Struct, bus: Bus | None = None) -> None:
         """Publishes what is told again if it is lost, or is only to be looked at."""
         try:
-            await self._runtime.bus.publish(subject, encode(message))
+            await (bus or self._runtime.bus).publish(subject, encode(message))
         except BusError as error:
             self._log.debug("not told", subject=subject, error=str(error))
 
@@ -420,7 +420,7 @@ class AllocatorService:
 
     async def _tell_decisions(self) -> None:
         while message := self._shell.take(self.engine.answers.on_decisions_due(self._shell.moment())):
-            await self._tell(subjects.decisions(self._tree), message)
+            await self._tell(subjects.decisions(self._tree), message, self._runtime.news)
 
     async def _refresh(self) -> None:
         while True:

@@ -342,7 +342,7 @@ class FairShareService:
         try:
             with self._first_snapshots.published(changed, str(self._publisher.version)):
                 for part in parts:
-                    await self._bus.publish(subjects.share(self._tree), part)
+                    await self._runtime.news.publish(subjects.share(self._tree), part)
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
         if changed or removed:

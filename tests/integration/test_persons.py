@@ -158,7 +158,8 @@ async def test_nobody_hears_or_reads_what_another_keeps_to_themselves(tmp_path: 
             heard.setdefault(message.subject, []).append(message.data)
 
     async with a_house(tmp_path) as house, anyio.create_task_group() as tasks:
-        for pattern in permissions_of(PARTIES["ben"]).subscribe:
+        # The inbox may be heard in a queue group alone. Answers to others go to theirs.
+        for pattern in (each for each in permissions_of(PARTIES["ben"]).subscribe if " " not in each):
             tasks.start_soon(listen, await house.buses["ben"].subscribe(pattern))
         own = await run_theirs(house)
         read = {

@@ -17,6 +17,7 @@ from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import ROUTES, STORES, PartyKind, StoreKind
+from headrace.wire.subjects import INBOX_QUEUE
 from tests.support.bare_connection import BareConnection, NotLetIn
 from tests.support.secured_cluster import Cluster, Server
 
@@ -24,7 +25,10 @@ SERVICES: Final = "admission fair_share integral allocator"
 
 
 class Promise(NamedTuple):
-    """Subjects with the holders who may publish and those who may subscribe. `{user}` and the like: the holder's own name."""
+    """Subjects with the holders who may publish and those who may subscribe. `{user}` and the like: the holder's own name.
+
+    `in the queue` stands for holders who may subscribe there in the queue group of inboxes alone.
+    """
 
     publishers: str
     subscribers: str
@@ -33,6 +37,10 @@ class Promise(NamedTuple):
 
 def of_person(subscribers: str, *verbs: str) -> Promise:
     return Promise("person", subscribers, [f"headrace.v1.user.{{user}}.{verb}" for verb in verbs])
+
+
+def _subscribers(row: Promise) -> list[str]:
+    return [] if row.subscribers.endswith(" in the queue") else row.subscribers.split()
 
 
 PROMISED: Final = (
@@ -85,7 +93,10 @@ PROMISED: Final = (
     Promise(SERVICES, f"{SERVICES} node", ["headrace.v1.who"]),
     Promise("admission", f"{SERVICES} node", ["headrace.v1.figures"]),
     # Answers, at inboxes whose names cannot be guessed. Who is asked may answer, and only the party itself hears it.
-    Promise(f"{SERVICES} node", "person", ["_INBOX.user.{user}.>"]),
+    Promise(f"{SERVICES} node", "", ["_INBOX.user.{user}.>"]),
+    # The server itself says at the one that nobody serves a request.
+    Promise("", "person", ["_INBOX.user.{user}.*.asked.*"]),
+    Promise("", "person in the queue", ["_INBOX.user.{user}.*.answered.*"]),
     Promise("admission allocator", "node", ["_INBOX.node.{node}.>"]),
     Promise("admission", "host", ["_INBOX.host.{host}.>"]),
     Promise(f"{SERVICES} node", "admission", ["_INBOX.service.admission.>"]),
@@ -289,13 +300,19 @@ def subject_of_key(store: StorePromise, key: str) -> str:
 def promised(kind: str) -> tuple[frozenset[str], frozenset[str]]:
     """The patterns that a kind of holder may publish to, and those that it may subscribe to."""
     publish = {subject for row in PROMISED if kind in row.publishers.split() for subject in row.subjects}
-    subscribe = {subject for row in PROMISED if kind in row.subscribers.split() for subject in row.subjects}
+    subscribe = {subject for row in PROMISED if kind in _subscribers(row) for subject in row.subjects}
     for store in STORES_PROMISED:
         publish |= set(may_publish_to_store(store, kind))
         publish |= {subject_of_key(store, key) for key in store.writers.get(kind, ())}
         if kind in store.hearers.split():
             subscribe.add(f"$KV.{store.name}.>")
     return frozenset(publish), frozenset(subscribe)
+
+
+def of_inboxes(holder: Holder) -> list[str]:
+    """The patterns that a holder may subscribe to in the queue group of inboxes alone."""
+    rows = [row for row in PROMISED if row.subscribers == f"{holder.kind} in the queue"]
+    return [filled(subject, holder.names) for row in rows for subject in row.subjects]
 
 
 def covers(pattern: str, subject: str) -> bool:
@@ -356,7 +373,7 @@ def test_every_subject_and_every_store_has_a_promise() -> None:
     assert {store.name for store in STORES_PROMISED if stream_of(store) != store.name} == is_bucket
 
 
-@pytest.mark.parametrize("kind", sorted({kind for row in PROMISED for kind in row.subscribers.split()}))
+@pytest.mark.parametrize("kind", sorted({kind for row in PROMISED for kind in _subscribers(row)}))
 def test_below_a_star_at_the_end_of_a_right_stands_no_subject(kind: str) -> None:
     """The server allows a subscription to `a.>` by the right to `a.*`, which hears `a.b.c` as well."""
     every_subject = {filled(subject, {}) for subject in named_in_tables() if subject.startswith("headrace.v1.")}
@@ -394,9 +411,16 @@ def test_the_server_allows_what_is_promised_and_nothing_else(
             "publish": set(literal) - connection.refused_publishes(literal),
             "subscribe": set(tried) - connection.refused_subscriptions(tried),
             "subscribe in a queue": set(tried) - connection.refused_subscriptions(tried, queue="q"),
+            "subscribe in the queue of inboxes": set(tried)
+            - connection.refused_subscriptions(tried, queue=INBOX_QUEUE),
         }
 
-    expected = {**allowed, "subscribe in a queue": allowed["subscribe"]}
+    in_queue = {subject for subject in tried if any(covers(each, subject) for each in of_inboxes(holder))}
+    expected = {
+        **allowed,
+        "subscribe in a queue": allowed["subscribe"],
+        "subscribe in the queue of inboxes": allowed["subscribe"] | in_queue,
+    }
     assert [(what, sorted(found[what] - expected[what])) for what in found if found[what] - expected[what]] == []
     assert [(what, sorted(expected[what] - found[what])) for what in found if expected[what] - found[what]] == []
     assert len(literal) > 1_000

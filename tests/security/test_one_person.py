@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
 
 from headrace.access.permissions import MOST_SUBSCRIPTIONS, Party, permissions_of
 from headrace.access.routes import ROUTES, PartyKind
-from headrace.bus import BusError, connect
+from headrace.bus import Bus, BusError, Message, connect
 from headrace.bus.nats import fair_listener
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
@@ -28,8 +28,9 @@ from headrace.resources import Resources
 from headrace.runtime.clock import SystemClock
 from headrace.wire import operations as wire
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import decode, encode
 from headrace.wire.happenings import GetOperationHistory
+from headrace.wire.log import OperationStarted, Published
 from headrace.wire.lost_work import GetLostWork
 from headrace.wire.operations import OperationSpec
 from headrace.wire.replay import ReadEvents
@@ -43,6 +44,7 @@ TREE: Final = TreeName("default")
 PARTIES: Final[Mapping[str, Party]] = {
     "provisioner": Party(kind=PartyKind.PROVISIONER),
     "admission": Party(kind=PartyKind.ADMISSION),
+    "allocator": Party(kind=PartyKind.ALLOCATOR, tree=TREE),
     "mallory": Party(kind=PartyKind.PERSON, name="mallory"),
     "anna": Party(kind=PartyKind.PERSON, name="anna"),
 }
@@ -97,11 +99,11 @@ def a_bus(server: Guarded, name: str) -> Any:
 
 
 @asynccontextmanager
-async def admission(house: House, **settings: Any) -> AsyncIterator[None]:
-    """A life of admission on a connection of its own."""
+async def admission(house: House, news: Bus | None = None, **settings: Any) -> AsyncIterator[None]:
+    """A life of admission on a connection of its own. It tells persons the news by `news`, where that is given."""
     async with (
         a_bus(house.server, "admission") as bus,
-        running_on(bus, AdmissionSettings(**settings), serve_admission, "admission"),
+        running_on(bus, AdmissionSettings(**settings), serve_admission, "admission", news),
     ):
         with anyio.fail_after(PATIENCE_S):
             while await is_unanswered(house):  # noqa: ASYNC110 - each is a question
@@ -239,6 +241,53 @@ async def test_a_connection_of_a_person_has_a_bounded_number_of_subscriptions(tm
 
     assert MOST_SUBSCRIPTIONS // 2 < had <= MOST_SUBSCRIPTIONS
     assert started["refusal"] == "none"
+
+
+async def test_an_answer_is_delivered_once_however_many_subscriptions_a_person_has_at_the_inbox(tmp_path: Path) -> None:
+    """20,000 subscriptions there made 20,000 copies of each page that a person asked for: 2 GB of the server, and starts of 40 s."""
+    heard: list[Message] = []
+    async with a_house(tmp_path) as house, a_bus(house.server, "mallory") as more:
+        asks_from = subjects.asks_from(f"{PARTIES['mallory'].inbox}.x")
+        for bus in (house.buses["mallory"], more):
+            for _ in range(20):
+                await bus._link.listen(f"{asks_from}.*", heard.append)
+                await bus._link.listen(subjects.answers_at(f"{asks_from}.*"), heard.append, queue=subjects.INBOX_QUEUE)
+        await house.buses["admission"].serve(subjects.user("*", "op.get"), answer)
+        await house.buses["mallory"]._link.send(subjects.user("mallory", "op.get"), b"", reply=f"{asks_from}.token")
+        while not heard:
+            await more.barrier()
+        await house.buses["admission"].barrier()
+        for bus in (house.buses["mallory"], more):
+            await bus.barrier()
+
+    assert [message.data for message in heard] == [b"answer"]
+
+
+async def answer(_message: Message) -> bytes:
+    return b"answer"
+
+
+class Stuck:
+    """A connection of which the server takes nothing: it hands a message to too many persons."""
+
+    async def publish(self, *_: object, **__: object) -> None:
+        await anyio.sleep_forever()
+
+
+async def test_starts_are_answered_and_told_to_services_while_nobody_takes_the_news_for_persons(tmp_path: Path) -> None:
+    """20,000 subscriptions of one person to the happenings delayed another's start by up to 5 s: all went over one connection."""
+    names = [f"of-anna-{number}" for number in range(3)]
+    told: list[str] = []
+    async with a_house(tmp_path) as house, admission(house, cast("Bus", Stuck())):
+        events = await house.buses["allocator"].subscribe(subjects.EVENTS)
+        with anyio.fail_after(PATIENCE_S):
+            started = [await house.start("anna", name) for name in names]
+            while names[-1] not in told:
+                published = decode((await anext(events)).data, Published)
+                told += [event.operation for event in published.events if isinstance(event, OperationStarted)]
+
+    assert [answer["refusal"] for answer in started] == ["none"] * 3
+    assert told == names
 
 
 async def subscribed(bus: NatsBus, most: int) -> int:

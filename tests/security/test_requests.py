@@ -103,7 +103,8 @@ async def test_nothing_is_heard_at_an_inbox_that_is_not_the_senders(cluster: Who
     requests = {subjects.user("ben", verb): request for verb, request in {**QUESTIONS, **FORBIDDEN}.items()}
     of_node = {f"headrace.v1.{verb}.{THEIR_NODE}": request for verb, request in OF_NODE.items()}
     own = {
-        "_INBOX.user.anna.>": "client/people/anna/credential",
+        "_INBOX.user.anna.*.asked.*": "client/people/anna/credential",
+        "_INBOX.user.anna.*.answered.*": "client/people/anna/credential",
         "headrace.v1.happenings": "client/people/anna/credential",
         "_INBOX.node.node-1.>": "client/nodes/node-1/credential",
         "headrace.v1.cmd.node-1.nudge": "client/nodes/node-1/credential",

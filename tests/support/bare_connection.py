@@ -13,6 +13,7 @@ from typing import Self
 
 from headrace.access.key_credential import KeyCredential
 from headrace.access.nkeys import SigningKey
+from headrace.wire.subjects import INBOX_QUEUE
 
 __all__ = ["BareConnection", "NotLetIn"]
 
@@ -74,7 +75,7 @@ class BareConnection:
 
     def subscribe(self, subject: str) -> None:
         """Hears what is published there, until the end."""
-        self._send([f"SUB {subject} {subject}"])
+        self._send([f"SUB {subject} {f'{INBOX_QUEUE} ' if '.answered.' in subject else ''}{subject}"])
 
     def send(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publishes one message."""

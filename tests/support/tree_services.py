@@ -68,11 +68,11 @@ async def running(
 
 @asynccontextmanager
 async def running_on(
-    bus: Bus, settings: S, serve: Callable[[Runtime[S]], Awaitable[None]], name: str
+    bus: Bus, settings: S, serve: Callable[[Runtime[S]], Awaitable[None]], name: str, news: Bus | None = None
 ) -> AsyncIterator[Runtime[S]]:
     """The same over a connection that is there."""
     async with anyio.create_task_group() as tasks:
-        runtime = runtime_on(bus, name, settings, tasks, anyio.Event())
+        runtime = runtime_on(bus, name, settings, tasks, anyio.Event(), news=news)
         tasks.start_soon(runtime.deposition.watch)
         await runtime.terms.serve(bus)
         ended = anyio.Event()

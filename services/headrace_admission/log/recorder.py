@@ -28,6 +28,8 @@ from headrace.wire.log import Event, LogBatch, OperationStarted, Published
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
+#: Entries that persons are still to be told of.
+_MOST_TO_TELL: Final = 1_000
 
 
 class _RawBatch(msgspec.Struct, frozen=True):
@@ -83,8 +85,11 @@ class Recorder:
         writer: str,
         clock: Clock,
         on_durable: Callable[[list[Event], int], None],
+        news: Bus | None = None,
     ) -> None:
+        """`news` is the connection for what persons may hear; `bus` where there is none of its own."""
         self._bus = bus
+        self._news = news or bus
         self._tree = tree
         self._term = term
         self._writer = writer
@@ -97,6 +102,9 @@ class Recorder:
         #: Durable and to be published.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
+        #: Of what is published, the entries that persons were not told of. A reader sees that it misses those beyond.
+        self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
+        self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last
         self.appender = GroupAppender(
             log,
@@ -153,6 +161,15 @@ class Recorder:
             self._publish_wanted = anyio.Event()
             await self._publish_wanted.wait()
 
+    async def tell(self) -> None:
+        """Tells persons of what was published, until cancelled. The services do not wait for the connections of persons."""
+        while True:
+            while self._to_tell:
+                published = self._to_tell.popleft()
+                await self._try_publish(self._news, subjects.HAPPENINGS, published.sequence, recorded(published))
+            self._tell_wanted = anyio.Event()
+            await self._tell_wanted.wait()
+
     async def tell_position(self) -> None:
         """Publishes the end of the log, with no events."""
         await self._send(Published(self._tree, self._term, self._sequence, self._sequence, announced=self._announced))
@@ -193,12 +210,13 @@ class Recorder:
         self._on_durable(events, sequence)
 
     async def _send(self, published: Published) -> None:
-        for subject, words in (
-            (subjects.EVENTS, lambda: published),
-            (subjects.HAPPENINGS, lambda: recorded(published)),
-        ):
-            try:
-                await self._bus.publish(subject, encode(words()))
-            except (BusError, MessageTooLarge) as error:
-                # A reader sees by the next position that it misses something. A service reads it from the stream.
-                logger().info("events not published", subject=subject, sequence=published.sequence, error=str(error))
+        await self._try_publish(self._bus, subjects.EVENTS, published.sequence, published)
+        self._to_tell.append(published)
+        self._tell_wanted.set()
+
+    async def _try_publish(self, bus: Bus, subject: str, sequence: int, message: msgspec.Struct) -> None:
+        try:
+            await bus.publish(subject, encode(message))
+        except (BusError, MessageTooLarge) as error:
+            # A reader sees by the next position that it misses something. A service reads it from the stream.
+            logger().info("events not published", subject=subject, sequence=sequence, error=str(error))

@@ -19,6 +19,7 @@ import msgspec
 
 from headrace.access.routes import ROUTES, STORES, PartyKind, Store, StoreKind
 from headrace.ids import TreeName
+from headrace.wire import subjects
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,10 @@ MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """Subjects that a credential may publish to and subscribe to. Everything else is refused."""
+    """Subjects that a credential may publish to and subscribe to. Everything else is refused.
+
+    Where a queue group stands behind a subject, it may be subscribed to in that group alone.
+    """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -62,7 +66,7 @@ class Permissions(msgspec.Struct, frozen=True):
 def permissions_of(party: Party) -> Permissions:
     """The rights of one credential."""
     publish: set[str] = set()
-    subscribe = {f"{party.inbox}.>"}
+    subscribe = _rights_in_inbox(party)
     for route in ROUTES:
         if party.kind in route.senders:
             publish.add(_of(party, route.subject))
@@ -104,6 +108,13 @@ def _entry(party: Party, proof: Mapping[str, str]) -> str:
     permissions = {"publish": list(own.publish), "subscribe": list(own.subscribe)}
     told = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
     return f"{{ {told} }}"
+
+
+def _rights_in_inbox(party: Party) -> set[str]:
+    if party.kind is not PartyKind.PERSON:
+        return {f"{party.inbox}.>"}
+    asked = f"{subjects.asks_from(f'{party.inbox}.*')}.*"
+    return {asked, f"{subjects.answers_at(asked)} {subjects.INBOX_QUEUE}"}
 
 
 def _rights_in(store: Store, party: Party) -> Iterator[str]:

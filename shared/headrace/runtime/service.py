@@ -60,6 +60,8 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     bus: Bus
     #: The connection for requests of users; `bus` where there is none of its own.
     users: Bus
+    #: The connection for what any person may hear, however many do; `bus` where there is none of its own.
+    news: Bus
     clock: Clock
     border: Border
     terms: TermBook
@@ -119,6 +121,7 @@ def runtime_on(
     clock: Clock | None = None,
     *,
     users: Bus | None = None,
+    news: Bus | None = None,
 ) -> Runtime[S]:
     """Makes everything that a service's shell stands on. Whoever calls it runs `deposition.watch` and serves the terms."""
     clock = clock or SystemClock()
@@ -128,6 +131,7 @@ def runtime_on(
         settings=settings,
         bus=bus,
         users=users or bus,
+        news=news or bus,
         clock=clock,
         border=Border(
             bus,
@@ -209,12 +213,15 @@ async def _run(
             connection(name=f"headrace-{name}") as bus,
             # The server cuts off whoever takes too long to take what comes. A flood of a user must not cost the log and the lease.
             connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
+            # The server takes nothing more of a connection while it hands a message to all who hear it: very many, if a person wants.
+            connection(name=f"headrace-{name}-news") if has_users else nullcontext(bus) as news,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_watch_signals, stopping)
             tasks.start_soon(_watch_bus, bus)
             tasks.start_soon(_watch_bus, users)
-            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users)
+            tasks.start_soon(_watch_bus, news)
+            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users, news=news)
             tasks.start_soon(runtime.deposition.watch)
             if settings.metrics_port:
                 await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)

@@ -173,6 +173,25 @@ def inbox(kind: str, name: str) -> str:
     return f"_INBOX.{kind}.{name}"
 
 
+#: The queue group in which a person listens for answers. They may do so in no other, so that the server delivers each answer once,
+#: however many subscriptions and connections a person has.
+INBOX_QUEUE = "one"
+_ASKED = ".asked."
+
+
+def asks_from(inbox_: str) -> str:
+    """Where a person wants the answer, before a last token. The server itself says there that nobody serves a request.
+
+    It never says so to a queue group, so answers come elsewhere: see `answers_at`.
+    """
+    return f"{inbox_}{_ASKED[:-1]}"
+
+
+def answers_at(reply: str) -> str:
+    """The subject for the answer to a request that wants it at `reply`: another one where that was made by `asks_from`."""
+    return reply.replace(_ASKED, ".answered.") if _ASKED in reply and reply.startswith("_INBOX.user.") else reply
+
+
 def nth(subject: str, place: int) -> str:
     """The token at `place` (0 is `headrace`), empty where there is none."""
     tokens = subject.split(".")

@@ -37,6 +37,7 @@ from headrace.bus.turns import Turns
 from headrace.errors import BadInput
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
+from headrace.wire.subjects import INBOX_QUEUE, answers_at, asks_from, inbox
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -59,7 +60,9 @@ class Link:
         self._nats = client
         self._tasks = tasks
         self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
-        self._calls = Calls(self._prefix)
+        self._is_person = inbox_prefix.startswith(inbox("user", ""))
+        self._asks_from = asks_from(self._prefix) if self._is_person else self._prefix
+        self._calls = Calls(self._asks_from)
         self._listeners: set[Listener] = set()
         self._outgoing = Outgoing(client, self._check_connected)
         self._barriers = Barriers(client, tasks, self._outgoing.write, self._check_connected)
@@ -137,7 +140,9 @@ class Link:
     async def start(self) -> None:
         """Takes the connection into use. Raises `PermissionRefused` where even our own inbox is refused."""
         self._tasks.start_soon(self._tend)
-        await self.listen(f"{self._prefix}.*", self._calls.on_answer)
+        await self.listen(f"{self._asks_from}.*", self._calls.on_answer)
+        if self._is_person:
+            await self.listen(answers_at(f"{self._asks_from}.*"), self._calls.on_answer, queue=INBOX_QUEUE)
 
     async def close(self) -> None:
         """Closes, within seconds whatever the server does."""

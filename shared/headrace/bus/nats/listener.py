@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.bus.protocol import Message
+from headrace.wire.subjects import answers_at
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -70,7 +71,7 @@ class Listener:
         headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
         try:
             self._on_message(
-                Message(subject=message.subject, data=message.data, headers=headers, reply_to=message.reply)
+                Message(subject=message.subject, data=message.data, headers=headers, reply_to=answers_at(message.reply))
             )
         except Exception as error:
             # In nats-py it would end the reading, and the connection would look alive.
