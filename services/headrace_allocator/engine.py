@@ -273,7 +273,7 @@ class AllocatorEngine:
         node = facts.nodes.get(heartbeat.node)
         if node is None or not node.record.is_of(heartbeat.machine):
             return Outcome(self.answers.not_enrolled(heartbeat))
-        if not node.is_newest(heartbeat):
+        if not node.is_newest(heartbeat) and not node.may_begin_anew(heartbeat, facts.longest_lease_s, moment):
             self.void_heartbeats += 1
             return Outcome(None)
         self.heartbeats += 1

@@ -175,7 +175,7 @@ async def test_nobody_reaches_the_account_or_the_system(server: Guarded, subject
     "elsewhere",
     [
         *(subjects.nudge("n2"), subjects.LOG, subjects.WHO, f"$KV.{subjects.TERMS_BUCKET}.allocator.east"),
-        *("_INBOX.node.n2.x", "_INBOX.user.anna.x", "_INBOX.service.allocator.x"),
+        *("_INBOX.node.n2.x", "_INBOX.user.anna.x.asked.y", "_INBOX.service.allocator.x"),
     ],
 )
 async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(server: Guarded, elsewhere: str) -> None:
@@ -189,7 +189,7 @@ async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(s
         border = Border(allocator, HandClock(), Deposition())
         heartbeat = subjects.heartbeat("east", "n1")
         serving = await border.serve(subjects.heartbeat("east", "*"), WhoRequest, CallerKind.NODE, answer, name_at=4)
-        hears = {"_INBOX.node.n2.x": "n2", "_INBOX.user.anna.x": "anna", subjects.nudge("n2"): "n2"}
+        hears = {"_INBOX.node.n2.x": "n2", "_INBOX.user.anna.x.asked.y": "anna", subjects.nudge("n2"): "n2"}
         inbox = await buses[hears[elsewhere]].subscribe(elsewhere) if elsewhere in hears else None
 
         request = msgspec.msgpack.encode(WhoRequest("x"))

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
+from headrace.access.nkeys import SigningKey
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus.nats.bus import NatsBus
@@ -24,7 +25,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.files import AskOver, FetchPiece
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason
-from headrace.wire.joining import Join, Renew
+from headrace.wire.joining import Join, Renew, proof_of
 from headrace.wire.logs import AskLogReader
 from headrace.wire.nodes import Enrol, NodeChange, NodeTerms
 from headrace.wire.operations import OperationSpec
@@ -203,15 +204,22 @@ async def test_a_token_lets_one_host_join_whoever_races_and_whatever_comes_later
         keys = [new_user_key() for _ in range(20)]
         answers: dict[str, Any] = {}
 
-        async def join(key: str) -> None:
-            answers[key] = await ask(bus, subjects.join(host), Join(key))
+        async def join(key: SigningKey) -> None:
+            request = Join(key.public, key.sign(proof_of(host)))
+            answers[key.public] = await ask(bus, subjects.join(host), request)
 
         # A token is no node's key.
-        await join(host)
-        assert answers.pop(host)["refusal"] != "none"
+        await join(SigningKey.from_seed(token.credential.seed))
+        assert answers.pop(host)["refusal"] == "wrong_state"
+        # Nor is the key of another party, which would be shut out with this node.
+        theirs, own = claims_of(cluster.issued("admission/credential").jwt)["sub"], new_user_key()
+        for proof in (b"", own.sign(proof_of(host))):
+            assert (await ask(bus, subjects.join(host), Join(theirs, proof)))["refusal"] == "bad_request"
+        elsewhere = own.sign(proof_of("U" * 56))
+        assert (await ask(bus, subjects.join(host), Join(own.public, elsewhere)))["refusal"] == "bad_request"
         async with anyio.create_task_group() as tasks:
             for key in keys:
-                tasks.start_soon(join, key.public)
+                tasks.start_soon(join, key)
         (won,) = [key for key in keys if answers[key.public]["refusal"] == "none"]
         assert {answer["refusal"] for answer in answers.values()} == {"none", "wrong_state"}
 
@@ -221,7 +229,7 @@ async def test_a_token_lets_one_host_join_whoever_races_and_whatever_comes_later
             assert "Revoked" in node.wait_closed()
         # Neither the key that was shut out nor another joins by the token that was used.
         for each in (won, new_user_key()):
-            await join(each.public)
+            await join(each)
             assert answers[each.public]["refusal"] == "wrong_state"
         with pytest.raises(NotLetIn):
             BareConnection(cluster.port, cluster.ca_file, joined)

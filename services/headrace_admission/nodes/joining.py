@@ -6,7 +6,7 @@ import anyio
 import msgspec
 
 from headrace.access.account_authority import AccountAuthority
-from headrace.access.nkeys import user_key
+from headrace.access.nkeys import is_signed, user_key
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import KeyValue, WrongRevision
@@ -15,7 +15,7 @@ from headrace.ids import node_name, tree_name
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
-from headrace.wire.joining import Join, Joined, MakeToken, Renew, Renewed, TokenMade
+from headrace.wire.joining import Join, Joined, MakeToken, Renew, Renewed, TokenMade, proof_of
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest, NotFound, Refusal, WrongState
 from headrace_admission.nodes.enrolment import record_in
@@ -66,8 +66,14 @@ class Joining:
         """Makes a key the node's that the token names. The key that it had before counts no more."""
         try:
             key = user_key(request.key)
+            is_proven = is_signed(proof_of(token_key), request.proof, key)
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
+        if not is_proven:
+            # It may be the key of another party, which would be shut out with this node.
+            return BadRequest(
+                "proof", key, "the signature of this key, as `headrace agent join` of this release makes it"
+            )
         async with self._binding:
             token = await self._keys.use(token_key, key, moment.wall_ms)
             if not isinstance(token, Token):

@@ -229,6 +229,14 @@ class Node:
             return heartbeat.seq > self.seq
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
+    def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, moment: Moment) -> bool:
+        """True if a former life may be heard: the newest was silent for a whole lease, and holds nothing.
+
+        Else a life that somebody made up, with a number ahead of the clock, would shut out the node's own agent for as long as that.
+        """
+        is_another = heartbeat.incarnation != self.incarnation
+        return is_another and not self.allocations and self.lease_is_over(lease_s, moment)
+
     def hear(self, heartbeat: Heartbeat) -> None:
         """Notes what a heartbeat says of the node itself, but for its room."""
         self.incarnation = heartbeat.incarnation
@@ -289,7 +297,7 @@ class Node:
 def refused_incarnation(incarnation: Incarnation, moment: Moment) -> BadRequest | None:
     """Refuse a heartbeat of a life that no agent has: its text is ill-formed, or its number is years ahead of the clock.
 
-    Every later life of the node's agent would come before it, and would not be heard until the node is removed.
+    Every later life of the node's agent would come before it, and would not be heard for a lease.
     """
     number = incarnation_number(incarnation)
     if number is None:

@@ -29,7 +29,7 @@ from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
-from headrace.wire.joining import Join, Joined
+from headrace.wire.joining import Join, Joined, proof_of
 from headrace_cli.agent.pinning import shown_authority
 from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.up.configuration import to_toml
@@ -89,7 +89,7 @@ async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey,
     with _told(", ".join(urls), lambda: clock.wall_ms() - expires_ms):
         async with connection as bus:
             asker = Asker(bus, clock, lambda _: subjects.join(host), _ANSWER_S)
-            return await asker.ask("join", Join(key.public), Joined)
+            return await asker.ask("join", Join(key.public, key.sign(proof_of(host))), Joined)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ import binascii
 import enum
 from typing import Final, Self
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from headrace.errors import BadInput
 
@@ -76,6 +77,17 @@ def user_key(text: str) -> str:
     if data is None or len(data) != 1 + _PUBLIC_BYTES or data[0] != KeyKind.USER.value:
         raise BadInput("key", text[:80], "the public key of a user of NATS, with its checksum")
     return text
+
+
+def is_signed(data: bytes, signature: bytes, public: str) -> bool:
+    """True if the holder of a written public key signed the data. Raises `BadInput` for a key that is no user's."""
+    written = _unwritten(user_key(public))
+    assert written is not None
+    try:
+        Ed25519PublicKey.from_public_bytes(written[1:]).verify(signature, data)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _written(data: bytes) -> str:

@@ -14,6 +14,11 @@ from headrace.wire.version import Counter
 Word = Annotated[str, msgspec.Meta(max_length=32 * 1024)]
 
 
+def proof_of(token: str) -> bytes:
+    """The words that a host signs to show that it has the key by which it joins. They count for one token, named by its public key."""
+    return f"headrace join {token}".encode()
+
+
 class MakeToken(msgspec.Struct, frozen=True):
     """person → admission: let whoever holds this key join as a node, once."""
 
@@ -36,6 +41,9 @@ class Join(msgspec.Struct, frozen=True):
 
     #: The public key of the node, whose seed was made on the host and stays there.
     key: PublicKey
+    #: The signature of that seed under `proof_of(token)`, without which the host could name the key of another party. Agents of
+    #: releases without it cannot join.
+    proof: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 
 class Joined(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -129,6 +129,26 @@ def test_a_host_that_joins_by_a_new_token_is_heard_whatever_life_the_one_before_
     assert desk.beat("n1", incarnation=Incarnation("5"))[0].enrolled
 
 
+def test_the_agent_of_a_node_is_heard_again_a_lease_after_a_life_that_somebody_made_up() -> None:
+    """One heartbeat with a number years ahead shut the honest agent out until somebody removed the node."""
+    desk = Desk({"n1": ZERO})
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
+    desk.beat("n1", incarnation=Incarnation("9"))
+    honest = msgspec.structs.replace(PLAIN, incarnation=Incarnation("5"))
+    lease_s, heard_s = desk.facts.longest_lease_s, desk.moment.steady_s
+
+    during = desk.engine.on_heartbeat(honest, at(heard_s + lease_s))
+    repeated = desk.engine.on_heartbeat(
+        msgspec.structs.replace(honest, incarnation=Incarnation("9")), at(heard_s + lease_s + 1)
+    )
+    afterwards = desk.engine.on_heartbeat(honest, at(heard_s + lease_s + 1))
+
+    assert during.answer is None
+    assert repeated.answer is None
+    assert afterwards.answer is not None
+    assert afterwards.answer.incarnation == "5"
+
+
 END = {"operation": "op", "index": 0, "attempt": 1, "allocation": "4-1", "result": "completed"}
 
 
