@@ -9,18 +9,19 @@ from typing import Final
 
 import msgspec
 
-from headrace.bus import Bus, BusError
-from headrace.ids import TreeName
+from headrace.bus import Bus, BusError, NoResponders, RequestTimeout
+from headrace.ids import NodeName, TreeName
 from headrace.runtime.clock import Clock
 from headrace.runtime.role import LEASE_S, role_of
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode
-from headrace.wire.figures import FiguresAnswer
-from headrace.wire.nodes import LongestLeaseRecord
+from headrace.wire.codec import encode
+from headrace.wire.nodes import GiveUpNode, LongestLeaseRecord
 
 #: An allocator may still have answered a heartbeat so long after its last renewal.
 _MARGIN_S: Final = 2 * LEASE_S
 _ANSWER_S: Final = 1.0
+#: No node has such a name, so that nothing follows from the question.
+_NO_NODE: Final = NodeName("")
 
 
 class Silence:
@@ -54,17 +55,13 @@ async def is_gone(bus: Bus, tree: TreeName, silence: Silence, clock: Clock) -> b
         revision = lease.revision if lease is not None else 0
         if not silence.is_longer(tree, revision, longest_s + _MARGIN_S, clock.steady_s()):
             return False
-        # One that cannot reach the bucket serves its nodes all the same.
-        answers = await bus.gather(subjects.FIGURES, b"", wait_s=_ANSWER_S)
+        # One that cannot reach the bucket serves its nodes all the same. No node can answer in its place: they do not hear the question.
+        await bus.request(subjects.give_up_node(tree), encode(GiveUpNode(_NO_NODE)), timeout_s=_ANSWER_S)
+    except (NoResponders, RequestTimeout):
+        silence.end(tree)
+        return True
     except (BusError, msgspec.DecodeError):
         silence.end(tree)
         return False
     silence.end(tree)
-    return not any(_role_of(answer) == role for answer in answers)
-
-
-def _role_of(answer: bytes) -> str:
-    try:
-        return decode(answer, FiguresAnswer).role
-    except BadMessage:
-        return ""
+    return False

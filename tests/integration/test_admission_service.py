@@ -23,6 +23,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.figures import FiguresAnswer
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, Published
 from headrace.wire.logs import AskLogReader
@@ -616,7 +617,16 @@ async def test_a_node_moves_to_another_tree_once_nothing_of_the_former_one_may_r
     async def give_up(_message: Message) -> bytes:
         return encode(answers.pop(0))
 
-    async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "allocator") as allocator:
+    async def claim(_message: Message) -> bytes:
+        return encode(FiguresAnswer("allocator", [], role=f"allocator.{TREE}", term=1))
+
+    async with (
+        a_bus(server, "service", "admission") as bus,
+        a_bus(server, "service", "allocator") as allocator,
+        a_bus(server, "node", "n2") as liar,
+    ):
+        # A node that calls itself the allocator keeps no tree alive.
+        await liar.serve(subjects.FIGURES, claim)
         nodes = await bus.key_value(subjects.NODES_BUCKET)
         await nodes.update("n1", msgspec.json.encode(record), 0)
         leases = await bus.key_value(subjects.NODE_LEASES_BUCKET)

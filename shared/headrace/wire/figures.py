@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from headrace.resources import Finite
-from headrace.wire.version import Term
+from headrace.wire.version import Name, Term
 
 
 class FigureKind(enum.StrEnum):
@@ -57,10 +57,10 @@ class FiguresRequest(msgspec.Struct, frozen=True):
 class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The figures of one process at the moment of the answer."""
 
-    service: str
+    service: Name
     figures: list[Figure]
     #: The role that it leads, and its term; empty and 0 if it leads none.
-    role: str = ""
+    role: Name = ""
     term: Term = 0
     #: The name of the process, the same in all its lives; of an agent, that of its node. Empty from an earlier release.
-    instance: str = ""
+    instance: Name = ""

@@ -175,7 +175,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: The account of the host as which it ran, or was to run; empty: the agent's.
     account: AccountName = ""
     #: Where it happened, as admission tells it with the failures of an operation.
-    node: NodeName | str = ""
+    node: Annotated[str, msgspec.Meta(max_length=63)] = ""
     #: How its allocation got its place; null where nobody knows, as in what was recorded by former versions.
     start: StartRecord | None = None
 

@@ -32,6 +32,8 @@ class Version(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 NEVER = Version()
+#: Of a role or of a process.
+Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class WhoRequest(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class WhoRequest(msgspec.Struct, frozen=True):
 class WhoAnswer(msgspec.Struct, frozen=True):
     """The highest term of the role that the answering party has seen, 0 for none."""
 
-    role: str
+    role: Name
     term: Term
     #: Who answers, for the log.
-    peer: str = ""
+    peer: Name = ""

@@ -157,6 +157,7 @@ END = {"operation": "op", "index": 0, "attempt": 1, "allocation": "4-1", "result
     [
         {"operation": "o" * 65},
         {"allocation": "a" * 65},
+        {"node": "n" * 64},
         {"exit_code": 2**31},
         {"signal": -(2**31) - 1},
         {"max_rss_bytes": 2**62 + 1},
