@@ -28,10 +28,11 @@ _MOST_POOLS: Final = 10_000
 def runs_nothing(facts: Facts, node: Node) -> bool:
     """True if nothing runs on a node, nor can begin before we give it something: it may be recorded as empty.
 
-    It was heard in this term or its lease is over, it has nothing and was ordered nothing, and the ledger has all ends of its jobs.
+    It was heard in this term or its lease is over, it has nothing, and the ledger has all ends of its jobs. An order that it may still
+    obey is of an allocation that it has (`Node.check`).
     """
     recovery, name = facts.recovery, node.record.node
-    if recovery.awaits(name) or node.allocations or node.holds or node.reporting or node.sent is not None:
+    if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
         return False
     if name in recovery.lost_nodes:
         # A job that is in doubt may have run there.

@@ -276,6 +276,9 @@ class Node:
         broken = [words for one in self.allocations.values() for words in one.check()]
         if self.used != Resources.sum(one.usage for one in (*self.allocations.values(), *self.holds.values())):
             broken.append("used differs from its allocations")
+        if self.sent is not None and not self.allocations:
+            # Else a node that may still obey would count as one that runs nothing (`lost_nodes.runs_nothing`).
+            broken.append("orders that it may obey are of no allocation in the books")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
             broken.append("its allocations are not what the picture that is booked shows")
         if self.picture.booked is not None and self.picture.rests is not None and not self._rests():

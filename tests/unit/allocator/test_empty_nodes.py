@@ -138,6 +138,18 @@ def test_a_node_that_may_still_obey_an_order_is_not_recorded_before_its_lease_is
     assert recorded(after) == ["n"]
 
 
+def test_orders_of_a_node_that_holds_nothing_are_a_broken_invariant() -> None:
+    """A node is recorded as empty by its allocations alone, so that an order of none would be missed there."""
+    desk = a_desk("n")
+    holds_an_order(desk)
+    assert desk.engine.check() == []
+
+    for allocation in [*desk.node("n").allocations.values()]:
+        desk.facts.remove(allocation)
+
+    assert any("orders that it may obey" in words for words in desk.engine.check())
+
+
 def test_a_node_that_falls_silent_with_nothing_on_it_is_recorded_when_it_is_offline() -> None:
     desk = a_desk("n")
 
