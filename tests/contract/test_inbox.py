@@ -178,7 +178,7 @@ async def test_lines_take_turns_and_the_largest_gives_up_its_newest() -> None:
     ]
 
     assert given_up == [[], [], [], [], [("m", b"5")], [("m", b"4")], [("m", b"3")]]
-    assert [lines.take().subject for _ in range(4)] == ["m", "a", "b", "m"]
+    assert [lines.take().message.subject for _ in range(4)] == ["m", "a", "b", "m"]
     assert len(lines) == 0
 
 
@@ -190,7 +190,7 @@ async def test_a_line_beyond_its_own_bounds_gives_up_its_newest_and_says_how_man
     ]
 
     assert given_up == [[], [], [(b"3", 2)], [], [(bytes(701), 1)], []]
-    assert [lines.take().subject for _ in range(4)] == ["m", "a", "b", "m"]
+    assert [lines.take().message.subject for _ in range(4)] == ["m", "a", "b", "m"]
 
 
 async def test_lines_are_bounded_by_bytes_whoever_sent_them() -> None:

@@ -76,13 +76,13 @@ class Lines:
             self._count(largest, given_up[-1].message, -1)
         return given_up
 
-    def take(self, full: Container[str] = ()) -> Message:
+    def take(self, full: Container[str] = ()) -> Waiting:
         """The oldest message of the sender whose turn it is, of those that are not `full`. Raises `StopIteration` if there is none."""
         sender = next(each for each in self._lines if each not in full)
         self._lines.move_to_end(sender)
-        message = self._lines[sender].waiting.popleft().message
-        self._count(sender, message, -1)
-        return message
+        waiting = self._lines[sender].waiting.popleft()
+        self._count(sender, waiting.message, -1)
+        return waiting
 
     def clear(self) -> None:
         """Gives everything up."""

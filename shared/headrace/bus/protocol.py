@@ -13,6 +13,7 @@ Semantics that every implementation keeps:
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -149,6 +150,8 @@ class Senders(msgspec.Struct, frozen=True):
     #: More of one sender than this do not wait.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
+    #: A message that waited longer is refused when its turn comes: its sender would give up while it is handled.
+    longest_wait_s: float = math.inf
 
 
 class Newest(msgspec.Struct, frozen=True):

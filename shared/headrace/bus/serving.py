@@ -151,14 +151,7 @@ class Serving:
             self._start(message)
             return
         for given_up in self._waiting.put(self._senders.name(message) if self._senders else "", message):
-            self.dropped += 1
-            if self._senders is not None:
-                if not self._refuses:
-                    self._refuses = True
-                    self._tasks.start_soon(self._refuse, self._senders)
-                # Without its data, of which there may be very much.
-                message = msgspec.structs.replace(given_up.message, data=b"")
-                self._refused.append(msgspec.structs.replace(given_up, message=message))
+            self._give_up(given_up)
         self._start_waiting()
 
     async def close(self) -> None:
@@ -200,15 +193,29 @@ class Serving:
         more = self._more_statistics() if self._more_statistics is not None else {}
         return {**more, **self.statistics()}
 
+    def _give_up(self, given_up: Waiting) -> None:
+        """Drops a message, and refuses it if its sender is to know."""
+        self.dropped += 1
+        if self._senders is not None:
+            if not self._refuses:
+                self._refuses = True
+                self._tasks.start_soon(self._refuse, self._senders)
+            # Without its data, of which there may be very much.
+            message = msgspec.structs.replace(given_up.message, data=b"")
+            self._refused.append(msgspec.structs.replace(given_up, message=message))
+
     def _start_waiting(self) -> None:
         """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
         while self._waiting and self._may_start():
             try:
-                message = self._waiting.take(self._places.full)
+                waiting = self._waiting.take(self._places.full)
             except StopIteration:
                 # All that wait are of senders for which no more may run.
                 return
-            self._start(message)
+            if self._senders is not None and anyio.current_time() - waiting.since_s > self._senders.longest_wait_s:
+                self._give_up(waiting)
+            else:
+                self._start(waiting.message)
 
     def _may_start(self) -> bool:
         may_run = self._running < self._concurrency and self._running_bytes < self._most_running_bytes

@@ -33,6 +33,8 @@ T = TypeVar("T")
 #: Subjects of which it is kept who sends there: a node's is used every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
+#: Requests of users that waited longer are refused, and do nothing: a client gives one up after 4 s, and would not know what became of it.
+_LONGEST_WAIT_S: Final = 1.5
 #: Slow questions of one kind that wait for their turn, one of each user.
 SLOW_AT_ONCE: Final = 4
 
@@ -239,6 +241,7 @@ class Border:
             refusal,
             most_messages=self._quota.requests,
             most_bytes=self._quota.request_bytes,
+            longest_wait_s=_LONGEST_WAIT_S,
         )
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
