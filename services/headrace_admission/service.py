@@ -129,8 +129,15 @@ class AdmissionService:
         self._runtime.presence.watches(self._reader.trouble, self._reader.figures)
         self._tell_terms()
         tree = TreeName(self._settings.tree)
-        appends = {"term": term, "last": last, "writer": writer, "clock": clock, "on_durable": self._on_durable}
-        self._recorder = Recorder(bus, log, tree, **appends, news=self._runtime.news)
+        self._recorder = Recorder(
+            *(bus, log, tree),
+            term=term,
+            last=last,
+            writer=writer,
+            clock=clock,
+            on_durable=self._on_durable,
+            news=self._runtime.news,
+        )
         self._role.tell_acknowledged(lambda: self._recorder.sequence)
         self._runtime.presence.watches(lambda: self._recorder.appender.trouble)
         self._checkpointing = Checkpointing(

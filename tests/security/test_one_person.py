@@ -99,7 +99,7 @@ def a_bus(server: Guarded, name: str) -> Any:
 
 
 @asynccontextmanager
-async def admission(house: House, news: Bus | None = None, **settings: Any) -> AsyncIterator[None]:
+async def admission(house: House, *, news: Bus | None = None, **settings: Any) -> AsyncIterator[None]:
     """A life of admission on a connection of its own. It tells persons the news by `news`, where that is given."""
     async with (
         a_bus(house.server, "admission") as bus,
@@ -125,7 +125,7 @@ async def test_large_starts_are_refused_before_the_service_is_full_and_it_starts
     tmp_path: Path,
 ) -> None:
     """One person once stopped a cluster for good with 16,214 acknowledged starts of 120 kB."""
-    quotas = {"most_operation_bytes": 4_000_000, "keep_finished_bytes": 1_000_000}
+    quotas: dict[str, Any] = {"most_operation_bytes": 4_000_000, "keep_finished_bytes": 1_000_000}
     async with a_house(tmp_path) as house:
         async with admission(house, **quotas):
             answers = [
@@ -278,7 +278,7 @@ async def test_starts_are_answered_and_told_to_services_while_nobody_takes_the_n
     """20,000 subscriptions of one person to the happenings delayed another's start by up to 5 s: all went over one connection."""
     names = [f"of-anna-{number}" for number in range(3)]
     told: list[str] = []
-    async with a_house(tmp_path) as house, admission(house, cast("Bus", Stuck())):
+    async with a_house(tmp_path) as house, admission(house, news=cast("Bus", Stuck())):
         events = await house.buses["allocator"].subscribe(subjects.EVENTS)
         with anyio.fail_after(PATIENCE_S):
             started = [await house.start("anna", name) for name in names]
