@@ -76,6 +76,29 @@ async def test_the_time_out_is_the_one_that_was_given(server: NatsServer, word: 
         assert await asks.request(word, b"", timeout_s=30) == b"late"
 
 
+async def test_whoever_was_asked_with_all_others_reaches_the_asker_no_more_once_the_question_is_over(
+    server: NatsServer, word: str
+) -> None:
+    """One node sent 5 million messages to the inbox that it learnt so: a service recorded nothing for as long as that."""
+    heard: list[Message] = []
+
+    async def answer(message: Message) -> bytes:
+        heard.append(message)
+        return b"answer"
+
+    async with connect([server.url], name="asks") as asks, connect([server.url], name="serves") as serves:
+        await serves.serve(word, answer)
+        assert await asks.gather(word, b"", wait_s=0.2) == [b"answer"]
+        received = asks.statistics()["received"]
+        (inbox,) = [message.reply_to for message in heard]
+        for subject in (inbox, f"{inbox}.x", f"{inbox.rpartition('.')[0]}.x", f"{inbox.rpartition('.')[0]}.x.y"):
+            await serves.publish(subject, b"flood")
+        await serves.barrier()
+        await asks.barrier()
+
+        assert asks.statistics()["received"] == received
+
+
 async def test_all_who_answer_are_gathered(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="asks") as asks, connect([server.url], name="serves") as serves:
         for answer in (b"one", b"two", b"three"):

@@ -59,6 +59,7 @@ class Link:
     def __init__(self, client: Client, tasks: TaskGroup, *, inbox_prefix: str) -> None:
         self._nats = client
         self._tasks = tasks
+        self._inbox_prefix = inbox_prefix
         self._prefix = f"{inbox_prefix}.{secrets.token_hex(8)}"
         self._is_person = inbox_prefix.startswith(inbox("user", ""))
         self._asks_from = asks_from(self._prefix) if self._is_person else self._prefix
@@ -220,7 +221,9 @@ class Link:
     async def collect(self, subject: str, data: bytes, *, wait_s: float) -> list[Message]:
         """Sends once and collects the answers of `wait_s`, up to a bound: whoever was asked may answer again and again.
 
-        Ends at once where nobody listens.
+        Ends at once where nobody listens. Nodes are asked too, and nobody who is asked may learn where this connection listens for
+        long: one node that sent whatever it could there held up all that a service did. So the answers have an inbox of their own,
+        which ends with the question. That of a person is the usual one, for which the rights of persons are made.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -238,10 +241,20 @@ class Link:
             if not ended.done():
                 ended.set_exception(error)
 
-        with anyio.move_on_after(wait_s), self._calls.expecting(subject, on_answer, on_error) as inbox:
-            await self.send(subject, data, reply=inbox)
-            await ended
+        own = None if self._is_person else await self.listen(self._passing_inbox(), on_answer)
+        try:
+            with anyio.move_on_after(wait_s), self._calls.expecting(subject, on_answer, on_error) as usual:
+                await self.send(subject, data, reply=usual if own is None else own.subject)
+                await ended
+        finally:
+            if own is not None:
+                with anyio.CancelScope(shield=True):
+                    await own.close()
         return answers
+
+    def _passing_inbox(self) -> str:
+        """A subject of our own that tells nothing of the others."""
+        return f"{self._inbox_prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
     def new_inbox(self) -> str:
         """A subject of our own, not one that answers to calls arrive on."""
