@@ -71,7 +71,7 @@ def test_the_path_of_a_pool_stands_for_it(up: Up) -> None:
 def test_a_wrong_path_is_told_the_right_one(up: Up) -> None:
     for words in (("pool", "get"), ("pool", "remove"), ("op", "list", "--pool")):
         assert "did you mean /lab/vision?" in up.run(*words, "/vision", expect=4).stderr
-    assert "there is no pool 'nolab'" in up.run("pool", "create", "/nolab/x", expect=4).stderr
+    assert "there is no pool '/nolab'" in up.run("pool", "create", "/nolab/x", expect=4).stderr
     assert "--parent" in up.run("pool", "create", "/lab/x", "--parent", "lab", expect=2).stderr
 
 
