@@ -11,7 +11,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
-from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
+from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
@@ -122,10 +122,13 @@ class DeepTree(RandomTree):
         item = super().an_item(kind, name, parent)
         fair, random = item.fair_share.total, self.random
         nearly = tuple(share * random.choice([1.0, 1.0, 1.2]) for share in fair)
+        schedulable = random.random() < 0.9
         return msgspec.structs.replace(
             item,
+            # Without any it stands too far back in its fifo pool.
+            fair_share=item.fair_share if schedulable or random.random() < 0.3 else DetailedShare(),
             demand_share=nearly if random.random() < 0.3 else item.demand_share,
-            schedulable=random.random() < 0.9,
+            schedulable=schedulable,
             scheduling_status=random.choice(list(SchedulingStatus)),
         )
 

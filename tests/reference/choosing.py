@@ -51,7 +51,9 @@ def _is_able(overlay: Overlay, one: Operation, room: Resources, priority: Preemp
     is_below = share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
     if spec.preemption_mode is PreemptionMode.GRACEFUL and not is_below:
         return False
-    if share.fifo_index is not None and not share.schedulable:
+    # Only one that is owed nothing and wanted more than it had may stand too far back.
+    waits_in_vain = share.demand_share != share.usage_share and all(part <= 1e-9 for part in share.fair_share.total)
+    if share.fifo_index is not None and not share.schedulable and waits_in_vain:
         return False
     pools = list(_with_items(view.pools.pool(spec.pool)))
     filters = [spec.scheduling_tag_filter, *(each for _, item in pools for each in _filters(item))]
