@@ -193,6 +193,7 @@ async def test_trees_are_made_listed_changed_and_taken_away() -> None:
     assert options.max_operation_count == 7
     assert options.use_pool_satisfaction_for_scheduling
     assert options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
+    assert options.preempt_gangs_whole
     assert options.min_spare_allocation_resources_on_node == PartialResources(user_slots=1)
     assert "default_parent_pool gone is not used" in listed.trees[1].warnings[0]
     assert one == NotFound("tree", "gup", ["gpu"])

@@ -13,6 +13,7 @@ from headrace.pools import Pool, PoolConfig
 from headrace.pools.amounts import PartialResources
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.wire.nodes import NodeRecord
+from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
@@ -125,6 +126,17 @@ def a_gang_first(guarantee: int, wanted: int = 12) -> GangFleet:
     assert fleet.running("gang") == 8
     fleet.run("urgent", "production", wanted, 600.0, cores(1))
     return fleet
+
+
+def test_a_graceful_gang_is_not_asked_for_what_it_has_above_its_share() -> None:
+    fleet = a_fleet(a_pool("gangs"), a_pool("others"))
+    fleet.run_gang("gang", "gangs", 8, 600.0, cores(1), preemption_mode=PreemptionMode.GRACEFUL)
+    pass_seconds(fleet, 4)
+    assert fleet.running("gang") == 8
+    fleet.run("many", "others", 12, 600.0, cores(1))
+    pass_seconds(fleet, 15)
+
+    assert fleet.taken == {}
 
 
 def test_a_gang_goes_as_a_whole_for_what_is_owed_all_of_its_room() -> None:

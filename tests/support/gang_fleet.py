@@ -58,18 +58,18 @@ class GangFleet(Fleet):
         #: The part of all answers that is lost.
         self.loses = 0.0
 
-    def run_gang(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
+    def run_gang(self, name: str, pool: str, jobs: int, seconds: float, size: Resources, **spec: Any) -> None:
         """A gang begins."""
-        self._run(name, pool, jobs, seconds, size, is_gang=True)
+        self._run(name, pool, jobs, seconds, size, is_gang=True, **spec)
 
     def run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources) -> None:
         """An operation begins that is no gang."""
         self._run(name, pool, jobs, seconds, size, is_gang=False)
 
-    def _run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources, *, is_gang: bool) -> None:
+    def _run(self, name: str, pool: str, jobs: int, seconds: float, size: Resources, **spec: Any) -> None:
         live = an_operation(name, jobs, size)
-        spec = msgspec.structs.replace(live.spec, pool=PoolName(pool), is_gang=is_gang)
-        self.begin(msgspec.structs.replace(live, spec=spec, started_at_ms=int(self.now_s * 1000)), seconds)
+        replaced = msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec)
+        self.begin(msgspec.structs.replace(live, spec=replaced, started_at_ms=int(self.now_s * 1000)), seconds)
 
     def second(self) -> None:
         """A second passes, in which every host speaks."""

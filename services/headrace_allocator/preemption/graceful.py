@@ -12,13 +12,17 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.stages import Preemption
 from headrace_allocator.preemption.victims import may_lose
+from headrace_allocator.preemption.whole_gangs import goes_whole
 
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
-    """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end."""
+    """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end.
+
+    Gangs that go as a whole are not asked for a part.
+    """
     for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)
-        if operation is None or not operation.is_graceful:
+        if operation is None or not operation.is_graceful or goes_whole(operation, overlay.view.pools):
             continue
         if allocation.take_back is not None or allocation.preemption is not None:
             continue

@@ -30,10 +30,10 @@ from headrace_allocator.facts.pool_tree import exceeds
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
-from headrace_allocator.preemption.whole_gangs import is_owed_room_of, part_of
+from headrace_allocator.preemption.whole_gangs import is_owed_room_of, may_go_whole, part_of
 
 #: Nodes that are looked at with one tick, and gangs of which one is chosen; some milliseconds each.
-_NODES_A_TICK: Final = 200
+_NODES_A_TICK: Final = 100
 _MOST_GANGS: Final = 100
 #: Gangs that go for one other.
 _MOST_GOING: Final = 8
@@ -71,8 +71,9 @@ class RoomForGangs:
         self._order = order
         self._gang: Operation | None = None
         self._left: Iterator[NodeName] = iter(())
-        #: Nodes with free room for its jobs or something that may go.
-        self._useful: dict[NodeName, None] = {}
+        #: By node, room for as many of its jobs as possible without other gangs, and the gangs of which some could be taken.
+        self._found: dict[NodeName, Places] = {}
+        self._gangs: dict[Operation, None] = {}
 
     def tick(self, moment: Moment) -> Taken | None:
         """Looks at some nodes more. Returns what is to be taken, once that is known to be enough."""
@@ -80,16 +81,16 @@ class RoomForGangs:
             self._gang = self._next_gang(moment)
             if self._gang is None:
                 return None
-            self._left, self._useful = iter(list(self._facts.nodes)), {}
+            self._left, self._found, self._gangs = iter(list(self._facts.nodes)), {}, {}
         gang, stage = self._gang, _stage_of(self._gang)
         if stage is None or not self._may_take(gang):
             self._gang = None
             return None
         looked_at = list(islice(self._left, _NODES_A_TICK))
         for name in looked_at:
-            found = self._look_at(name, gang, stage, 1, ())
-            if found is not None or self._has_gangs(name):
-                self._useful[name] = None
+            found = self._look_at(name, gang, stage, gang.slots.ready_count, ())
+            if found is not None:
+                self._found[name] = found
         if len(looked_at) == _NODES_A_TICK:
             return None
         self._gang = None
@@ -127,10 +128,6 @@ class RoomForGangs:
             return False
         return gang_owed_too_little(facts, operation) is None
 
-    def _has_gangs(self, name: NodeName) -> bool:
-        gangs = self._facts.gangs.of
-        return any(one.operation in gangs for one in self._facts.nodes[name].allocations.values())
-
     def _look_at(
         self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
     ) -> Places | None:
@@ -151,6 +148,7 @@ class RoomForGangs:
             if owner is not None and owner in going and one.usage != ZERO:
                 overlay.free(owner, one)
         found = candidates(overlay, stage.least)
+        self._gangs |= dict.fromkeys(found.gangs)
         left = keep_order(found.free, found.groups)
         jobs, taken, needed = self._jobs_in(overlay.room, gang, most), list[Allocation](), 0
         while jobs < most and left:
@@ -172,12 +170,17 @@ class RoomForGangs:
         """Places for all of its jobs, or None. Other gangs go only where all else that may go is not enough."""
         going: list[Operation] = []
         places = self._places(gang, stage, going)
-        has = gang.held + gang.spec.resources * self._jobs_without(gang, stage)
-        for other in self._gangs_that_may_go(gang, stage):
+        has = gang.held + gang.spec.resources * sum(one.jobs for one in self._found.values())
+        # The smallest first.
+        for other in sorted(self._gangs, key=lambda one: (part_of(one, self._facts.pools), one.id)):
             if places is not None or len(going) == _MOST_GOING:
                 break
             freed = sum(part_of(one, self._facts.pools) for one in going)
-            if is_owed_room_of(other, gang, self._facts.pools, has, freed):
+            if (
+                other is not gang
+                and may_go_whole(other)
+                and is_owed_room_of(other, gang, self._facts.pools, has, freed)
+            ):
                 going.append(other)
                 places = self._places(gang, stage, going)
         if places is None:
@@ -206,38 +209,22 @@ class RoomForGangs:
             for pool in pools.above(gang.spec.pool)
         )
 
-    def _jobs_without(self, gang: Operation, stage: PreemptiveStage) -> int:
-        """The number of its jobs that have room though no other gang goes."""
-        most = gang.slots.ready_count
-        found = [self._look_at(name, gang, stage, most, ()) for name in self._useful]
-        return min(most, sum(one.jobs for one in found if one is not None))
-
     def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
         """Free room first, then that for which least must go. None if it is not enough for all jobs."""
-        left = gang.slots.ready_count
-        found = [self._look_at(name, gang, stage, left, going) for name in self._useful]
-        useful = sorted((one for one in found if one is not None), key=lambda one: len(one.victims) / one.jobs)
+        left, known = gang.slots.ready_count, dict(self._found)
+        for name in {one.node for other in going for one in other.allocations.values()}:
+            found = self._look_at(name, gang, stage, left, going)
+            known |= {} if found is None else {name: found}
         places: list[Places] = []
-        for one in useful:
-            jobs = min(left, one.jobs)
-            if not jobs:
+        for one in sorted(known.values(), key=lambda one: len(one.victims) / one.jobs):
+            if not left:
                 break
-            fewer = one if jobs == one.jobs else self._look_at(one.node.record.node, gang, stage, jobs, going)
-            if fewer is not None:
-                places.append(fewer)
-                left -= fewer.jobs
+            # It was looked at some time ago, or for more jobs than are left.
+            now = self._look_at(one.node.record.node, gang, stage, min(left, one.jobs), going)
+            if now is not None:
+                places.append(now)
+                left -= now.jobs
         return places if not left else None
-
-    def _gangs_that_may_go(self, gang: Operation, stage: PreemptiveStage) -> list[Operation]:
-        """Gangs of which the stage may take a job, the smallest first."""
-        found: dict[Operation, None] = {}
-        for name in self._useful:
-            node = self._facts.nodes.get(name)
-            if node is not None and self._has_gangs(name):
-                overlay = Overlay(View.of(self._facts, node, self._order, pace_ms=0, stirring=()))
-                found |= dict.fromkeys(candidates(overlay, stage.least).gangs)
-        found.pop(gang, None)
-        return sorted(found, key=lambda one: (part_of(one, self._facts.pools), one.id))
 
 
 def _stage_of(operation: Operation) -> PreemptiveStage | None:
