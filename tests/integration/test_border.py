@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -213,7 +214,7 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
         a_bus(server, "user", "mallory") as mallory,
         a_bus(server, "user", "anna") as anna,
     ):
-        border = Border(bus, HandClock(), Deposition())
+        border = Border(bus, HandClock(), Deposition(), quota=UserQuota(longest_wait_s=math.inf))
         serving = await border.serve(
             SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1, pending=pending
         )
@@ -238,7 +239,13 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
     assert "anna" in service.asked[:3]
 
 
-@pytest.mark.parametrize(("quota", "size_bytes"), [(UserQuota(requests=5), 10), (UserQuota(request_bytes=1_500), 10)])
+@pytest.mark.parametrize(
+    ("quota", "size_bytes"),
+    [
+        (UserQuota(requests=5, longest_wait_s=math.inf), 10),
+        (UserQuota(request_bytes=1_500, longest_wait_s=math.inf), 10),
+    ],
+)
 async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
     server: NatsServer, quota: UserQuota, size_bytes: int
 ) -> None:
@@ -279,6 +286,29 @@ async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
     assert {(each.waiting, each.most_requests_of_a_user) for each in refusals} == {(5, quota.requests)}
     assert "5 of your requests wait here" in refusals[0].text()
     assert [service.asked[:10].count(name) for name in others] == [3, 3]
+
+
+async def test_the_requests_of_one_node_leave_three_quarters_of_the_handlers_to_others(server: NatsServer) -> None:
+    """A node that asked to be enrolled 100,000 times a second kept admission from its own log for minutes."""
+    service = HeldService()
+    async with (
+        a_bus(server, "service", "tested") as bus,
+        a_bus(server, "node", "n1") as honest,
+        a_bus(server, "node", "n2") as liar,
+        anyio.create_task_group() as tasks,
+    ):
+        border = Border(bus, HandClock(), Deposition())
+        serving = await border.serve(subjects.enrol("*"), WhoRequest, CallerKind.NODE, service.on_ask, concurrency=4)
+        for _ in range(50):
+            inbox = f"{subjects.inbox('node', 'n2')}.flood"
+            await liar._link.send(subjects.enrol("n2"), encode(WhoRequest("m")), reply=inbox)
+        await eventually(partial(_has_read, serving, 50))
+        tasks.start_soon(partial(honest.request, timeout_s=60), subjects.enrol("n1"), encode(WhoRequest("a")))
+        await eventually(partial(_has_read, serving, 51))
+        await eventually(lambda: len(service.asked) > 1)
+        service.let_go_on(51)
+
+    assert service.asked[:2] == ["n2", "n1"]
 
 
 async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_service_alone() -> None:

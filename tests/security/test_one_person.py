@@ -301,14 +301,20 @@ async def subscribed(bus: NatsBus, most: int) -> int:
 
 
 def test_no_service_and_no_node_needs_more_subscriptions_than_its_credential_has() -> None:
-    """Each kind of requests of persons has up to two subscriptions for each of so many persons, and two for all others."""
-    of_a_kind = 2 * (fair_listener._MOST_LANES + 1)
+    """Each kind of requests has up to two subscriptions for each of so many senders, and two for all others, but for heartbeats.
 
-    needed = {
-        kind: sum(of_a_kind if PartyKind.PERSON in route.senders else 1 for route in ROUTES if kind in route.receivers)
-        for kind in PartyKind
-        if kind.is_service or kind is PartyKind.NODE
-    }
+    A service hears persons on one connection, and nodes on another.
+    """
+    of_a_kind = 2 * (fair_listener._MOST_LANES + 1)
+    heartbeats = subjects.heartbeat("{tree}", "{node}")
+    kinds = [kind for kind in PartyKind if kind.is_service or kind is PartyKind.NODE]
+    needed: dict[PartyKind, int] = {}
+    for kind in kinds:
+        heard = [route for route in ROUTES if kind in route.receivers]
+        of_persons = [route for route in heard if PartyKind.PERSON in route.senders]
+        of_nodes = [route for route in heard if {PartyKind.NODE, PartyKind.HOST} & {*route.senders}]
+        in_lines = [route for route in of_nodes if route.subject != heartbeats]
+        needed[kind] = max(of_a_kind * len(of_persons), of_a_kind * len(in_lines) + len(heard))
     allowed = {kind: permissions_of(Party(kind=kind, name="n1")).most_subscriptions for kind in needed}
     # Besides it has its inbox, what it follows and mirrors.
     assert {kind: needed[kind] + 1_000 for kind in needed if needed[kind] + 1_000 > allowed[kind]} == {}

@@ -7,6 +7,7 @@ answer is expected, and reaches no engine. A handler that fails is answered for 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -33,8 +34,6 @@ T = TypeVar("T")
 #: Subjects of which it is kept who sends there: a node's is used every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
-#: Requests of users that waited longer are refused, and do nothing: a client gives one up after 4 s, and would not know what became of it.
-_LONGEST_WAIT_S: Final = 1.5
 #: Slow questions of one kind that wait for their turn, one of each user.
 SLOW_AT_ONCE: Final = 4
 
@@ -67,6 +66,8 @@ class UserQuota(msgspec.Struct, frozen=True):
 
     requests: int = 10_000
     request_bytes: int = MAX_PENDING_BYTES
+    #: Requests that waited longer are refused, and do nothing: a client gives one up after 4 s, and would not know what became of it.
+    longest_wait_s: float = 1.5
 
     def refusal_of(self, busy: Busy) -> Busy:
         """The refusal of a request beyond it."""
@@ -119,7 +120,7 @@ class Border:
     ) -> Subscription:
         """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
 
-        At most a quarter of the handlers, `concurrency`, runs for one user. With `slow` the service answers one such question at a time.
+        At most a quarter of the handlers, `concurrency`, runs for one sender. With `slow` the service answers one such question at a time.
         With `newest` only the newest message of each sender is answered, and none that has waited for too long. `read` stands in
         for `decode`: it knows what the same caller sent before. Raises `BadMessage` as that does.
         """
@@ -151,14 +152,13 @@ class Border:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        is_of_users = caller_kind is CallerKind.USER
-        return await (self._users if is_of_users else self._bus).serve(
+        return await (self._users if caller_kind is CallerKind.USER else self._bus).serve(
             subject,
             handle,
             concurrency=min(concurrency, SLOW_AT_ONCE) if slow else concurrency,
             running_bytes=running_bytes,
             pending=pending,
-            senders=self._lines_of_users(name_at) if is_of_users else None,
+            senders=self._lines_of(caller_kind, name_at) if newest is None else None,
             newest=newest,
         )
 
@@ -229,9 +229,13 @@ class Border:
             counter("failed_requests", "messages", self.failed, "Requests at which a service failed by a defect."),
         ]
 
-    def _lines_of_users(self, name_at: int) -> Senders:
+    def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:
+        """The lines of persons, nodes or hosts, so that none waits behind the flood of another. Services trust each other."""
+        if kind is CallerKind.SERVICE:
+            return None
+
         def refusal(message: Message, reason: Refused) -> bytes | None:
-            if self._caller(message, CallerKind.USER, name_at) is None:
+            if self._caller(message, kind, name_at) is None:
                 return None
             busy = Busy(waiting=reason.waiting, oldest_waiting_ms=int(reason.waited_s * 1000))
             return encode(self._quota.refusal_of(busy) if reason.is_sender_over_quota else busy)
@@ -241,7 +245,8 @@ class Border:
             refusal,
             most_messages=self._quota.requests,
             most_bytes=self._quota.request_bytes,
-            longest_wait_s=_LONGEST_WAIT_S,
+            # An agent asks until it is answered.
+            longest_wait_s=self._quota.longest_wait_s if kind is CallerKind.USER else math.inf,
         )
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
