@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -41,6 +42,7 @@ def check_that_nodes_have_it(one: Tagged, shares: TreeShares) -> None:
         assert (owed <= shares_of(amounts, shares.fixed.total)[:, 0] + ROUNDING).all(), sorted(kinds)
 
 
+@pytest.mark.both
 def test_always_the_nodes_have_what_is_owed_on_them() -> None:
     stopped: list[bool] = []
 
