@@ -145,6 +145,13 @@ class Judgement(msgspec.Struct):
         return [one for pool in above for one in held.get(pool, [])]
 
     def _may_go(self, allocation: Allocation, least: int) -> bool:
+        if not self.may_be_asked_for(allocation, least):
+            return False
+        group, options = self.group(allocation), self.operation_of(allocation).options(self.view.pools)
+        return group >= least and not (group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption)
+
+    def may_be_asked_for(self, allocation: Allocation, least: int) -> bool:
+        """True if an allocation is there, and its operation and its pools let any be taken."""
         operation = self.view.operations.get(allocation.operation)
         if operation is None or operation.ending or self.usage(allocation) == ZERO:
             return False
@@ -153,10 +160,7 @@ class Judgement(msgspec.Struct):
         options = operation.options(self.view.pools)
         if operation.spec.preemption_mode is PreemptionMode.GRACEFUL or options.preemption is not PreemptionSwitch.ON:
             return False
-        if least == PREEMPTIBLE and not options.allow_normal_preemption:
-            return False
-        group = self.group(allocation)
-        return group >= least and not (group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption)
+        return least != PREEMPTIBLE or options.allow_normal_preemption
 
     def _shield(self, allocation: Allocation, least: int) -> Operation | Pool | None:
         """Section 9.2, or 9.3 where the older rules hold: whoever keeps an allocation from being taken."""
@@ -262,7 +266,10 @@ def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
     assert len(started) <= 1, "one start through preemption at most"
     assert started in ([], made.stages[-1:]), "after a start no further stage runs"
     for stage in made.stages:
-        judge_stage(now, stage)
+        if stage.for_few_nodes:
+            judge_stage_for_few_nodes(now, stage)
+        else:
+            judge_stage(now, stage)
     overcommit = [one.allocation for one in made.preemptions if one.reason is PreemptionReason.RESOURCE_OVERCOMMIT]
     assert overcommit == (now.overcommitted() if due.repair_overcommit else [])
 
@@ -307,6 +314,27 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
             assert not now.is_protected(operation, prefix, aggressive, NON_PREEMPTIBLE)
         else:
             assert not now.is_protected(operation, prefix, plain, AGGRESSIVELY_PREEMPTIBLE)
+
+
+def judge_stage_for_few_nodes(now: Judgement, stage: StageOutcome) -> None:
+    """Nobody loses more than it has too much, and only for an operation that cannot run everywhere."""
+    assert stage.placement is not None
+    starter = stage.placement.operation
+    assert starter.preemption_priority is stage.stage.priority
+    assert now.view.pools.filters_of(starter.spec)
+    now.use(starter, starter.spec.resources)
+    for one in stage.preemptions:
+        assert not now.room.dominates(ZERO), "no victim more than are needed"
+        victim, operation = one.allocation, now.operation_of(one.allocation)
+        assert one.beneficiary is starter
+        assert now.may_be_asked_for(victim, PREEMPTIBLE)
+        assert not now.is_exempt(victim)
+        assert now._shield(victim, PREEMPTIBLE) is None
+        now.take(victim)
+        left = Resources.sum(ZERO if each in now.freed else usage for each, usage in now.lists[victim.operation])
+        threshold = now.view.pools.options.preemption_satisfaction_threshold
+        assert not now.is_protected(operation, left, threshold, AGGRESSIVELY_PREEMPTIBLE)
+    assert now.room.dominates(ZERO), "room is really made"
 
 
 def _strictly_below(usage: Resources, threshold: PartialResources) -> bool:

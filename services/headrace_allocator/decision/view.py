@@ -312,7 +312,7 @@ class Overlay:
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
         """The group of an allocation. What is freed counts no more among those before it."""
-        return operation.cut_groups(self.view.pools).group(allocation, self.freed_of(operation))
+        return operation.cut_groups(self.view.pools).group(allocation, self._freed_of.get(operation.id, ()))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Takes an allocation away: others may have its room at once."""
@@ -320,22 +320,14 @@ class Overlay:
         self.freed.add(allocation)
         self._freed_of.setdefault(operation.id, []).append(allocation)
 
-    def consider(self, batch: Batch | None = None, *, high: bool | None = None) -> None:
-        """Lets only operations of a batch, and of high priority or others than these, take part from now on."""
+    def consider(self, batch: Batch | None = None, *, high: bool | None = None, filtered: bool = False) -> None:
+        """Lets only operations of a batch, of high priority or others, or with filters over tags, take part from now on."""
         classes = self.view.order.classes
-        self.batch, self.high, self._heads = batch, high, {}
+        self.batch, self.high, self.only_filtered, self._heads = batch, high, filtered, {}
         self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
-
-    def consider_filtered(self, only: bool) -> None:
-        """Lets only operations that can run on some nodes only take part from now on, or all."""
-        self.only_filtered, self._heads = only, {}
-        self._begin_stage()
-        self.left_out = ~self.view.order.classes.filtered if only else 0
-
-    def freed_of(self, operation: Operation) -> Sequence[Allocation]:
-        """Its allocations that are to go."""
-        return self._freed_of.get(operation.id, ())
+        if filtered:
+            self.left_out |= ~classes.filtered
 
     def takes_part(self, operation: OperationId) -> bool:
         """True if the operation is of the batch that is looked at, and no gang that waits for its turn."""

@@ -105,6 +105,8 @@ class StageOutcome(msgspec.Struct, frozen=True):
     exempt_ms: int = 0
     #: The classes of jobs that it passed over, where it looked for a place for somebody.
     deactivations: Deactivations | None = None
+    #: True if it started an operation that can run on some nodes only, and took what others have too much.
+    for_few_nodes: bool = False
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
@@ -163,7 +165,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose, candidates(overlay, stage.least), somebody_starves=stage in starving)
+        outcome = _run(overlay, stage, choose, somebody_starves=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
@@ -175,7 +177,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
 def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
     """Starts one job of an operation that can run on some nodes only, in place of what others have too much, wherever they got it last.
 
-    It comes last, and is not told unless it starts something.
+    It comes last, repairs nothing, and is told only if it starts something.
     """
     view = overlay.view
     waiting = view.order.root.classes & view.order.classes.filtered
@@ -185,19 +187,26 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
     for stage in starving:
         if not waiting & view.order.classes.of_priority(stage.priority):
             continue
-        overlay.consider_filtered(True)
-        outcome = _run(overlay, stage, choose, excess_candidates(overlay), somebody_starves=True)
-        overlay.consider_filtered(False)
-        if outcome.placement is not None or outcome.preemptions:
-            yield outcome
-            return
+        overlay.consider(filtered=True)
+        found, room = excess_candidates(overlay), overlay.room
+        discount = Resources.sum(one.usage for one in found.free)
+        placement = start_of_stage(overlay, stage, found, discount, choose)
+        overlay.consider()
+        if placement is None:
+            continue
+        victims = list(victims_until_it_fits(overlay, keep_order(found.free, found.groups)))
+        unused = Resources.sum(victim.usage for victim in victims).within(overlay.room)
+        starter, properly = placement.operation, starves_itself(placement.operation, stage.priority)
+        taken = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
+        yield StageOutcome(
+            stage, True, placement, taken, len(found.free), discount, room, unused, {}, for_few_nodes=True
+        )
+        return
 
 
-def _run(
-    overlay: Overlay, stage: PreemptiveStage, choose: Choice, found: Candidates, *, somebody_starves: bool
-) -> StageOutcome:
-    """Starts what fits once these could go, and takes as many of them as that needs."""
-    room = overlay.room
+def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_starves: bool) -> StageOutcome:
+    """Looks who could go, starts what fits then, and takes as many as that needs."""
+    found, room = candidates(overlay, stage.least), overlay.room
     # What was freed before is no candidate.
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}

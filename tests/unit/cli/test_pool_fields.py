@@ -33,6 +33,7 @@ ELSEWHERE = {
     "preemption_priority",
     "rank",
     "claims",
+    "short_of",
 }
 
 

@@ -104,7 +104,8 @@ def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
     if share.kind is ElementKind.OPERATION and not share.schedulable:
         facts.add_row("schedulable", "no")
     if share.tag_filter_limits is not None:
-        facts.add_row("nodes that match", amounts(share.tag_filter_limits, leave_out=("user_slots",)))
+        rest = f"; others are owed the rest of {share.short_of}" if share.short_of else ""
+        facts.add_row("nodes that match", amounts(share.tag_filter_limits, leave_out=("user_slots",)) + rest)
     if share.fifo_index is not None:
         facts.add_row("place in fifo pool", str(share.fifo_index) + _effective(share))
     if share.total_resource_flow_ratio or share.total_burst_ratio:
