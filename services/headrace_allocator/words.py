@@ -232,6 +232,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
     why.FifoCountReached: "an end of an operation before it, or a higher max_schedulable_element_count_in_fifo_pool",
     why.GangWaits: "room for all of its jobs at once: fewer or smaller jobs, more nodes, or a larger fair share",
+    why.GangOwedTooLittle: "a larger fair share: more weight or a guarantee for pool {pool}, or a gang of fewer or smaller jobs",
     why.GangNeverFits: "more or larger nodes, or a gang of fewer or smaller jobs",
     why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
     why.StartsPaused: "`headrace resume starts`",
