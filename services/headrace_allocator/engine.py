@@ -50,8 +50,10 @@ from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.alarms import PreemptionAlarms
 from headrace_allocator.preemption.room_for_gangs import RoomForGangs
 from headrace_allocator.preemption.yarn.passes import YarnPasses
+from headrace_allocator.reserving.node_reservations import NodeReservations
 from headrace_allocator.telling.drawing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
+from headrace_allocator.unmet_guarantees import UnmetGuarantees
 from headrace_allocator.watchdog import Watchdog
 from headrace_allocator.words import ends_of_lost
 
@@ -73,7 +75,10 @@ class AllocatorEngine:
         self.pace = Pace(self.facts.last_heard)
         self.yarn = YarnPasses(self.facts)
         self.gangs = GangStarts(self.facts, self.ranking)
-        self.answers = HeartbeatAnswers(self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs)
+        self.reservations = NodeReservations(self.facts, self.ranking)
+        self.answers = HeartbeatAnswers(
+            self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs, self.reservations
+        )
         self.room_for_gangs = RoomForGangs(self.facts, self.ranking.order)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
@@ -84,6 +89,7 @@ class AllocatorEngine:
         self.foreign_claims = 0
         self.alarms = PreemptionAlarms()
         self.watchdog = Watchdog()
+        self.unmet_guarantees = UnmetGuarantees()
         self.lost_nodes = LostNodes(self.facts, self.ranking)
         self._cutting = UsageCutting(self.facts)
 
@@ -323,9 +329,11 @@ class AllocatorEngine:
         """Looks once a second for silent nodes, blocks to draw and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
+        effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, moment)
         self.lost_nodes.tick(moment)
         self.gangs.tick(moment)
         effects += self._make_room_for_gangs(moment)
+        self.reservations.tick(moment)
         effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
         effects += self.lost_nodes.shorten_lease(moment) + self._record_empty_nodes()
         self.facts.unsettled.tick()
@@ -371,8 +379,10 @@ class AllocatorEngine:
             *self.answers.figures(),
             *self.alarms.figures(),
             *self.watchdog.figures(),
+            *self.unmet_guarantees.figures(),
             *self.yarn.figures(),
             *self.gangs.figures(),
+            *self.facts.reservations.figures(),
         ]
 
     def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:

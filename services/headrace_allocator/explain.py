@@ -28,6 +28,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.alarms import PreemptionAlarms
+from headrace_allocator.telling.words_of_reservations import words_of_reservation
 from headrace_allocator.words import words_of, words_of_isolation, words_of_left_out
 
 Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
@@ -126,6 +127,7 @@ def _view(node: Node, moment: Moment) -> NodeView:
         cut=node.offered - node.reported,
         cut_tags=node.record.cut_tags,
         left_out=words_of_left_out(node),
+        reserved=words_of_reservation(node, moment),
     )
 
 

@@ -51,6 +51,7 @@ from headrace_allocator.preemption.overreach import Overreach
 from headrace_allocator.preemption.room_for_gangs import Taken
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work, starves_itself
 from headrace_allocator.preemption.yarn.plans import Plans
+from headrace_allocator.reserving.node_reservations import NodeReservations
 from headrace_allocator.telling.answer_budget import AnswerBudget
 from headrace_allocator.telling.decisions_made import DecisionsMade
 from headrace_allocator.telling.preemptive_tries import try_of, try_without_candidates
@@ -73,12 +74,21 @@ _NOTHING_DECIDED: Final = HeartbeatDecision()
 class HeartbeatAnswers:
     """Answers one heartbeat at a time."""
 
-    def __init__(self, facts: Facts, ranking: Ranking, pace: Pace, plans: Plans, gangs: GangStarts) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        ranking: Ranking,
+        pace: Pace,
+        plans: Plans,
+        gangs: GangStarts,
+        reservations: NodeReservations,
+    ) -> None:
         self._facts = facts
         self._ranking = ranking
         self._pace = pace
         self._plans = plans
         self._gangs = gangs
+        self._reservations = reservations
         self.allocations_made = 0
         #: The decision on the last heartbeat.
         self.decided = HeartbeatDecision()
@@ -96,6 +106,7 @@ class HeartbeatAnswers:
         pace_ms = self._pace_ms()
         node.note_overcommit(moment)
         self._gangs.hear(node, moment)
+        self._reservations.hear(node, pace_ms, moment)
         self.check.begin(settled=not self._ranking.some_marked)
         stirring = restless(self._facts, node, pace_ms)
         due = self._due(node, stirring, moment)
@@ -334,7 +345,7 @@ class HeartbeatAnswers:
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
-        self._overreach.note(facts.pools, operation, one.reason)
+        self._overreach.note(facts.pools, operation, one.reason, one.group)
         return order_to_take_back(allocation, operation)
 
     def _extend(self, extension: Extension) -> Extend:

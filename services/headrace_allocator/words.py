@@ -16,6 +16,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.telling.words_of_kept_places import cure_of_protected, typed, words_of_protected
+from headrace_allocator.telling.words_of_reservations import words_of_reserved
 
 #: Of nodes whose agent is of an older release.
 _UNSAID: Final = "its agent does not say who can reach its key"
@@ -62,6 +63,8 @@ def words_of(reason: why.Reason) -> str:
             | why.RoomUnheard()
         ):
             return _words_of_nodes(reason)
+        case why.NodeReserved() | why.RoomReserved():
+            return words_of_reserved(reason)
         case why.BlockBeingDrawn():
             return "more of its jobs are being recorded as given out; the log has not answered yet"
         case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt() | why.PlacesProtected():
@@ -73,8 +76,7 @@ def words_of(reason: why.Reason) -> str:
         case why.NoShare():
             return _no_share(reason)
         case why.PoolOverFairShare():
-            times = f"{reason.satisfaction:.2f}"
-            return f"its pool {reason.pool} has {times} times its fair share already; pools below theirs go first"
+            return f"its pool {reason.pool} has {reason.satisfaction:.2f} times its fair share already; pools below theirs go first"
         case why.OverFairShare():
             return f"it has {reason.satisfaction:.2f} times its fair share already; those below theirs go first"
         case _:
@@ -243,6 +245,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.PlacesExempt: "that time, or a shorter preemption_exempt_time for them, by `headrace pool set` or `headrace tree set`",
     why.PlacesProtected: "{rule}",
     why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
+    why.NodeReserved: "ends of jobs on that node",
+    why.RoomReserved: "a start of those operations, or an end of their reservations",
     why.RoomUnheard: "a heartbeat; `headrace node list` shows which agents are silent, and one that stays so is offline after its timeout",
     why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
     why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",

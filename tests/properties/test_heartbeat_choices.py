@@ -17,7 +17,8 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.preemption import stages
 from headrace_allocator.preemption.heartbeat_decision import decide
 from tests.properties.test_allocation_order import DeepTree, a_due, report
-from tests.properties.test_preemption import OlderRules, RandomFleet
+from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
+from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.heartbeat_case import replay
 from tests.support.preempting import Decided
@@ -34,6 +35,21 @@ class SparingFleet(RandomFleet):
         """The plain rules of the reference spare nobody."""
 
 
+class ReservingFleet(RandomFleet):
+    """Nodes are reserved for operations whose jobs fit on none, which many here are."""
+
+    def options_of_tree(self, random: Random) -> TreeOptions:
+        return msgspec.structs.replace(super().options_of_tree(random), node_reservation_time=60_000)
+
+    def step(self) -> None:
+        if len(self.live) < 10 and self.random.random() < 0.1:
+            large = an_operation_in(self.random, f"o{len(self.live)}", self.names)
+            spec = msgspec.structs.replace(large.spec, resources=cores(self.random.choice([3, 4, 5])))
+            self.begin(msgspec.structs.replace(large, spec=spec), self.random.choice([5, 20]))
+        super().step()
+        self.engine.on_tick(self.moment)
+
+
 def compared(check: HeartbeatCheck) -> float:
     """How many heartbeats were, none of which may differ."""
     assert check.take_cases() == []
@@ -42,7 +58,7 @@ def compared(check: HeartbeatCheck) -> float:
     return heartbeats
 
 
-@pytest.mark.parametrize("kind", [RandomFleet, OlderRules, SparingFleet])
+@pytest.mark.parametrize("kind", [RandomFleet, OlderRules, SparingFleet, ReservingFleet])
 @pytest.mark.parametrize("seed", seeds(4, 150))
 def test_no_heartbeat_of_a_fleet_is_told_as_wrong(seed: int, kind: type[RandomFleet]) -> None:
     """With preemption, hosts that shrink, and answers that are lost."""

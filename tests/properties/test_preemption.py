@@ -24,6 +24,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.reasons import KeptBy
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.operations import is_owed_a_job
 from headrace_allocator.preemption.kept_places import why_kept
 from headrace_allocator.preemption.legacy import held_for
 from headrace_allocator.preemption.victims import candidates
@@ -100,6 +101,8 @@ class RandomFleet(Fleet):
                 overlay = Overlay(view)
                 found = candidates(overlay, Group.AGGRESSIVELY_PREEMPTIBLE if aggressive else Group.PREEMPTIBLE)
                 may_go = {*found.free, *held_for(overlay, found.held, starving)}
+                if is_owed_a_job(starving, starving.held):
+                    may_go.update(found.crossing_for(overlay, starving))
                 others = [one for one in view.allocations if one.operation != starving.id]
                 kept = {one: why_kept(overlay, one, starving) for one in others}
                 assert may_go.intersection(others) == {one for one in others if kept[one] is None}
@@ -120,6 +123,7 @@ def a_tree(random: Random) -> TreeOptions:
         allow_preemption_from_starving_operations=random.random() < 0.2,
         min_spare_allocation_resources_on_node=PartialResources(user_slots=1),
         preemption_exempt_time=random.choice([0, 0, 4_000]),
+        preempt_at_bound_for_owed_jobs=random.random() < 0.5,
     )
 
 

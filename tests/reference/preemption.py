@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
+from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
@@ -43,9 +44,13 @@ class Judgement(msgspec.Struct):
     room: Resources
     #: As it was before the decision: usage of every allocation, by operation in the order of progress.
     lists: dict[str, list[tuple[Allocation, Resources]]]
+    #: The operation for which the node is reserved, until a job of it starts.
+    reserved: Operation | None = None
     #: What each operation holds more by this decision.
     added: dict[str, Resources] = {}
     freed: set[Allocation] = set()
+    #: Room that the stage may make beside that which is free.
+    room_may_be: Resources = ZERO
 
     @staticmethod
     def before(view: View) -> Judgement:
@@ -54,12 +59,22 @@ class Judgement(msgspec.Struct):
             name: [(one, one.usage) for one in operation.cut_groups(view.pools)]
             for name, operation in view.operations.items()
         }
-        return Judgement(view, view.free, lists)  # type: ignore[arg-type]
+        return Judgement(view, view.free, lists, view.reserved)  # type: ignore[arg-type]
 
     def use(self, operation: Operation, amount: Resources) -> None:
         """A job of the operation starts."""
         self.room = self.room - amount
         self.added[operation.id] = self.added.get(operation.id, ZERO) + amount
+
+    def start(self, operation: Operation) -> None:
+        """A job starts: on a reserved node that of the operation with the reservation, or one that fits beside its job."""
+        self.use(operation, operation.spec.resources)
+        if operation is self.reserved:
+            self.reserved = None
+        elif self.reserved is not None:
+            assert (self.room + self.room_may_be).dominates(self.reserved.spec.resources), (
+                "nothing starts that delays a reserved job"
+            )
 
     def take(self, allocation: Allocation) -> None:
         """An allocation goes."""
@@ -90,7 +105,9 @@ class Judgement(msgspec.Struct):
                 return group
         return PREEMPTIBLE
 
-    def is_protected(self, operation: Operation, prefix: Resources, threshold: float, group: int) -> bool:
+    def is_protected(
+        self, operation: Operation, prefix: Resources, threshold: float, group: int, *, slack: float = _EPS
+    ) -> bool:
         """True if an allocation with this prefix before it is left of the border behind a group."""
         total, fair, demand = self.view.pools.total, operation.fair_share, operation.demand_share
         share = prefix.share_of(total)
@@ -100,7 +117,7 @@ class Judgement(msgspec.Struct):
         owed_all = max(demand) >= _EPS and all(abs(f - d) < _EPS for f, d in zip(fair, demand, strict=True))
         if group == AGGRESSIVELY_PREEMPTIBLE and owed_all:
             return True
-        return _dominates_on_unblocked(tuple(threshold * f for f in fair), share, fair, demand)
+        return _dominates_on_unblocked(tuple(threshold * f for f in fair), share, fair, demand, slack)
 
     def _prefixes(self, allocation: Allocation) -> Iterator[Resources]:
         prefix = ZERO
@@ -130,6 +147,52 @@ class Judgement(msgspec.Struct):
         exempt_ms = self.operation_of(one).options(self.view.pools).preemption_exempt_time_ms
         return bool(began_ms) and self.view.boottime_ms - began_ms < exempt_ms
 
+    def crossing_for(self, starter: Operation, least: int) -> list[Allocation]:
+        """What crosses a bound goes for a job that its operation is owed whole, from whoever has more than its share."""
+        pools = self.view.pools
+        if not pools.options.preempt_at_bound_for_owed_jobs or least != PREEMPTIBLE:
+            return []
+        more = starter.held + self.added.get(starter.id, ZERO) + starter.spec.resources
+        spare = 1e-3 * max(starter.spec.resources.share_of(pools.total))
+        if any(
+            share > fair + spare for share, fair in zip(more.share_of(pools.total), starter.fair_share, strict=True)
+        ):
+            return []
+        there = [one for one in self.view.allocations if self._may_go(one, AGGRESSIVELY_PREEMPTIBLE, at_bound=True)]
+        return [
+            one
+            for one in there
+            if self._crosses(one) and self._is_above_its_share(one, starter) and not self.is_exempt(one)
+            if self._shield(one, least) is None and not self._goes_whole(one)
+        ]
+
+    def _goes_whole(self, one: Allocation) -> bool:
+        return self.operation_of(one).gang is not None and self.view.pools.options.preempt_gangs_whole
+
+    def _crosses(self, one: Allocation) -> bool:
+        operation, prefix = self.operation_of(one), self.prefix(one)
+        threshold = self.view.pools.options.preemption_satisfaction_threshold
+        if not self.is_protected(operation, prefix, threshold, AGGRESSIVELY_PREEMPTIBLE):
+            return False
+        # What ends exactly at the bound does not cross it.
+        return not self.is_protected(operation, prefix + one.usage, threshold, AGGRESSIVELY_PREEMPTIBLE, slack=-_EPS)
+
+    def _is_above_its_share(self, one: Allocation, starter: Operation) -> bool:
+        pools, operation = self.view.pools, self.operation_of(one)
+        if operation is starter:
+            return False
+        held = operation.held + self.added.get(operation.id, ZERO)
+        above = [(held, operation.fair_share, operation.demand_share)]
+        shared = set(pools.pool(starter.spec.pool).path())
+        for pool in pools.pool(operation.spec.pool).path():
+            if pool not in shared and pool.item is not None:
+                below = [each for each in self.view.operations.values() if pool in pools.pool(each.spec.pool).path()]
+                used = Resources.sum(each.held + self.added.get(each.id, ZERO) for each in below)
+                above.append((used, pool.item.fair_share.total, pool.item.demand_share))
+        return all(
+            local_satisfaction(used.share_of(pools.total), fair, wanted) > 1 + _EPS for used, fair, wanted in above
+        )
+
     def held(self, least: int) -> dict[PoolName, list[Allocation]]:
         """Section 9.3: what those below a shielded pool may take of others below it."""
         held: dict[PoolName, list[Allocation]] = {}
@@ -144,11 +207,13 @@ class Judgement(msgspec.Struct):
         above = [pool.name for pool in self.view.pools.pool(operation.spec.pool).path()]
         return [one for pool in above for one in held.get(pool, [])]
 
-    def _may_go(self, allocation: Allocation, least: int) -> bool:
-        if not self.may_be_asked_for(allocation, least):
+    def _may_go(self, allocation: Allocation, least: int, *, at_bound: bool = False) -> bool:
+        if not self.may_be_asked_for(allocation, PREEMPTIBLE if at_bound else least):
             return False
         group, options = self.group(allocation), self.operation_of(allocation).options(self.view.pools)
-        return group >= least and not (group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption)
+        if group == AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption:
+            return False
+        return group < PREEMPTIBLE if at_bound else group >= least
 
     def may_be_asked_for(self, allocation: Allocation, least: int) -> bool:
         """True if an allocation is there, and its operation and its pools let any be taken."""
@@ -259,8 +324,11 @@ def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
             assert now.operation_of(one.allocation).spec.preemption_mode is PreemptionMode.GRACEFUL
             assert now.group(one.allocation) == PREEMPTIBLE
             assert not now.is_exempt(one.allocation)
+    if now.reserved is not None:
+        extended = [one.allocation.operation for one in made.extensions if isinstance(one, Extension)]
+        assert set(extended) <= {now.reserved.id}, "what runs on a reserved node gets no more jobs"
     for placement in made.placements:
-        now.use(placement.operation, placement.operation.spec.resources)
+        now.start(placement.operation)
         assert now.room.dominates(ZERO), "what starts without preemption has free room"
     started = [stage for stage in made.stages if stage.placement is not None]
     assert len(started) <= 1, "one start through preemption at most"
@@ -284,12 +352,17 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     if stage.candidates or stage.held:
         assert (stage.candidates, stage.discount) == (len(found), Resources.sum(map(now.usage, found)))
         assert stage.held == {pool: Resources.sum(map(now.usage, ones)) for pool, ones in held.items()}
+    crossing: list[Allocation] = []
     if stage.placement is not None:
         starter = stage.placement.operation
         assert starter.preemption_priority is stage.stage.priority
         may_go += now.held_for(starter, held)
+        if not (now.room + Resources.sum(map(now.usage, may_go))).dominates(starter.spec.resources):
+            crossing = now.crossing_for(starter, least)
+            may_go += crossing
         assert (now.room + Resources.sum(map(now.usage, may_go))).dominates(starter.spec.resources)
-        now.use(starter, starter.spec.resources)
+        now.room_may_be = Resources.sum(map(now.usage, may_go))
+        now.start(starter)
     kept = now.keep_order(may_go)
     young = [one for one in to_repair if one not in may_go]
     rest = now.keep_order([*kept, *young])
@@ -313,7 +386,8 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
         if least == AGGRESSIVELY_PREEMPTIBLE:
             assert not now.is_protected(operation, prefix, aggressive, NON_PREEMPTIBLE)
         else:
-            assert not now.is_protected(operation, prefix, plain, AGGRESSIVELY_PREEMPTIBLE)
+            crosses = victim in crossing
+            assert now.is_protected(operation, prefix, plain, AGGRESSIVELY_PREEMPTIBLE) is crosses
 
 
 def judge_stage_for_few_nodes(now: Judgement, stage: StageOutcome) -> None:
@@ -342,9 +416,11 @@ def _strictly_below(usage: Resources, threshold: PartialResources) -> bool:
     return all(most is None or most > used for most, used in pairs)
 
 
-def _dominates_on_unblocked(left: Sequence[float], right: Share, fair: Share, demand: Share) -> bool:
+def _dominates_on_unblocked(
+    left: Sequence[float], right: Share, fair: Share, demand: Share, slack: float = _EPS
+) -> bool:
     """Section 1.3, where the last bit of a fair share is no difference."""
-    above = [one - other > _EPS for one, other in zip(left, right, strict=True)]
+    above = [one - other > slack for one, other in zip(left, right, strict=True)]
     unblocked = [at for at in range(len(fair)) if fair[at] < demand[at]]
     return all(above[at] for at in unblocked) if unblocked else any(above)
 

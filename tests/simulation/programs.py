@@ -118,6 +118,8 @@ def _options(running: int) -> TreeOptions:
         preemptive_scheduling_backoff=500,
         allocation_preemption_timeout=2_000,
         preemption_exempt_time=1_000,
+        node_reservation_time=20_000,
+        preempt_at_bound_for_owed_jobs=True,
     )
 
 

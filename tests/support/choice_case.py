@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.nodes import Reservation
 from tests.support.allocating import Desk
 
 __all__ = ["Replayed", "desk_of", "replay"]
@@ -58,6 +60,9 @@ def desk_of(case: ChoiceCase, node: Resources, hold: Callable[[Desk], None]) -> 
         desk.facts.pools.changed.add(known.name)
     for each in case.operations:
         desk.engine.ranking.refresh(desk.operation(each.live.operation))
+    if case.reserved:
+        job = desk.operation(case.reserved).spec.resources
+        desk.facts.reservations.enter(Reservation(case.reserved, job, desk.node("n"), 0.0, 0.0, math.inf))
     return desk
 
 

@@ -18,11 +18,13 @@ from headrace.wire.snapshots import UsageItem
 from headrace_cli.demo.usage_watch import watch_usage
 from tests.support.headrace_up import Up
 
-__all__ = ["SHAPES", "Delivered", "Shape", "Team", "delivered_shares"]
+__all__ = ["LARGE_SHAPES", "SHAPES", "Delivered", "Shape", "Team", "delivered_shares"]
 
 _TOLD_S = 0.25
 #: Until the services know all operations.
 _KNOWN_S = 20.0
+#: Until teams that are late come.
+_ALONE_S = 4.0
 
 
 class Team(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class Team(msgspec.Struct, frozen=True):
     parent: str = ROOT_POOL
     cpu: tuple[float, ...] = (1.0,)
     gang: bool = False
+    #: True: it comes when the others have had all nodes for a while.
+    is_late: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -46,6 +50,8 @@ class Shape(msgspec.Struct, frozen=True):
     #: Pools above, from the top down, each with its parent.
     above: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ("alpha:cpu=4,memory=4G",)
+    #: Of the tree, beside those that `headrace up` gives it.
+    options: dict[str, object] = {}
 
 
 _SECONDS = (0.5, 1.0, 3.0, 1.5, 2.0)
@@ -103,6 +109,17 @@ SHAPES = {
         )
     ),
 }
+#: Jobs that fit on a node only once everything else there has ended: the first of them waits for that.
+LARGE_SHAPES = {
+    "whole_nodes": Shape(
+        (
+            Team("stream", 4, 400, (1.0, 0.5, 2.0, 1.5), {"weight": 2}),
+            Team("whole", 1, 30, (5.0,), cpu=(4.0,), is_late=True),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G", "gamma:cpu=4,memory=4G"),
+        options={"fair_share_starvation_timeout": "1s"},
+    ),
+}
 
 
 class Delivered(msgspec.Struct):
@@ -156,8 +173,12 @@ async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered
     """Runs the shape from the start of its first job on, for so long or until some pool has nothing more to start."""
     with Up(nodes=shape.nodes) as up:
         async with headrace.connect(state=up.state) as client:
-            await client.trees.set("default", {"pause_starts": True, "preemption": "off"})
-            operations = await _start(client, shape)
+            await client.trees.set("default", {"pause_starts": True, "preemption": "off", **shape.options})
+            operations = await _start(client, shape, late=False)
+            if any(team.is_late for team in shape.teams):
+                await client.trees.set("default", {"pause_starts": False})
+                await anyio.sleep(_ALONE_S)
+                operations |= await _start(client, shape, late=True)
             await _known(client, shape)
             clock = SystemClock()
             watch = _Watch(operations, clock)
@@ -171,12 +192,12 @@ async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered
     return watch.pools
 
 
-async def _start(client: Client, shape: Shape) -> dict[str, str]:
-    """Makes the pools and starts all operations, whose ids it answers with their pools."""
-    for pool, parent in shape.above:
+async def _start(client: Client, shape: Shape, *, late: bool) -> dict[str, str]:
+    """Makes the pools and starts all operations of teams that come now, whose ids it answers with their pools."""
+    for pool, parent in () if late else shape.above:
         await client.pools.create(pool, parent=parent)
     operations: dict[str, str] = {}
-    for team in shape.teams:
+    for team in [team for team in shape.teams if team.is_late is late]:
         await client.pools.create(team.pool, parent=team.parent, attributes=team.settings)
         for _, seconds, cpu in zip(range(team.operations), cycle(team.seconds), cycle(team.cpu), strict=False):
             spec = OperationSpec(

@@ -60,6 +60,8 @@ class ChoiceCase(msgspec.Struct, frozen=True):
     pools: list[PoolCase]
     #: Both that were chosen, and the sample.
     operations: list[OperationCase]
+    #: The operation for which the node is reserved, empty for none.
+    reserved: OperationId = OperationId("")
 
     @property
     def about(self) -> dict[str, OperationId | None]:
@@ -111,8 +113,9 @@ class PlainChoices:
         stride = len(operations) // (self._sample_for_nobody if chosen is None else self._sample) + 1
         some = islice(operations.values(), (self._turn + self.checked) % stride, None, stride)
         sample = {one.id: one for one in some if is_considered(overlay, one)}
-        if chosen is not None:
-            sample[chosen.id] = chosen
+        for one in (chosen, overlay.reserved):
+            if one is not None:
+                sample[one.id] = one
         return sample
 
 
@@ -139,6 +142,7 @@ def case_of(
         options=view.pools.options,
         pools=[PoolCase(one.item, one.charged + overlay.pools.get(one.name, ZERO)) for one in items if one.item],
         operations=[_operation_case(overlay, one) for one in sorted(operations, key=lambda one: one.arrival)],
+        reserved=OperationId("") if overlay.reserved is None else overlay.reserved.id,
     )
 
 

@@ -142,6 +142,7 @@ def _case_of(view: View, due: Due, quickly: Decided, plainly: Decided) -> Heartb
     for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
         starving = (one.id for one in view.operations.values() if one.preemption_priority is priority)
         names += islice(starving, _MOST_STARVING)
+    names += [view.reserved.id] if view.reserved is not None else []
     known = {name: view.operations[name] for name in names if name in view.operations}
     return HeartbeatCase(
         quickly=quickly,

@@ -26,6 +26,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, exceeds
+from headrace_allocator.preemption.at_bound import crosses_bound, may_be_taken_at_bound
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 from headrace_allocator.preemption.legacy import blocking_ancestor, held_for
@@ -35,7 +36,7 @@ from headrace_allocator.preemption.stages import (
     PreemptiveStage,
     StageOutcome,
     run_for_few_nodes,
-    start_of_stage,
+    start_with_crossing,
     starves_itself,
 )
 from headrace_allocator.preemption.victims import Candidates
@@ -100,10 +101,12 @@ def _waits(overlay: Overlay, operation: Operation, priority: PreemptionPriority)
 def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: bool) -> StageOutcome:
     found, room = _candidates(overlay, stage.least), overlay.room
     discount = Resources.sum(one.usage for one in found.free)
-    placement, of_gang = start_of_stage(overlay, stage, found, discount, choose) if starves else (None, [])
+    placement, of_gang, crossing = (
+        start_with_crossing(overlay, stage, found, discount, choose) if starves else (None, [], [])
+    )
     starter = None if placement is None else placement.operation
     repairs = found.to_repair()
-    may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
+    may_go = repairs if starter is None else [*found.free, *crossing, *held_for(overlay, found.held, starter)]
     groups = dict(found.groups)
     left = _keep_order([one for one in may_go if one not in of_gang], groups)
     for one in of_gang:
@@ -139,7 +142,8 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
         operation = view.operations[one.operation]
         options = operation.options(view.pools)
         is_aggressive = group is Group.AGGRESSIVELY_PREEMPTIBLE
-        if group < least or (is_aggressive and not options.allow_aggressive_preemption):
+        crosses = group < least and not goes_whole(operation, view.pools) and _crosses(overlay, one, least)
+        if (group < least and not crosses) or (is_aggressive and not options.allow_aggressive_preemption):
             continue
         if options.preemption is not PreemptionSwitch.ON:
             continue
@@ -149,7 +153,11 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
             _shield(overlay, operation, least),
             one.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms),
         )
-        if shield is None and exempt_ms:
+        if crosses:
+            if shield is not None or exempt_ms:
+                continue
+            found.crossing.append(one)
+        elif shield is None and exempt_ms:
             found.exempt[one] = exempt_ms
         elif shield is None and goes_whole(operation, view.pools):
             if may_go_whole(operation):
@@ -162,6 +170,11 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
             found.held.setdefault(shield.name, []).append(one)
         found.groups[one] = group
     return found
+
+
+def _crosses(overlay: Overlay, one: Allocation, least: Group) -> bool:
+    """True if those who merely starve may have what crosses the bound of its operation's share, and it does."""
+    return least is Group.PREEMPTIBLE and may_be_taken_at_bound(overlay) and crosses_bound(overlay, one)
 
 
 def _is_there(overlay: Overlay, one: Allocation) -> bool:

@@ -47,7 +47,8 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        if gives_back(overlay, operation, allocation, choose):
+        # A reserved node drains: what its allocations leave is for the operation that has the reservation.
+        if overlay.reserved not in (None, operation) or gives_back(overlay, operation, allocation, choose):
             if allocation.unstarted:
                 decided.append(GiveBack(allocation))
         elif jobs > 0:

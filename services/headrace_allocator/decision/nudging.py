@@ -65,6 +65,8 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
         return nudged
     # With less room than the tree spares nothing starts on a node: on a full cluster that would be most of all heartbeats.
     for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
+        if node.is_reserved_for_another(operation.id, size):
+            continue
         wanted -= size.times_that_fit(node.free)
         if not node.nudged:
             nudged.append(node)

@@ -44,18 +44,25 @@ def next_in_line_plainly(
     tolerant_in = view.pools if overlay.passes_limits else None
     if going is not None:
         used = {name: used.get(name, ZERO) - going.get(name, ZERO) for name in used.keys() | going.keys()}
-    able = [
-        operation
-        for operation in (view.operations.values() if among is None else among)
-        if priority in (None, operation.preemption_priority)
-        and is_considered(overlay, operation)
-        and (room + more_room(operation)).dominates(operation.min_needed)
-        and operation.id not in overlay.refused
-        and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
-        and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None
-        and held_back(operation, overlay.ready(operation), overlay.held(operation), tolerant_in=tolerant_in) is None
-        and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits) is None
-    ]
+
+    def is_able(operation: Operation, room: Resources) -> bool:
+        return (
+            priority in (None, operation.preemption_priority)
+            and is_considered(overlay, operation)
+            and (room + more_room(operation)).dominates(operation.min_needed)
+            and operation.id not in overlay.refused
+            and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
+            and held_back(operation, operation.slots.ready_count, operation.held, tolerant_in=tolerant_in) is None
+            and held_back(operation, overlay.ready(operation), overlay.held(operation), tolerant_in=tolerant_in) is None
+            and pool_limit_reached(operation, view.pools, used, tolerant=overlay.passes_limits) is None
+        )
+
+    if overlay.reserved is not None:
+        if is_able(overlay.reserved, room):
+            return overlay.reserved
+        room = room - overlay.reserved.spec.resources
+    operations = view.operations.values() if among is None else among
+    able = [operation for operation in operations if is_able(operation, room)]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None
 

@@ -24,7 +24,7 @@ from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batches
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation, take_usage
+from headrace_allocator.facts.operations import Operation, take_usage, wants_node
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
@@ -75,6 +75,7 @@ class Ranking:
             why = self._why_held_back(operation)
             entry = self._entry(operation) if why is None else None
         self._note_held_back(operation.id, why)
+        self._facts.reservations.note(operation.id, wants_node=entry is not None and wants_node(operation))
         if entry is None:
             self.order.remove(operation.id)
         else:

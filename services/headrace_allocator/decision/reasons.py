@@ -266,6 +266,23 @@ class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
     nodes: int
 
 
+class NodeReserved(msgspec.Struct, frozen=True, tag="node_reserved"):
+    """A node is reserved for it, and its job does not fit there yet."""
+
+    node: NodeName
+    #: Seconds until the job is expected to fit, and until the reservation ends at the latest.
+    expected_s: float
+    left_s: float
+
+
+class RoomReserved(msgspec.Struct, frozen=True, tag="room_reserved"):
+    """Each node with free resources for a job of it is reserved for another operation."""
+
+    nodes: int
+    #: One of these operations.
+    operation: OperationId
+
+
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
     """No snapshot of shares has named it in its pool. Neither its share nor its limits are known."""
 
@@ -318,6 +335,8 @@ Reason = (
     | PlacesExempt
     | PlacesProtected
     | RoomBeingMade
+    | NodeReserved
+    | RoomReserved
     | RoomUnheard
     | NoShareYet
     | NoShare

@@ -26,7 +26,7 @@ from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, waits_for_a_turn
+from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 #: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
@@ -89,6 +89,8 @@ class View(msgspec.Struct, frozen=True):
     limited: Collection[OperationId] = ()
     #: True if room is held for a gang, so that all others wait for their turn.
     some_gang_gathers: bool = False
+    #: The operation for which the node is reserved.
+    reserved: Operation | None = None
     #: Batches that regular stages go through, by whether they are of high priority; none where the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
@@ -121,6 +123,7 @@ class View(msgspec.Struct, frozen=True):
             moved=moved,
             limited=facts.limited,
             some_gang_gathers=facts.gangs.gathering is not None,
+            reserved=None if node.reserved is None else facts.operations.get(node.reserved.operation),
             batches=batches or {},
         )
 
@@ -185,8 +188,12 @@ class Overlay:
         self.left_out = 0
         #: True while only operations with filters over tags take part.
         self.only_filtered = False
+        #: True if only operations take part that another whole job is owed to.
+        self.owed_only = False
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
+        #: The operation for which the node is reserved, until a job of it starts here.
+        self.reserved = view.reserved
         self._freed_of: dict[OperationId, list[Allocation]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
@@ -301,6 +308,8 @@ class Overlay:
             if waits_for_a_turn(operation) and self.gang is None:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
+            if operation is self.reserved and amount is not ZERO:
+                self.reserved = None
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
         self._touch(operation)
@@ -320,10 +329,20 @@ class Overlay:
         self.freed.add(allocation)
         self._freed_of.setdefault(operation.id, []).append(allocation)
 
-    def consider(self, batch: Batch | None = None, *, high: bool | None = None, filtered: bool = False) -> None:
-        """Lets only operations of a batch, of high priority or others, or with filters over tags, take part from now on."""
+    def consider(
+        self,
+        batch: Batch | None = None,
+        *,
+        high: bool | None = None,
+        filtered: bool = False,
+        owed_only: bool = False,
+    ) -> None:
+        """Lets only some operations take part from now on, or all.
+
+        These are operations of a batch, of high priority or others than these, with filters over tags, or that are owed another job.
+        """
         classes = self.view.order.classes
-        self.batch, self.high, self.only_filtered, self._heads = batch, high, filtered, {}
+        self.batch, self.high, self.only_filtered, self.owed_only, self._heads = batch, high, filtered, owed_only, {}
         self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
         if filtered:
@@ -333,6 +352,10 @@ class Overlay:
         """True if the operation is of the batch that is looked at, and no gang that waits for its turn."""
         if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
             return False
+        if self.owed_only:
+            known = self.view.operations[operation]
+            if not is_owed_a_job(known, self.held(known)):
+                return False
         return self.batch is None or operation in self.batch.operations
 
     def refuse(self, operation: Operation, *, counts: bool = True) -> None:

@@ -84,6 +84,7 @@ def reasons_in_turn(
     yield own_limit_reached(operation, operation.held)
     no_room = _no_room(facts, operation, moment)
     # Where a job fits anyway it does not wait for that.
+    yield _node_reserved(facts, operation, moment)
     yield _places_exempt(facts, operation, moment) if may_preempt and no_room is not None else None
     yield no_room
     # What nobody can run is no demand, so no snapshot will tell more of it.
@@ -225,6 +226,7 @@ def _no_room(
     | why.LargerThanEveryNode
     | why.NoRoomOnAnyNode
     | why.RoomBeingMade
+    | why.RoomReserved
     | why.RoomUnheard
     | None
 ):
@@ -247,23 +249,36 @@ def _no_room(
         return why.NoNodeMatches(filters, len(facts.shapes), named)
     if not facts.shapes.count(filters, size):
         return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
-    making_room = 0
+    making_room = reserved = 0
+    holder = OperationId("")
     late_s = facts.timing.node_heartbeat_timeout_s / _HEARTBEATS_IN_TIMEOUT
     unheard: list[tuple[float, NodeName]] = []
     for node in facts.rooms.fitting(size.or_more(spare), filters):
         silent_s = moment.steady_s - node.heard_s
         if waits_for_room(node.allocations.values()):
             making_room += 1
+        elif node.reserved is not None and node.is_reserved_for_another(operation.id, size):
+            reserved, holder = reserved + 1, node.reserved.operation
         elif silent_s > late_s:
             unheard.append((silent_s, node.record.node))
         else:
             return None
     if making_room:
         return why.RoomBeingMade(making_room)
+    if reserved:
+        return why.RoomReserved(reserved, holder)
     if unheard:
         silent_s, last = min(unheard)
         return why.RoomUnheard(len(unheard), last, silent_s)
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
+
+
+def _node_reserved(facts: Facts, operation: Operation, moment: Moment) -> why.NodeReserved | None:
+    reservation = facts.reservations.of.get(operation.id)
+    if reservation is None:
+        return None
+    now_s, node = moment.steady_s, reservation.node.record.node
+    return why.NodeReserved(node, max(0.0, reservation.expected_s - now_s), max(0.0, reservation.until_s - now_s))
 
 
 def matching_nodes_owed(

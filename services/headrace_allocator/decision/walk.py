@@ -27,6 +27,8 @@ class RoomLeft(enum.StrEnum):
     TAGS_DIFFER = "tags_differ"
     #: A job fits, and limits of pools or what was decided on this heartbeat hold back whoever has one.
     HELD_BACK = "held_back"
+    #: A job fits, and not beside the one for which the node is reserved.
+    RESERVED = "reserved"
 
 
 #: A child of a pool by its place, and the operation that is chosen below it.
@@ -36,9 +38,14 @@ _Found = tuple[Entry, Operation]
 def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
     """The operation whose job goes first into `room` on the node, None if none fits.
 
-    With a priority only operations of that preemption priority take part.
+    With a priority only operations of that preemption priority take part. On a reserved node the operation that has the reservation
+    comes first, and all others may have what its job leaves.
     """
-    view = overlay.view
+    view, reserved = overlay.view, overlay.reserved
+    if reserved is not None:
+        if _reserved_starts(overlay, reserved, room, priority):
+            return reserved
+        room = room - reserved.spec.resources
     order, classes = view.order, view.order.classes
     fitting = classes.fitting(room) & order.root.classes
     if not fitting:
@@ -50,6 +57,22 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
         fitting &= classes.of_priority(priority)
     found = _first(overlay, view.pools.root, order.root, fitting)
     return found[1] if found is not None else None
+
+
+def _reserved_starts(
+    overlay: Overlay, operation: Operation, room: Resources, priority: PreemptionPriority | None
+) -> bool:
+    """True if the operation for which the node is reserved starts a job in so much room, before all others."""
+    order = overlay.view.order
+    return (
+        room.dominates(operation.spec.resources)
+        and priority in (None, operation.preemption_priority)
+        and operation.id in order
+        and operation.id not in overlay.refused
+        and overlay.takes_part(operation.id)
+        and not overlay.left_out >> order.number(operation.id) & 1
+        and overlay.held_back(operation) is None
+    )
 
 
 def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
@@ -140,8 +163,10 @@ def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
     why = why_nothing_fits(view.order, room)
     if why is not None:
         return why
-    classes = view.order.classes
-    fitting = classes.fitting(room) & view.order.root.classes
+    classes, waiting = view.order.classes, view.order.root.classes
+    if overlay.reserved is not None and not classes.fitting(room - overlay.reserved.spec.resources) & waiting:
+        return RoomLeft.RESERVED
+    fitting = classes.fitting(room) & waiting
     return RoomLeft.HELD_BACK if fitting & classes.matching(view.tags) else RoomLeft.TAGS_DIFFER
 
 

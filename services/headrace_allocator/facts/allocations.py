@@ -38,7 +38,7 @@ class Rest:
         self.job_ms = job_ms
         #: The rules of the tree by which its groups were cut (`PoolTree.rules`), `NEVER` where its share or options are others now.
         self.cut_at = NEVER
-        #: The first place right of the second border while nothing is freed, `NO_PLACE` for none; None until somebody asks.
+        #: The first place that those who merely starve may be given while nothing is freed, `NO_PLACE` for none; None until somebody asks.
         self.preemptible_from: Place | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:

@@ -27,6 +27,7 @@ from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation, note_progress
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
+from headrace_allocator.facts.reservations import ReservationEnd, Reservations
 from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.gangs.book import Gangs
 from headrace_allocator.unsettled import Unsettled
@@ -88,6 +89,7 @@ class Facts:
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()
+        self.reservations = Reservations()
         self._node_rules = NodeRules()
         #: Nodes that were not judged by the node filter since it changed.
         self.unfiltered: deque[NodeName] = deque()
@@ -134,6 +136,8 @@ class Facts:
     def remove_node(self, node: Node) -> None:
         """The node is enrolled no more and holds nothing."""
         self.set_offline(node)
+        if node.reserved is not None:
+            self.reservations.end(node.reserved.operation, ReservationEnd.RELEASED)
         self.rooms.forget(node)
         self.last_heard.forget(node)
         self.empty_nodes.discard(node.record.node)
@@ -178,6 +182,7 @@ class Facts:
         allocation = Allocation(name, operation.id, node.record.node, job)
         allocation.slots = {slot.index: slot for slot in operation.slots.take(jobs)}
         self.add(allocation)
+        self.reservations.end(operation.id, ReservationEnd.STARTED)
         return allocation
 
     def extend(self, allocation: Allocation, jobs: int) -> list[JobSlot]:
@@ -279,6 +284,7 @@ class Facts:
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
         self.limited.discard(operation.id)
+        self.reservations.forget(operation.id)
         self._leave_pool(operation)
         self.gone[operation.id] = None
         for allocation in operation.allocations.values():
@@ -297,7 +303,8 @@ class Facts:
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
         yield from self.last_heard.checks()
-        yield from (self._check_online, self._check_used, self._check_limited, self.gangs.check)
+        yield from (self._check_online, self._check_used, self._check_limited)
+        yield from (self.gangs.check, self.reservations.check)
         # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
         yield from (partial(self._check_total, resource) for resource in RESOURCE_NAMES)
         for pool, resource in product(self.pools.known, RESOURCE_NAMES):

@@ -60,6 +60,8 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is beyond it.
     crossing_is_preemptible: bool = False
+    #: True if the allocation that crosses the second bound may go for a job that its operation is owed whole.
+    crossing_may_go: bool = False
 
     @property
     def owed_everything(self) -> bool:
@@ -112,8 +114,8 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
             helping or _ALL_RESOURCES,
         )
 
-    def protects(self, usage: Resources) -> bool:
-        """True if a usage is below the bound or the usage threshold. Whatever is less is so, too.
+    def protects(self, usage: Resources, slack: float = EPS) -> bool:
+        """True if a usage is below the bound by more than the slack, or below the usage threshold. Whatever is less is so, too.
 
         It is below if the bound is above it in every resource of which more would help. If more helps in none, one is enough.
         What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
@@ -121,7 +123,7 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
         amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all
         for index in self.decisive:
-            if (bound[index] - amounts[index] / wholes[index] > EPS) is not needs_all:
+            if (bound[index] - amounts[index] / wholes[index] > slack) is not needs_all:
                 is_below = not needs_all
                 break
         if is_below or self.usage_threshold is None:
@@ -186,11 +188,17 @@ class AllocationGroups:
         self._enter(allocation.place, allocation.usage)
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
-        """False if it is left of the second border, whatever is freed. The border is kept: heartbeats ask for each allocation of a node."""
+        """False if no stage for those that merely starve takes it, whatever is freed.
+
+        The border is kept: heartbeats ask for each allocation of a node.
+        """
         return allocation.place >= self.first_preemptible() or allocation.usage == ZERO
 
     def first_preemptible(self) -> Place:
-        """The first place right of the second border. It is kept until usage or shares change."""
+        """The first place right of the second border, or the one that crosses it where that may go.
+
+        It is kept until usage or shares change.
+        """
         known = self._rest.preemptible_from
         return self._find_preemptible() if known is None else known
 
@@ -203,6 +211,8 @@ class AllocationGroups:
                 at = self._count_kept(border, usage, len(places))
             else:
                 at = bisect_left(places, True, key=lambda place: not border.protects(self._before(place, ())))
+            if self._protection.crossing_may_go and at and self._crosses(border, places[at - 1], usage):
+                at -= 1
             if at < len(places):
                 first = min(first, places[at])
         self._rest.preemptible_from = first
@@ -246,6 +256,10 @@ class AllocationGroups:
         others = Resources.sum(usage * len(places) for usage, places in self._by_usage.items())
         others = others - allocation.usage - Resources.sum(one.usage for one in freed)
         return not self._protection.covers(self._border(_PREEMPTIBLE), others, allocation.usage)
+
+    def crosses(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
+        """True if it is the one that is left of the second border, and with which its operation reaches the bound."""
+        return self._crosses(self._border(_PREEMPTIBLE), allocation.place, allocation.usage, freed)
 
     @property
     def owed_everything(self) -> bool:
@@ -329,6 +343,11 @@ class AllocationGroups:
             if one.place < place:
                 before = before - one.usage
         return before
+
+    def _crosses(self, border: GroupBorder, place: Place, usage: Resources, freed: Collection[Allocation] = ()) -> bool:
+        before = self._before(place, freed)
+        # What ends exactly at the bound does not cross it.
+        return border.protects(before) and not border.protects(before + usage, -EPS)
 
     def _border(self, behind: Group) -> GroupBorder:
         """The border before a group."""

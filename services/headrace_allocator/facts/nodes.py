@@ -102,6 +102,27 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     exempt_until_s: float = 0.0
 
 
+class Reservation:
+    """One node that is reserved for one operation."""
+
+    __slots__ = ("expected_s", "job", "moves", "node", "operation", "since_s", "until_s")
+
+    def __init__(
+        self, operation: OperationId, job: Resources, node: Node, expected_s: float, since_s: float, until_s: float
+    ) -> None:
+        self.operation = operation
+        #: The resources of the job that is to start there.
+        self.job = job
+        self.node = node
+        #: The time at which the job is expected to fit, by what runs on the node.
+        self.expected_s = expected_s
+        #: The time at which this node was chosen, and the one at which the reservation ends at the latest.
+        self.since_s = since_s
+        self.until_s = until_s
+        #: How often it was moved to another node.
+        self.moves = 0
+
+
 class Node:
     """An enrolled node."""
 
@@ -109,7 +130,7 @@ class Node:
     __slots__ = (
         "allocations", "boottime_ms", "drained_empty", "enrolled", "has_no_slots", "heard_s", "holds", "incarnation", "limits",
         "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
-        "record", "recorded", "reported", "reporting", "sent", "seq", "state", "total", "tries", "trouble", "used",
+        "record", "recorded", "reported", "reporting", "reserved", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
 
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
@@ -147,6 +168,8 @@ class Node:
         self.reporting: set[JobKey] = set()
         self.recorded: set[JobKey] = set()
         self.nudged = False
+        #: The reservation of this node, None while it has none.
+        self.reserved: Reservation | None = None
         #: When preemptive stages ran on it last, and since when more of it is used than it has.
         self.preemptive_stages_s: float | None = None
         self.overcommitted_since_s: float | None = None
@@ -169,6 +192,14 @@ class Node:
     def free(self) -> Resources:
         """Its room that no allocation has."""
         return self.total - self.used
+
+    def is_reserved_for_another(self, name: OperationId, job: Resources) -> bool:
+        """True if the node is reserved for another operation, and a job of this one does not fit beside."""
+        return (
+            self.reserved is not None
+            and self.reserved.operation != name
+            and not (self.free - self.reserved.job).dominates(job)
+        )
 
     @property
     def condition(self) -> NodeCondition:

@@ -35,6 +35,9 @@ _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationStat
 #: An allocation gets as many jobs as end in this many heartbeat round trips.
 ROUND_TRIPS_AHEAD: Final = 2
 
+#: The part of a job that an operation must be owed to be owed the job: shares are floats.
+_NEARLY_A_JOB: Final = 0.999
+
 #: The weight of the newest job in the mean length of jobs.
 _NEWEST_WEIGHT: Final = 0.2
 
@@ -216,6 +219,7 @@ class Operation:
             threshold=policy.preemption_satisfaction_threshold,
             usage_threshold=options.non_preemptible_resource_usage_threshold,
             crossing_is_preemptible=policy.consider_allocation_on_fair_share_bound_preemptible,
+            crossing_may_go=policy.preempt_at_bound_for_owed_jobs,
         )
 
     @property
@@ -343,6 +347,37 @@ def take_usage(operation: Operation, item: ShareItem) -> bool:
         return False
     operation.share = item
     return True
+
+
+def is_starving(operation: Operation) -> bool:
+    """True if it starves, or a pool above it lends it its starvation, as the last snapshot says."""
+    return (
+        operation.starvation is not StarvationStatus.NON_STARVING
+        or operation.preemption_priority is not PreemptionPriority.NONE
+    )
+
+
+def is_owed_a_job(operation: Operation, held: Resources) -> bool:
+    """True if another job beside what it holds is within its fair share, in every resource that the job needs."""
+    figures = zip(
+        held.as_tuple(),
+        operation.spec.resources.as_tuple(),
+        operation.fair_share,
+        operation.total.as_tuple(),
+        strict=True,
+    )
+    return all(there + more * _NEARLY_A_JOB <= share * whole for there, more, share, whole in figures if more)
+
+
+def wants_node(operation: Operation) -> bool:
+    """True if a node may be reserved for it, as far as its own state says: it is short of a whole job that it is owed.
+
+    It starves, or stands in a FIFO pool and is below its fair share. A gang has room held for it in another way.
+    """
+    if operation.gang is not None or operation.task_groups:
+        return False
+    is_short = is_starving(operation) or (operation.in_fifo_pool and operation.below_fair_share)
+    return is_short and is_owed_a_job(operation, operation.held)
 
 
 def waits_for_a_turn(operation: Operation) -> bool:

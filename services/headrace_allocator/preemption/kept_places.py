@@ -24,8 +24,9 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, is_owed_a_job
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.preemption.at_bound import crosses_bound, goes_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
@@ -143,11 +144,25 @@ def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> K
     if group < least and pools.filters_of(starving.spec) and operation.cut_groups(pools).is_excess(allocation):
         # See `victims.excess_candidates`.
         group = Group.PREEMPTIBLE
-    if group < least:
+    at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
+    if group < least and not at_bound:
         return Kept(_kept_by_group(pools, operation, allocation, least), pool)
     if group is Group.AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption:
         return _kept_from_aggressive(pools, operation)
     return _kept_as_a_whole(overlay, operation, allocation, starving, least)
+
+
+def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation, least: Group) -> bool:
+    """True if it crosses the bound of its operation's share, and the one that starves may have it for that."""
+    operation = overlay.view.operations[allocation.operation]
+    if (
+        least is not Group.PREEMPTIBLE
+        or not may_be_taken_at_bound(overlay)
+        or goes_whole(operation, overlay.view.pools)
+    ):
+        return False
+    is_owed = is_owed_a_job(starving, overlay.held(starving))
+    return is_owed and crosses_bound(overlay, allocation) and goes_for(overlay, allocation, starving)
 
 
 def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:

@@ -12,6 +12,7 @@ from headrace.pools.tree_options import PreemptionPolicy, VictimRules
 from headrace.resources import EPS, Share
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionReason
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
@@ -30,9 +31,12 @@ class Overreach:
     def __init__(self) -> None:
         self._counts: Counter[Left] = Counter()
 
-    def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason) -> None:
-        """An operation has just lost an allocation. By the older rules even plain preemption may go below a share."""
+    def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason, group: Group) -> None:
+        """An operation has just lost an allocation of that group. By the older rules even plain preemption may go below a share."""
         options = pools.options
+        if options.preempt_at_bound_for_owed_jobs and group is not Group.PREEMPTIBLE:
+            # What crosses a bound goes with the part that is below it.
+            return
         if reason is not PreemptionReason.PREEMPTION or options.victim_rules is VictimRules.LEGACY:
             return
         if options.preemption_policy is not PreemptionPolicy.YTSAURUS:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
@@ -28,6 +28,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
+from headrace_allocator.preemption.at_bound import choice_of_owed
 from headrace_allocator.preemption.deactivations import Deactivations, of_preemptive_stage
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
@@ -190,7 +191,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         overlay.consider(filtered=True)
         found, room = excess_candidates(overlay), overlay.room
         discount = Resources.sum(one.usage for one in found.free)
-        placement = start_of_stage(overlay, stage, found, discount, choose)
+        placement, _ = start_of_stage(overlay, stage, found, discount, choose)
         overlay.consider()
         if placement is None:
             continue
@@ -212,14 +213,15 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = deactivations = None
     of_gang: list[Allocation] = []
+    crossing: list[Allocation] = []
     if somebody_starves:
-        placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
+        placement, of_gang, crossing = start_with_crossing(overlay, stage, found, discount, choose)
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
     # Where nobody starts, all that goes repairs the node or a limit, and may have begun lately.
     repairs = found.to_repair()
-    may_go = repairs if starter is None else [*found.free, *held_for(overlay, found.held, starter)]
+    may_go = repairs if starter is None else [*found.free, *crossing, *held_for(overlay, found.held, starter)]
     kept = keep_order([one for one in may_go if one not in of_gang], found.groups)
     properly = starter is not None and starves_itself(starter, stage.priority)
     for one in of_gang:
@@ -236,7 +238,9 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     preemptions = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, found.groups[victim])
-        for victim in victims_above_limits(overlay, [one for one in kept if not found.held or one in repairs])
+        for victim in victims_above_limits(
+            overlay, [one for one in kept if one in repairs or not (found.held or crossing)]
+        )
     ]
     exempt = len(found.exempt), min(found.exempt.values(), default=0)
     return StageOutcome(
@@ -252,6 +256,31 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
         *exempt,
         deactivations,
     )
+
+
+def start_with_crossing(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
+) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
+    """The one start of a stage, the places of a gang that goes for it, and the allocations at bounds that may go for it.
+
+    Those at bounds are looked at where nobody starts without.
+    """
+    placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
+    if placement is not None or not found.crossing:
+        return placement, of_gang, []
+    before = overlay.room + discount
+    overlay.consider(owed_only=True)
+    for_each: dict[OperationId, list[Allocation]] = {}
+
+    def there(operation: Operation) -> Resources:
+        crossing = for_each[operation.id] = found.crossing_for(overlay, operation)
+        return before + Resources.sum(one.usage for one in crossing)
+
+    more = discount + Resources.sum(one.usage for one in found.crossing)
+    without_gangs = msgspec.structs.replace(found, gangs={})
+    placement, _ = start_of_stage(overlay, stage, without_gangs, more, choice_of_owed(choose, there))
+    overlay.consider()
+    return placement, [], [] if placement is None else for_each[placement.operation.id]
 
 
 def start_of_stage(

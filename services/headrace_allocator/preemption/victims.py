@@ -24,6 +24,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.preemption.at_bound import crosses_bound, goes_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 
@@ -49,11 +50,17 @@ class Candidates(msgspec.Struct, frozen=True):
     groups: dict[Allocation, Group]
     #: By gang, those that go with all others of it or not at all.
     gangs: dict[Operation, list[Allocation]] = {}
+    #: Those that cross the bound of their operation's share. They may go for a job that its operation is owed whole.
+    crossing: list[Allocation] = []
 
     def to_repair(self) -> list[Allocation]:
         """Those that may go for nobody, where a node or a limit is repaired, as they stand on the node."""
-        held = {one for ones in self.held.values() for one in ones}
-        return [one for one in self.groups if one not in held]
+        apart = {*self.crossing, *(one for ones in self.held.values() for one in ones)}
+        return [one for one in self.groups if one not in apart]
+
+    def crossing_for(self, overlay: Overlay, starter: Operation) -> list[Allocation]:
+        """Those that cross a bound and may go for this operation."""
+        return [one for one in self.crossing if goes_for(overlay, one, starter)]
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
@@ -67,6 +74,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     is_legacy = pools.options.victim_rules is VictimRules.LEGACY
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
     rules = pools.rules
+    at_bound = least is _PREEMPTIBLE and may_be_taken_at_bound(overlay)
     for allocation in view.allocations:
         # First, since most tries find nothing that may go.
         if least is _PREEMPTIBLE and allocation.rest.keeps(allocation, rules):
@@ -83,7 +91,11 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
-        if group < least or is_shielded:
+        # A gang that goes as a whole has no part that may go alone.
+        is_crossing = (
+            at_bound and group < least and not goes_whole(operation, pools) and crosses_bound(overlay, allocation)
+        )
+        if (group < least and not is_crossing) or is_shielded:
             continue
         shield: Operation | Pool | None = None
         if is_legacy:
@@ -91,7 +103,11 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         elif operation.starvation is not _NON_STARVING and not starving_may_lose:
             shield = operation
         exempt_ms = allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms)
-        if shield is None and exempt_ms:
+        if is_crossing:
+            if shield is not None or exempt_ms:
+                continue
+            found.crossing.append(allocation)
+        elif shield is None and exempt_ms:
             found.exempt[allocation] = exempt_ms
         elif shield is None and goes_whole(operation, pools):
             if may_go_whole(operation):
@@ -118,7 +134,7 @@ def excess_candidates(overlay: Overlay) -> Candidates:
     starving_may_lose = pools.options.allow_preemption_from_starving_operations
     for allocation in reversed(view.allocations):
         operation = view.operations.get(allocation.operation)
-        if operation is None or not _is_there(overlay, operation, allocation):
+        if operation is None or goes_whole(operation, pools) or not _is_there(overlay, operation, allocation):
             continue
         options = operation.options(pools)
         if not may_lose(overlay, options) or not options.allow_normal_preemption:

@@ -96,6 +96,8 @@ def node_facts(node: NodeView) -> Table:
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
     if node.left_out:
         facts.add_row("gets no jobs", Text(node.left_out, style="yellow"))
+    if node.reserved:
+        facts.add_row("reserved", Text(node.reserved, style="yellow"))
     if node.trouble:
         facts.add_row("trouble", Text(node.trouble, style="red"))
     facts.add_row("heartbeat", _heartbeat(node))

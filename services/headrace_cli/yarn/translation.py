@@ -123,6 +123,9 @@ class _Translation:
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
+            # Off, as in the scheduler that the file is for.
+            "node_reservation_time": None,
+            "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
             "yarn/memory_only": (self._policies[ROOT] == "fair") or None,
             **access_of_root(root, self._warnings),

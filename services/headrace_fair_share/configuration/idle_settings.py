@@ -63,6 +63,8 @@ _RULES: Final = (
             "victim_rules",
             "drop_needless_victims",
             "preemption_exempt_time",
+            "node_reservation_time",
+            "preempt_at_bound_for_owed_jobs",
             *_LEGACY_VICTIMS,
         ),
         ("enable_aggressive_starvation", "allow_aggressive_preemption", "preemption_exempt_time"),

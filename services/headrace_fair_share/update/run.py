@@ -281,8 +281,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
     fifo_place = np.where(effective_index < 0, fifo_index, effective_index)
     within = within_fifo_count(cut, elements, given.pending, fifo_place, fair)
     schedulable = np.concatenate((np.ones(elements.pools, np.bool_), given.pending & within))
-    strong = fixed.strong[:, order]
-    rank = np.where(fifo_index < 0, elements.order, fifo_place)
+    strong, rank = fixed.strong[:, order], np.where(fifo_index < 0, elements.order, fifo_place)
     judged = judge(cut, given, JudgedShares(usage, fair, demand, strong, fixed.weight[order], rank), schedulable)
     clocks, starvation = judged.clocks, judged.clocks.starvation
     due_to_fair_share, due_to_min_share, claims = due_amounts(elements, judged.yarn.dues)

@@ -121,6 +121,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     preemption_exempt_time: int = 0
     max_unpreemptible_running_allocation_count: int | None = None
     consider_allocation_on_fair_share_bound_preemptible: bool = False
+    preempt_at_bound_for_owed_jobs: bool = False
     allow_aggressive_preemption_for_gang_operations: bool = True
     preempt_gangs_whole: bool = False
     preemptive_scheduling_backoff: int = 5_000
@@ -141,6 +142,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
     consider_disk_quota_in_preemptive_scheduling_discount: bool = False
     waiting_for_resources_on_node_timeout: int | None = None
+    node_reservation_time: int = 0
 
     # --- limits and usage ---
     enable_infinite_resource_limits_overcommit: bool = False

@@ -191,6 +191,8 @@ class NodeView(msgspec.Struct, frozen=True):
     cut_tags: list[str] = []
     #: Why the tree gives it nothing, whatever room it has; empty if it may get jobs.
     left_out: str = ""
+    #: The operation for which the node is reserved, and when its job is expected to fit, in words. Empty: it is not reserved.
+    reserved: str = ""
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -9,6 +9,7 @@ from headrace.ids import PoolName
 from headrace.pools.tree_options import VictimRules
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.overreach import Overreach
 from tests.support.allocating import an_operation
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share
@@ -70,5 +71,19 @@ def test_an_operation_that_is_left_with_less_than_it_is_owed_is_counted(
     host.tell([a_share("rich", owed, demand=demand)], total=FOUR)
     host.facts.pools.options = msgspec.structs.replace(host.facts.pools.options, victim_rules=rules)
     overreach = Overreach()
-    overreach.note(host.facts.pools, host.operation("rich"), reason)
+    overreach.note(host.facts.pools, host.operation("rich"), reason, Group.PREEMPTIBLE)
     assert too_much(overreach) == ({"operation_below_fair_share": counted} if counted else {})
+
+
+def test_what_crosses_a_bound_is_not_counted_where_the_tree_lets_it_go() -> None:
+    host = after_a_preemption()
+    host.tell([a_share("rich", 3.5, demand=8)], total=FOUR)
+    options = msgspec.structs.replace(host.facts.pools.options, preempt_at_bound_for_owed_jobs=True)
+    host.facts.pools.options = options
+    overreach, reason = Overreach(), PreemptionReason.PREEMPTION
+
+    overreach.note(host.facts.pools, host.operation("rich"), reason, Group.AGGRESSIVELY_PREEMPTIBLE)
+    assert too_much(overreach) == {}
+
+    overreach.note(host.facts.pools, host.operation("rich"), reason, Group.PREEMPTIBLE)
+    assert too_much(overreach) == {"operation_below_fair_share": 1}

@@ -205,6 +205,15 @@ def test_what_an_agent_says_beyond_its_token_is_shown_as_cut() -> None:
     assert shown(node_facts(more), 120)[-1].startswith("cut        cpu 1.5; tags fast: its agent says so")
 
 
+def test_a_node_tells_for_which_operation_it_is_reserved() -> None:
+    node = NodeView(NodeName("alpha"), "online", [])
+    assert not any(line.startswith("reserved") for line in shown(node_facts(node), 120))
+
+    reserved = msgspec.structs.replace(node, reserved="for train-1, whose job is expected to fit in 5 s")
+    facts = [" ".join(line.split()) for line in shown(node_facts(reserved), 120)]
+    assert "reserved for train-1, whose job is expected to fit in 5 s" in facts
+
+
 def test_a_node_tells_its_isolation_its_limits_and_what_leaves_it_out() -> None:
     node = NodeView(
         NodeName("alpha"), "unisolated", [], isolation="none", isolation_detail="jobs run as root", limits="rlimit"

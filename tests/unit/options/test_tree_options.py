@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from tests.support.fair_share import set_pool, stored
 from tests.support.gang_fleet import gangs_that_take_turns
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, SmallTree, Work, a_tree, clocks, in_force, saved, savings, shares
+from tests.support.streams import LARGE, StreamFleet
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
 from tests.support.yarn_course import Comer, course
 from tests.unit.admission.desk import Desk, oid
@@ -441,6 +443,25 @@ def groups(options: Options) -> list[int]:
 @case("consider_allocation_on_fair_share_bound_preemptible", True)
 def groups_where_one_crosses_the_bound(options: Options) -> list[int]:
     return groups_on_a_full_node(options, owed=2.5)
+
+
+@case("preempt_at_bound_for_owed_jobs", True)
+def taken_where_one_crosses_the_bound(options: Options) -> list[str]:
+    return [one.allocation for one in on_a_full_node(options, owed=3.5).next_beat().take_back]
+
+
+@case("node_reservation_time", "1m")
+def reserved_for_a_job_that_fits_nowhere(options: Options) -> int:
+    longest_ms = a_tree({}, options).options.node_reservation_time
+    fleet = StreamFleet(Random(1), (60.0, 60.0), fair_share_starvation_timeout=0, node_reservation_time=longest_ms)
+    fleet.stream(10)
+    fleet.second()
+    fleet.work(LARGE, "whole", 1, cores(4), started_at_ms=2)
+    most = 0
+    for _ in range(10):
+        fleet.second()
+        most = max(most, len(fleet.reserved_nodes()))
+    return most
 
 
 @case("allow_aggressive_preemption_for_gang_operations", False)

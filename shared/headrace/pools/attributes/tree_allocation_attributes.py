@@ -176,6 +176,11 @@ PREEMPTION: Final = [
         "the allocation that crosses the border may be taken",
     ),
     Attribute(
+        "preempt_at_bound_for_owed_jobs",
+        Flag(),
+        "the same, for a job that is within the fair share of its operation, and from whoever has more than its own",
+    ),
+    Attribute(
         "allow_aggressive_preemption_for_gang_operations",
         Flag(),
         "gangs may be cut for those that starve aggressively",
@@ -249,6 +254,11 @@ ORDER: Final = [
         "how long an allocation may wait on its node for room",
         "no limit",
         aliases=("waiting_job_timeout",),
+    ),
+    Attribute(
+        "node_reservation_time",
+        Duration(),
+        "how long a node is reserved at most for an operation that starves and fits on none; 0s: no node is",
     ),
     Attribute(
         "ssd_priority_preemption",

@@ -1,0 +1,86 @@
+"""Reserved nodes: each is kept for one operation whose next job is larger than the free resources of every node.
+
+On a reserved node nothing starts that would not fit beside that job. So the node drains until the job fits.
+Invariant (`check`): a node is reserved for one operation, an operation has one node, and both know of each other.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+from headrace.ids import OperationId
+from headrace.runtime.engine import Figure, by_label, counter, gauge
+from headrace_allocator.facts.nodes import Node, Reservation
+
+
+class ReservationEnd(enum.StrEnum):
+    """The ways in which a reservation ends."""
+
+    #: A job of the operation started, there or elsewhere.
+    STARTED = "started"
+    #: Another node is expected to be free clearly sooner.
+    MOVED = "moved"
+    #: It lasted for the longest time.
+    TIMED_OUT = "timed_out"
+    #: The operation does not need it any more, or the node cannot serve it.
+    RELEASED = "released"
+
+
+class Reservations:
+    """The reservations of a tree, and the operations that may get one."""
+
+    def __init__(self) -> None:
+        self.of: dict[OperationId, Reservation] = {}
+        #: Operations whose own state lets a node be reserved for them. Those that have waited longest come first.
+        self.wanting: dict[OperationId, None] = {}
+        self._ended: Counter[ReservationEnd] = Counter()
+
+    def enter(self, reservation: Reservation) -> None:
+        """Reserves a node."""
+        self.of[reservation.operation] = reservation
+        reservation.node.reserved = reservation
+
+    def move(self, reservation: Reservation, node: Node, expected_s: float, now_s: float) -> None:
+        """Reserves another node in place of the one before. The longest time goes on."""
+        self._ended[ReservationEnd.MOVED] += 1
+        reservation.node.reserved = None
+        reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
+        reservation.moves += 1
+        node.reserved = reservation
+
+    def note(self, operation: OperationId, *, wants_node: bool) -> None:
+        """Notes whether a node may be reserved for an operation, as far as its own state says."""
+        if wants_node:
+            self.wanting.setdefault(operation)
+        else:
+            self.wanting.pop(operation, None)
+
+    def forget(self, operation: OperationId) -> None:
+        """The operation is over."""
+        self.wanting.pop(operation, None)
+        self.end(operation, ReservationEnd.RELEASED)
+
+    def end(self, operation: OperationId, how: ReservationEnd) -> None:
+        """Lets the node of an operation go, if it has one."""
+        reservation = self.of.pop(operation, None)
+        if reservation is not None:
+            reservation.node.reserved = None
+            self._ended[how] += 1
+
+    def figures(self) -> list[Figure]:
+        """Nodes that are reserved now, and how reservations ended."""
+        ended = counter("reservations_ended", "reservations", 0, "Reservations of nodes that ended, by how they did.")
+        counts = {how.value: self._ended[how] for how in ReservationEnd}
+        return [
+            gauge("reserved_nodes", "nodes", len(self.of), "Nodes that are reserved for an operation."),
+            *by_label(ended, "reservations_ended", "outcome", counts),
+        ]
+
+    def check(self) -> list[str]:
+        """Broken invariants in words, none if all hold."""
+        return [
+            f"{name}: the node that is reserved for it knows nothing of that"
+            for name, one in self.of.items()
+            if one.node.reserved is not one or one.operation != name
+        ]

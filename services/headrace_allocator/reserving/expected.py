@@ -1,0 +1,75 @@
+"""The time at which a job is expected to fit on a node, by what runs there, and which allocations count as free before that."""
+
+from __future__ import annotations
+
+import math
+from operator import itemgetter
+
+from headrace.pools.pool_config import PreemptionSwitch
+from headrace.resources import ZERO
+from headrace.wire.heartbeat import AllocationState
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.operations import Operation
+
+
+def expected_wait_s(facts: Facts, node: Node, operation: Operation, unknown_s: float) -> float | None:
+    """The seconds until a job of an operation fits on a node on which nothing else starts. None: it never fits.
+
+    The length of a job is unknown until a job of its operation ended; such a job counts as `unknown_s`. Costs a look at each
+    allocation of the node.
+    """
+    size = operation.spec.resources.or_more(facts.pools.min_spare)
+    free = node.free
+    if free.dominates(size):
+        return 0.0
+    if node.holds or not node.total.dominates(size):
+        return None
+    ends = [
+        (_left_s(facts, node, one, operation, unknown_s), one.usage)
+        for one in node.allocations.values()
+        if one.usage != ZERO
+    ]
+    for left_s, usage in sorted(ends, key=itemgetter(0)):
+        free = free + usage
+        if free.dominates(size):
+            return left_s
+    return None
+
+
+def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operation, unknown_s: float) -> float:
+    """The seconds until an allocation is expected to be free."""
+    operation = facts.operations.get(allocation.operation)
+    is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
+    if operation is None or is_going:
+        return 0.0
+    exempt_ms = _may_be_taken_in_ms(facts, node, allocation, operation, starving)
+    if exempt_ms is not None:
+        return exempt_ms / 1000
+    ran_s = 0.0 if allocation.job is None else allocation.job.ran_ms(node.boottime_ms) / 1000
+    if math.isinf(operation.mean_job_ms):
+        return max(unknown_s, ran_s)
+    # A job that has outlived the mean counts as one that is late for as long again.
+    return abs(operation.mean_job_ms / 1000 - ran_s)
+
+
+def _may_be_taken_in_ms(
+    facts: Facts, node: Node, allocation: Allocation, operation: Operation, starving: Operation
+) -> int | None:
+    """The time until preemption may take an allocation for an operation that starves. None: it may not."""
+    pools = facts.pools
+    if starving.preemption_priority is PreemptionPriority.NONE or facts.preemption_paused:
+        return None
+    if allocation.rest.keeps(allocation, pools.rules) or operation is starving or operation.is_graceful:
+        return None
+    options = operation.options(pools)
+    if options.preemption is not PreemptionSwitch.ON or not options.allow_normal_preemption:
+        return None
+    starves = operation.starvation is not StarvationStatus.NON_STARVING
+    if starves and not pools.options.allow_preemption_from_starving_operations:
+        return None
+    if not operation.cut_groups(pools).may_be_preemptible(allocation):
+        return None
+    return allocation.exempt_ms(options.preemption_exempt_time_ms, node.boottime_ms)

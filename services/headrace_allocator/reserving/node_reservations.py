@@ -1,0 +1,206 @@
+"""Chooses the nodes that are reserved, and lets them go.
+
+An operation that starves, is owed another whole job and fits on no node looks for one. Each heartbeat says when its job would fit on
+that node; after one round of heartbeats the node where that is soonest is reserved. The reservation moves when another node is clearly
+better, and not often, so that the wait is bounded by the jobs on the nodes that were chosen. Nothing of it is saved: after a restart
+nodes are chosen anew.
+Cost: each heartbeat looks at up to `_MOST_LOOKS` operations and the allocations of its own node; each tick at up to `_MOST_NEW`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from headrace.ids import NodeName, OperationId
+from headrace.pools.node_filter import matches
+from headrace.pools.tree_options import PreemptionPolicy
+from headrace.runtime.engine import Moment
+from headrace_allocator.decision.holding_back import pool_limit_reached
+from headrace_allocator.decision.ranking import Ranking
+from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.nodes import Node, Reservation
+from headrace_allocator.facts.operations import Operation, is_starving
+from headrace_allocator.facts.reservations import ReservationEnd
+from headrace_allocator.reserving.expected import expected_wait_s
+
+#: Operations of a tree that have a node reserved or look for one at the same time.
+MOST_RESERVED: Final = 64
+#: Operations that begin to look with one tick, some 0.2 ms each with 10,000 nodes.
+_MOST_NEW: Final = 8
+#: Operations for which one heartbeat tells when a job would fit.
+_MOST_LOOKS: Final = 2
+#: A round of heartbeats: so long the best node is looked for, and so many paces where nodes come less often.
+_ROUND_S: Final = 2.0
+_ROUND_PACES: Final = 2
+#: A reservation that has lasted for less time than is left moves to a node where the job is expected in this part of it, and so much
+#: sooner.
+_MOVES_BELOW: Final = 0.5
+_MOVES_SOONER_S: Final = 10.0
+#: It moves so often at most.
+MOST_MOVES: Final = 3
+#: After the longest time nothing is reserved for the operation for this part of that time.
+_PAUSE: Final = 0.25
+
+
+class _Looking(msgspec.Struct):
+    """An operation that looks for a node."""
+
+    since_s: float
+    #: The node where its job is expected to fit soonest, and when that is.
+    node: NodeName | None = None
+    expected_s: float = 0.0
+
+
+class NodeReservations:
+    """Reserves nodes for operations, by what heartbeats and ticks show."""
+
+    def __init__(self, facts: Facts, ranking: Ranking) -> None:
+        self._facts = facts
+        self._ranking = ranking
+        self._looking: dict[OperationId, _Looking] = {}
+        #: Operations that look or have a node, in the order in which heartbeats tell of them.
+        self._turn: deque[OperationId] = deque()
+        #: Until when nothing is reserved for operations whose reservation lasted for the longest time.
+        self._paused: dict[OperationId, float] = {}
+
+    def hear(self, node: Node, pace_ms: int, moment: Moment) -> None:
+        """A heartbeat: the reservation of the node is looked at again, or the node is offered to some operations."""
+        reservation = node.reserved
+        if reservation is not None:
+            self._look_again(reservation, node, moment)
+            return
+        if not self._turn or not node.accepts_jobs:
+            return
+        for name in [self._turn[at] for at in range(min(_MOST_LOOKS, len(self._turn)))]:
+            self._turn.rotate(-1)
+            operation = self._facts.operations.get(name)
+            if operation is not None and node.reserved is None:
+                self._offer(node, operation, pace_ms, moment)
+
+    def tick(self, moment: Moment) -> None:
+        """Ends reservations that are over, and lets operations look for a node."""
+        book, facts = self._facts.reservations, self._facts
+        for name, until_s in list(self._paused.items()):
+            if moment.steady_s >= until_s or name not in facts.operations:
+                del self._paused[name]
+        for name, reservation in list(book.of.items()):
+            if moment.steady_s >= reservation.until_s:
+                self._paused[name] = moment.steady_s + _PAUSE * self._longest_s
+                book.end(name, ReservationEnd.TIMED_OUT)
+            elif not self._is_due(name) or not _serves(facts, reservation.node, name):
+                book.end(name, ReservationEnd.RELEASED)
+        self._looking = {name: one for name, one in self._looking.items() if name not in book.of and self._is_due(name)}
+        self._look_for_more(moment)
+        self._turn = deque([*self._looking, *book.of])
+
+    # --- the choice -----------------------------------------------------------------------------------------------
+
+    def _offer(self, node: Node, operation: Operation, pace_ms: int, moment: Moment) -> None:
+        """Tells an operation when its job would fit on a node. Its node is chosen once a round is over."""
+        name, longest_s = operation.id, self._longest_s
+        looking, reservation = self._looking.get(name), self._facts.reservations.of.get(name)
+        if (looking is None and reservation is None) or not _serves(self._facts, node, name):
+            return
+        wait_s = expected_wait_s(self._facts, node, operation, longest_s)
+        if wait_s is None or wait_s > longest_s:
+            return
+        expected_s = moment.steady_s + wait_s
+        if reservation is not None:
+            if _is_clearly_better(reservation, wait_s, moment):
+                self._facts.reservations.move(reservation, node, expected_s, moment.steady_s)
+            return
+        assert looking is not None
+        best = None if looking.node is None else self._facts.nodes.get(looking.node)
+        if best is None or best.reserved is not None or expected_s < looking.expected_s:
+            best, looking.node, looking.expected_s = node, node.record.node, expected_s
+        if moment.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
+            del self._looking[name]
+            now_s, job = moment.steady_s, operation.spec.resources
+            self._facts.reservations.enter(Reservation(name, job, best, looking.expected_s, now_s, now_s + longest_s))
+
+    def _look_again(self, reservation: Reservation, node: Node, moment: Moment) -> None:
+        """Lets a node go that cannot serve the operation any more, or notes when the job is expected to fit now."""
+        name, facts = reservation.operation, self._facts
+        wait_s = None
+        if name in facts.reservations.wanting and _serves(facts, node, name):
+            wait_s = expected_wait_s(facts, node, facts.operations[name], self._longest_s)
+        if wait_s is None:
+            facts.reservations.end(name, ReservationEnd.RELEASED)
+        else:
+            reservation.expected_s = moment.steady_s + wait_s
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _longest_s(self) -> float:
+        """The longest time for which a node is reserved, 0 where none is."""
+        facts = self._facts
+        options = facts.pools.options
+        # A YARN policy has rules of its own for what starves, and takes places beside the heartbeats.
+        is_on = facts.term and not facts.superseded and options.preemption_policy is PreemptionPolicy.YTSAURUS
+        return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
+
+    def _is_due(self, name: OperationId) -> bool:
+        """True if a node may be reserved for an operation, by its own state and by the limits above it."""
+        facts, operation = self._facts, self._facts.operations.get(name)
+        if operation is None or name not in facts.reservations.wanting or not self._longest_s:
+            return False
+        return operation.fits_somewhere and pool_limit_reached(operation, facts.pools) is None
+
+    def _look_for_more(self, moment: Moment) -> None:
+        """Lets some operations begin to look, those that have waited longest first."""
+        facts, book = self._facts, self._facts.reservations
+        if not self._longest_s or not facts.recovery.complete:
+            return
+        places = min(_MOST_NEW, MOST_RESERVED - len(book.of) - len(self._looking))
+        for name in list(islice(book.wanting, 2 * MOST_RESERVED)):
+            if places <= 0:
+                return
+            if name in book.of or name in self._looking:
+                continue
+            places -= 1
+            operation = facts.operations[name]
+            if name not in self._paused and self._is_due(name) and self._fits_nowhere(operation):
+                self._looking[name] = _Looking(moment.steady_s)
+            else:
+                # It has its next turn behind all others.
+                book.wanting[name] = book.wanting.pop(name)
+
+    def _fits_nowhere(self, operation: Operation) -> bool:
+        """True if no node has free resources for a job, but for those that are reserved for others."""
+        if not self._has_its_turn(operation):
+            return False
+        facts, job = self._facts, operation.spec.resources
+        fitting = facts.rooms.fitting(job.or_more(facts.pools.min_spare), facts.pools.filters_of(operation.spec))
+        return all(node.is_reserved_for_another(operation.id, job) for node in fitting)
+
+    def _has_its_turn(self, operation: Operation) -> bool:
+        """True unless it starves for nothing but the order of its FIFO pool, of which it is not the first that waits."""
+        if is_starving(operation):
+            return True
+        pool, order = self._facts.pools.pool(operation.spec.pool), self._ranking.order
+        if not pool.keeps_fifo_order or not order.has_pool(pool.name):
+            return False
+        heads = (entries[0] for entries in order.pool(pool.name).buckets.values())
+        return min(heads, default=None) == order.entry(operation.id)
+
+
+def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
+    """True if jobs of an operation may start on a node."""
+    operation = facts.operations.get(name)
+    if operation is None or not node.accepts_jobs:
+        return False
+    return all(matches(formula, node.record.tags) for formula in facts.pools.filters_of(operation.spec))
+
+
+def _is_clearly_better(reservation: Reservation, wait_s: float, moment: Moment) -> bool:
+    left_s = reservation.expected_s - moment.steady_s
+    if moment.steady_s - reservation.since_s >= left_s:
+        # What drained so far would be lost, and an estimate that is late says little.
+        return False
+    is_sooner = wait_s <= _MOVES_BELOW * left_s and wait_s <= left_s - _MOVES_SOONER_S
+    return is_sooner and reservation.moves < MOST_MOVES

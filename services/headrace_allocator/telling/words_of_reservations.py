@@ -1,0 +1,33 @@
+"""The English of reservations of nodes."""
+
+from __future__ import annotations
+
+from headrace.runtime.engine import Moment
+from headrace_allocator.decision.reasons import NodeReserved, RoomReserved
+from headrace_allocator.facts.nodes import Node
+
+
+def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
+    """A reservation as the reason for which jobs wait."""
+    if isinstance(reason, NodeReserved):
+        return (
+            f"node {reason.node} is reserved for it: its job is expected to fit there in {_seconds(reason.expected_s)}, "
+            f"and the reservation ends in {_seconds(reason.left_s)}"
+        )
+    if reason.nodes == 1:
+        return f"1 node has free resources for a job of it, and is reserved for {reason.operation}, which starves"
+    nodes = f"{reason.nodes} nodes have free resources for a job of it"
+    return f"{nodes}, and are reserved for operations that starve, such as {reason.operation}"
+
+
+def words_of_reservation(node: Node, moment: Moment) -> str:
+    """The reservation of a node, empty for none."""
+    reservation = node.reserved
+    if reservation is None:
+        return ""
+    expected_s = reservation.expected_s - moment.steady_s
+    return f"for {reservation.operation}, whose job is expected to fit in {_seconds(expected_s)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,71 @@
+"""Watch over guarantees: pools that stay below their strong guarantee though a job that waits below them would fit into it.
+
+A pool starves for its guarantee once it has been below it for `min_share_preemption_timeout`. From then on preemption and reservations
+should serve it within a heartbeat or the length of a job. Each second looks at some pools, and again at those that it found.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from headrace.ids import PoolName
+from headrace.runtime.engine import Figure, Moment, counter, gauge
+from headrace.wire.snapshots import StarvationReason
+from headrace_allocator.decision.least_satisfied import LeastSatisfied
+from headrace_allocator.effects import Alarm
+from headrace_allocator.facts.facts import Facts
+
+#: A guarantee may stay unmet for so long after its time-out: the time in which most jobs end, or give up their place.
+_LONG_S: Final = 120.0
+#: Pools that are looked at with each tick.
+_MOST_NEW: Final = 32
+_MOST_WATCHED: Final = 128
+
+
+class UnmetGuarantees:
+    """The pools that starve for their guarantee with jobs that it covers, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[PoolName, float] = {}
+        #: Pools that are to be looked at before it begins anew.
+        self._turn: list[PoolName] = []
+        self._unmet: set[PoolName] = set()
+        self._alarmed = 0
+
+    def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
+        """Looks at some pools, and again at those that were short."""
+        if not self._turn:
+            self._turn = list(facts.pools.pools)
+        new = [self._turn.pop() for _ in range(min(_MOST_NEW, len(self._turn)))]
+        before, self._since = self._since, {}
+        for name in islice(dict.fromkeys([*before, *new]), _MOST_WATCHED):
+            if _is_short(facts, order, name):
+                self._since[name] = before.get(name, moment.steady_s)
+        unmet = {name for name, since_s in self._since.items() if moment.steady_s - since_s > _LONG_S}
+        fresh, self._unmet = unmet - self._unmet, unmet
+        self._alarmed += len(fresh)
+        says = "a strong guarantee stays unmet though jobs that fit into it wait"
+        return [Alarm(says, {"pool": name, "for_s": _LONG_S}) for name in sorted(fresh)]
+
+    def figures(self) -> list[Figure]:
+        """Pools whose guarantee is unmet now, and how many were found so far."""
+        return [
+            gauge(
+                "unmet_guarantees",
+                "pools",
+                len(self._unmet),
+                "Pools that starve for their strong guarantee for two minutes, with jobs that it covers.",
+            ),
+            counter("unmet_guarantees_found", "alarms", self._alarmed, "Pools that were found so."),
+        ]
+
+
+def _is_short(facts: Facts, order: LeastSatisfied, name: PoolName) -> bool:
+    """True if a pool starves for its guarantee, and a job below it may start and is within the guarantee."""
+    pool = facts.pools.pool(name)
+    if pool.item is None or pool.item.starvation_reason is not StarvationReason.MIN_SHARE or not order.has_pool(name):
+        return False
+    waiting = order.pool(name)
+    left = facts.pools.total.part(pool.item.strong_guarantee_share) - pool.used
+    return bool(order.classes.fitting(left) & waiting.classes & waiting.open)

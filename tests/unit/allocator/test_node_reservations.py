@@ -1,0 +1,223 @@
+"""A node is reserved for an operation that starves and fits on none: on which node, for how long, and what others may start there."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.ids import NodeName
+from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolMode, PreemptionSwitch
+from headrace.pools.tree_options import PreemptionPolicy, ShareModel, YarnOptions
+from headrace.wire.operations import OperationState
+from headrace_allocator.decision.nudging import nodes_to_nudge
+from headrace_allocator.explain import list_nodes
+from headrace_allocator.reserving.expected import expected_wait_s
+from headrace_allocator.reserving.node_reservations import MOST_MOVES
+from tests.support.allocating import cores
+from tests.support.streams import LARGE, STREAM, StreamFleet
+
+#: Seconds until a node is reserved: the time-out, an update, a tick and a round of heartbeats.
+_RESERVED_S = 12
+
+
+def a_fleet(size: float = 4, jobs: int = 1, **options: Any) -> StreamFleet:
+    """A stream of jobs of half a minute has all nodes when the large job comes."""
+    usual = {"fair_share_starvation_timeout": 2_000, "preemption": PreemptionSwitch.OFF}
+    fleet = StreamFleet(Random(5), (20.0, 40.0), **{**usual, **options})
+    fleet.stream(120)
+    fleet.second()
+    fleet.second()
+    fleet.work(LARGE, "whole", jobs, cores(size), started_at_ms=2)
+    return fleet
+
+
+def reserving(size: float = 4, **options: Any) -> StreamFleet:
+    """The same, once a node is reserved."""
+    fleet = a_fleet(size, **options)
+    for _ in range(_RESERVED_S):
+        fleet.second()
+        if fleet.reservation is not None:
+            return fleet
+    raise AssertionError("no node was reserved")
+
+
+def figures(fleet: StreamFleet) -> dict[str, float]:
+    return {figure.name: float(str(figure.value)) for figure in fleet.facts.reservations.figures()}
+
+
+def test_people_see_which_node_is_reserved_for_what_and_why_the_job_waits() -> None:
+    fleet = reserving()
+    (node,) = fleet.reserved_nodes()
+    name = node.record.node
+
+    views = {view.node: view.reserved for view in list_nodes(fleet.facts, 0, 10, fleet.moment).nodes}
+    assert views.pop(name).startswith("for whole-node, whose job is expected to fit in ")
+    assert set(views.values()) == {""}
+    words = f"node {name} is reserved for it: its job is expected to fit there in "
+    assert [told[: len(words)] for told in fleet.reasons(LARGE) if "reserved" in told] == [words]
+    assert figures(fleet)["reserved_nodes"] == 1
+
+
+def test_others_are_told_that_free_resources_are_reserved() -> None:
+    fleet = reserving()
+    for _ in range(60):
+        fleet.second()
+        (node,) = fleet.reserved_nodes() or (None,)
+        if node is not None and node.free.cpu >= 100:
+            break
+    said = "1 node has free resources for a job of it, and is reserved for whole-node, which starves"
+    assert said in fleet.reasons(STREAM)
+    assert node not in nodes_to_nudge(fleet.operation(STREAM), fleet.facts)
+
+
+def test_what_fits_beside_the_reserved_job_starts() -> None:
+    """A node of four cores is reserved for a job of three: one small job at a time goes on there."""
+    fleet = reserving(3)
+    (node,) = fleet.reserved_nodes()
+    began = {one.id for one in node.allocations.values()}
+    most = 0
+    while not fleet.operation(LARGE).allocations:
+        fleet.second()
+        if node.reserved is not None:
+            most = max(most, sum(one.id not in began for one in node.allocations.values()))
+    assert most <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "are_reserved"),
+    [
+        ({}, True),
+        ({"node_reservation_time": 0}, False),
+        ({"preemption_policy": PreemptionPolicy.YARN, "yarn": YarnOptions(share=ShareModel.NATIVE)}, False),
+    ],
+)
+def test_no_node_is_reserved_in_trees_that_follow_others_to_the_letter(
+    options: dict[str, Any], are_reserved: bool
+) -> None:
+    fleet = StreamFleet(
+        Random(5), (20.0, 40.0), mode=PoolMode.FIFO, fifo_pool_scheduling_order=FifoPoolSchedulingOrder.FIFO, **options
+    )
+    fleet.stream(60, started_at_ms=9)
+    fleet.second()
+    fleet.work(LARGE, "small", 1, cores(4), started_at_ms=2)
+    found = 0
+    for _ in range(_RESERVED_S):
+        fleet.second()
+        found += len(fleet.reserved_nodes())
+    assert (found > 0) is are_reserved
+
+
+def test_no_node_is_reserved_for_a_job_that_its_operation_is_not_owed() -> None:
+    """Two pools share one node in halves: a job that needs all of it starts when the node happens to be empty."""
+    fleet = StreamFleet(Random(5), (20.0, 40.0), nodes=1, fair_share_starvation_timeout=2_000)
+    fleet.stream(60)
+    fleet.second()
+    fleet.work(LARGE, "small", 1, cores(4), started_at_ms=2)
+    for _ in range(_RESERVED_S):
+        fleet.second()
+        assert not fleet.reserved_nodes()
+
+
+def test_a_node_that_takes_no_jobs_any_more_loses_its_reservation_to_another() -> None:
+    fleet = reserving()
+    (node,) = fleet.reserved_nodes()
+    record = msgspec.structs.replace(node.record, drained=True)
+    fleet.engine.on_nodes({record.node: record}, fleet.moment)
+
+    fleet.second()
+    assert node.reserved is None
+    for _ in range(5):
+        fleet.second()
+    (other,) = fleet.reserved_nodes()
+    assert other is not node
+    assert figures(fleet)["reservations_ended_released"] == 1
+
+
+def test_a_node_that_is_removed_loses_its_reservation() -> None:
+    fleet = reserving()
+    (node,) = fleet.reserved_nodes()
+    fleet.facts.remove_node(node)
+
+    assert fleet.reservation is None
+    assert fleet.facts.reservations.check() == []
+
+
+def test_an_operation_that_ends_lets_its_node_go() -> None:
+    fleet = reserving()
+    fleet.live[LARGE] = msgspec.structs.replace(fleet.live[LARGE], state=OperationState.ABORTING)
+    fleet.engine.on_operations(fleet.live.values(), fleet.moment)
+
+    fleet.second()
+    assert not fleet.reserved_nodes()
+
+
+def test_after_the_longest_time_nothing_is_reserved_for_a_while() -> None:
+    fleet = reserving(node_reservation_time=8_000)
+    fleet.lengths_s = (200.0, 200.0)
+    lasted = 0
+    while fleet.reserved_nodes():
+        fleet.second()
+        lasted += 1
+    assert 7 <= lasted <= 9
+    assert figures(fleet)["reservations_ended_timed_out"] == 1
+    fleet.second()
+    assert not fleet.reserved_nodes()
+
+
+def test_one_operation_has_one_node_at_a_time() -> None:
+    fleet = a_fleet(jobs=3)
+    for _ in range(60):
+        fleet.second()
+        assert len(fleet.reserved_nodes()) <= 1
+    assert figures(fleet)["reservations_ended_started"] >= 1
+
+
+def test_a_reservation_moves_to_a_node_that_is_clearly_better_and_only_a_few_times() -> None:
+    fleet = reserving()
+    (node,) = fleet.reserved_nodes()
+    other = next(one for one in fleet.facts.nodes.values() if one is not node)
+    reservation = fleet.reservation
+    assert reservation is not None
+    for allocation in other.allocations.values():
+        assert allocation.job is not None
+        allocation.job = msgspec.structs.replace(allocation.job, started_boottime_ms=fleet.boottime_ms - 30_000)
+    fleet.operation(STREAM).mean_job_ms = 30_000.0
+    reservation.expected_s = fleet.now_s + 100.0
+
+    reservation.moves = MOST_MOVES
+    fleet.engine.reservations.hear(other, 1_000, fleet.moment)
+    assert reservation.node is node
+
+    reservation.moves = 0
+    other.boottime_ms = fleet.boottime_ms
+    fleet.engine.reservations.hear(other, 1_000, fleet.moment)
+    assert (reservation.node, reservation.moves) == (other, 1)
+    assert node.reserved is None
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "ran_s", "expected_s"),
+    [(30.0, 10.0, 20.0), (30.0, 30.0, 0.0), (30.0, 50.0, 20.0), (float("inf"), 10.0, 3_600.0)],
+)
+def test_a_job_is_expected_to_end_by_the_mean_of_its_operation_and_a_late_one_by_how_late_it_is(
+    mean_s: float, ran_s: float, expected_s: float
+) -> None:
+    fleet = a_fleet()
+    node = fleet.node("n0")
+    fleet.operation(STREAM).mean_job_ms = mean_s * 1000
+    began_ms = node.boottime_ms - int(ran_s * 1000)
+    for allocation in node.allocations.values():
+        assert allocation.job is not None
+        allocation.job = msgspec.structs.replace(allocation.job, started_boottime_ms=began_ms)
+
+    assert expected_wait_s(fleet.facts, node, fleet.operation(LARGE), 3_600.0) == expected_s
+
+
+def test_no_job_is_expected_on_a_node_that_is_too_small_for_it() -> None:
+    fleet = a_fleet()
+    fleet.work(STREAM, "small", 1, cores(5), started_at_ms=2)
+
+    assert expected_wait_s(fleet.facts, fleet.facts.nodes[NodeName("n0")], fleet.operation(STREAM), 60.0) is None
