@@ -141,7 +141,8 @@ def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> K
     if not aggressive and not options.allow_normal_preemption:
         return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
     group = overlay.group(operation, allocation)
-    if group < least and pools.filters_of(starving.spec) and operation.cut_groups(pools).is_excess(allocation):
+    for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
+    if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
         # See `victims.excess_candidates`.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)

@@ -128,7 +128,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
     # For those that can run on few nodes it may be taken of whoever has too much, though what that got last is elsewhere.
-    few = waiting & classes.starving & classes.filtered
+    few = waiting & classes.starving & classes.filtered if facts.pools.options.take_excess_for_few_nodes else 0
     few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture
     of_rest: Iterable[tuple[Rest, Allocation]]
@@ -182,7 +182,8 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
     """
     view = overlay.view
     waiting = view.order.root.classes & view.order.classes.filtered
-    if not waiting or view.pools.options.victim_rules is VictimRules.LEGACY:
+    options = view.pools.options
+    if not waiting or not options.take_excess_for_few_nodes or options.victim_rules is VictimRules.LEGACY:
         return
     waiting &= view.order.classes.matching(view.tags)
     for stage in starving:

@@ -62,6 +62,7 @@ _RULES: Final = (
             "scheduling_preemption_priority_scope",
             "victim_rules",
             "drop_needless_victims",
+            "take_excess_for_few_nodes",
             "preemption_exempt_time",
             "node_reservation_time",
             "preempt_at_bound_for_owed_jobs",

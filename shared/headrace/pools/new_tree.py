@@ -18,6 +18,9 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     # A guarantee is had in full, and within half a minute, also where others hold it with jobs that are nearly as large as their share.
     "min_share_preemption_timeout": "30s",
     "preempt_at_bound_for_owed_jobs": True,
+    # An operation that can run on some nodes only could starve for ever: what others have too much is their youngest jobs, which may all
+    # be elsewhere.
+    "take_excess_for_few_nodes": True,
     # The default leaves the last core of a small host idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},
     # By default one job of a gang is taken like any other, though all of the gang is lost by it. Two gangs that cannot run together then

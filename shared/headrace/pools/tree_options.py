@@ -130,6 +130,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     allow_preemption_from_starving_operations: bool = False
     victim_rules: VictimRules = VictimRules.CURRENT
     drop_needless_victims: bool = False
+    take_excess_for_few_nodes: bool = False
     enable_guarantee_priority_scheduling: bool = False
     enable_conditional_preemption: bool = True
     preemption_check_starvation: bool = True

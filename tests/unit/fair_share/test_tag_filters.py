@@ -174,7 +174,7 @@ def test_a_pool_that_may_not_use_nodes_with_ssd_is_owed_the_others_unless_a_pool
 
 # --- several that want the same nodes -----------------------------------------------------------------------------
 
-PROMPT = TreeOptions(fair_share_starvation_timeout=5_000)
+PROMPT = TreeOptions(fair_share_starvation_timeout=5_000, take_excess_for_few_nodes=True)
 
 
 def guaranteed(cores: int, filter_: str = "") -> PoolConfig:

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ids import PoolName, TreeName
-from headrace.pools import TREE_ATTRIBUTES, Person
-from headrace.resources import ZERO
+from headrace.ids import ROOT_POOL, NodeName, PoolName, TreeName
+from headrace.pools import TREE_ATTRIBUTES, Person, Pool, TreeOptions
+from headrace.resources import ZERO, Resources
+from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.snapshots import DetailedShare, PreemptionPriority, StarvationStatus
@@ -25,6 +26,7 @@ from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_sho
 from tests.support.fair_share import set_pool, stored
 from tests.support.gang_fleet import gangs_that_take_turns
 from tests.support.offered import first_starts, offered
+from tests.support.preempting import Fleet
 from tests.support.small_trees import GIB, TREE, SmallTree, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.streams import LARGE, StreamFleet
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node, taken_back, taken_for_a_large_job
@@ -513,6 +515,30 @@ def _taken_from_a_shielded_pool(options: Options, *, other_pool: bool = True) ->
 @case("drop_needless_victims", True)
 def taken_where_an_older_one_makes_the_room(options: Options) -> list[str]:
     return taken_for_a_large_job(options)
+
+
+@case("take_excess_for_few_nodes", True)
+def places_kept_of_whoever_has_too_much_on_the_only_node(options: Options) -> list[str]:
+    """`held` has four jobs, the youngest two on the node where `picky` cannot run, and is owed two."""
+    tree = Fleet(
+        Random(1),
+        dict.fromkeys(("n1", "n2"), Resources(10, 200, 0, 2**30)),
+        [Pool(PoolName("p"), ROOT_POOL)],
+        TreeOptions(),
+    )
+    read = TREE_ATTRIBUTES.changed(TreeOptions(fair_share_starvation_timeout=1_000), options).value
+    tree.reconfigure([Pool(PoolName("p"), ROOT_POOL)], read, 2)
+    tree.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["ssd"])}, tree.moment)
+    for name, filter_ in (("held", ""), ("picky", "ssd")):
+        live_one = an_operation(name, 4, Resources(1, 100))
+        spec = msgspec.structs.replace(live_one.spec, pool=PoolName("p"), scheduling_tag_filter=filter_)
+        tree.begin(msgspec.structs.replace(live_one, spec=spec), 600.0)
+        tree.update_shares()
+        for _ in range(9):
+            tree.pass_time(1)
+            for node in ("n1", "n2"):
+                tree.hear(node)
+    return sorted(place.operation for place in tree.places["n1"].values() if not place.is_closing)
 
 
 @case("enable_infinite_resource_limits_overcommit", True)

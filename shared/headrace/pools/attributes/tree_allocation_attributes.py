@@ -206,6 +206,11 @@ PREEMPTION: Final = [
     Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too"),
     Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims"),
     Attribute("drop_needless_victims", Flag(), "spares each chosen victim without which the node has room"),
+    Attribute(
+        "take_excess_for_few_nodes",
+        Flag(),
+        "one that starves and can run on some nodes only gets there what others have too much, wherever their youngest are",
+    ),
     Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their promised share come first"),
     Attribute(
         "enable_conditional_preemption",
