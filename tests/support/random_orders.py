@@ -131,6 +131,7 @@ class RandomTree(Desk):
             preemption_satisfaction_threshold=random.choice([1.0, 1.5]),
             non_preemptible_resource_usage_threshold=random.choice([NOTHING, NOTHING, PartialResources(cpu=150)]),
             allow_preemption_from_starving_operations=random.random() < 0.2,
+            take_excess_for_few_nodes=random.random() < 0.5,
             enable_guarantee_priority_scheduling=random.random() < 0.3,
             batch_operation_scheduling=random.choice([None, None, None, _BATCHES]),
         )
