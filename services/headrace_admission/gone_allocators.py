@@ -57,9 +57,12 @@ async def is_gone(bus: Bus, tree: TreeName, silence: Silence, clock: Clock) -> b
             return False
         # One that cannot reach the bucket serves its nodes all the same. No node can answer in its place: they do not hear the question.
         await bus.request(subjects.give_up_node(tree), encode(GiveUpNode(_NO_NODE)), timeout_s=_ANSWER_S)
-    except (NoResponders, RequestTimeout):
+    except NoResponders:
         silence.end(tree)
         return True
+    except RequestTimeout:
+        # The server still has its connection, so it may serve its nodes. It is asked again the next time.
+        return False
     except (BusError, msgspec.DecodeError):
         silence.end(tree)
         return False

@@ -139,8 +139,10 @@ class _Reconciliation:
             elif key not in node.reporting:
                 holder = self._holder(end)
                 if holder is None and not self._is_unconfirmed(end):
-                    # The agent need not report it again, whether it is late or invented.
-                    self._findings.forget_ends.append(key)
+                    # The agent need not report it again, whether it is late or invented. But where its job was lost, the loss must be
+                    # recorded first: else nobody would know that this attempt ended, were this allocator killed now.
+                    if key not in self._facts.recovery.unrecorded_losses:
+                        self._findings.forget_ends.append(key)
                     continue
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:

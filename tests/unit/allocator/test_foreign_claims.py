@@ -188,6 +188,20 @@ def test_ends_that_come_late_are_dropped_without_an_alarm() -> None:
     assert desk.engine.foreign_claims == 0
 
 
+def test_a_late_end_is_forgotten_only_after_the_loss_of_its_job_is_recorded() -> None:
+    """Were the allocator killed in between, nobody would know that the attempt is over."""
+    desk = Desk({"n1": cores(1)}, recovering=True)
+    desk.start(drawn_before(an_operation("op", jobs=1)))
+    (lost,) = [one for one in desk.tick(desk.now_s + 601) if isinstance(one, Report)]
+
+    early, effects = desk.beat("n1", ends=[end_of(0, name="4-1")])
+    desk.engine.on_recorded(lost.ends, desk.moment)
+    late, _ = desk.beat("n1", ends=[end_of(0, name="4-1")])
+
+    assert (early.forget.ends, effects) == ([], [])
+    assert late.forget.ends == [end_of(0, name="4-1").key]
+
+
 def test_an_end_of_a_job_in_doubt_counts_from_the_node_that_tells_of_it() -> None:
     """A former allocator gave it out, and this one knows nobody else who holds it."""
     desk = Desk({"n1": cores(1), "n2": cores(1)}, recovering=True)
