@@ -157,6 +157,8 @@ class _Run:
                 actual = all(s + i <= most for (s, i), most in zip(pairs, element.limits_share, strict=True))
             case "fair_share_within_ones":
                 # A false one records how another engine rounds: good to have, not required.
+                if not isinstance(expected, bool):
+                    raise Problem(f"{what}: {expected!r} is neither true nor false")
                 actual = all(part <= 1.0 for part in fair)
                 near = not expected or all(part <= 1.0 + self._tolerance for part in fair)
                 self._add(what, expected, actual, near, actual == expected)
