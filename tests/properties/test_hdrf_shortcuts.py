@@ -68,7 +68,7 @@ def updated(tree: TreeInput) -> list[TreeShares]:
 
 
 @pytest.mark.parametrize("saves", SHORTCUTS)
-@settings(max_examples=few_or_many(8, 300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(8, 40), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(any_tree)
 def test_always_the_long_way_ends_in_the_same_shares(saves: str, tree: TreeInput) -> None:
     short = updated(tree)

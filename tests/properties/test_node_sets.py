@@ -46,7 +46,7 @@ def check_that_nodes_have_it(one: Tagged, shares: TreeShares) -> None:
 def test_always_the_nodes_have_what_is_owed_on_them() -> None:
     stopped: list[bool] = []
 
-    @settings(max_examples=few_or_many(60, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    @settings(max_examples=few_or_many(30, 300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
     @given(tagged_trees)
     def check(one: Tagged) -> None:
         shares = TreeUpdater().update(one.tree)
@@ -62,7 +62,7 @@ def test_always_the_nodes_have_what_is_owed_on_them() -> None:
     assert sum(stopped) > len(stopped) / 30
 
 
-@settings(max_examples=few_or_many(40, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(20, 200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(tagged_trees)
 def test_always_shares_that_fit_into_the_nodes_are_those_without_them_to_the_bit(one: Tagged) -> None:
     with_nodes = TreeUpdater(builds_always=True).update(one.tree)
@@ -74,7 +74,7 @@ def test_always_shares_that_fit_into_the_nodes_are_those_without_them_to_the_bit
         assert (with_nodes.fair_share != without.fair_share).any()
 
 
-@settings(max_examples=few_or_many(10, 200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(5, 40), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(tagged_trees, st.randoms(use_true_random=False))
 def test_always_update_after_update_shares_are_those_from_scratch(one: Tagged, draw: Random) -> None:
     updater, tree = TreeUpdater(), one.tree
@@ -145,7 +145,7 @@ def water_filled(one: Tagged) -> list[float]:
     return has
 
 
-@settings(max_examples=few_or_many(60, 2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=few_or_many(30, 300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.randoms(use_true_random=False).map(flat_tree))
 def test_always_pools_on_some_nodes_get_their_guarantees_and_then_rise_by_weight(one: Tagged) -> None:
     shares = TreeUpdater().update(one.tree)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.runtime.border import Border
 from headrace.wire.codec import BadMessage, decode
-from headrace.wire.heartbeat import AllocationReport, Heartbeat
+from headrace.wire.heartbeat import AllocationReport, Heartbeat, Start
 from headrace.wire.refusals import BadRequest
 
 __all__ = ["answers_to", "damaged", "mutated", "mutated_for", "mutated_several", "reads", "valid"]
@@ -194,7 +194,7 @@ def _struct(info: msgspec.inspect.StructType) -> st.SearchStrategy[Any]:
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field in info.fields:
         strategy = _of(field.type)
-        if info.cls in (Heartbeat, AllocationReport) and getattr(field.type, "cls", None) is Resources:
+        if info.cls in (Heartbeat, AllocationReport, Start) and getattr(field.type, "cls", None) is Resources:
             # They check it themselves: no node has more.
             strategy = st.builds(Resources, *(st.integers(0, most) for most in MOST_OF_A_NODE.as_tuple()))
         if not field.required:

@@ -288,6 +288,10 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     #: How it got its place, to be told with the end of each of its jobs.
     record: StartRecord | None = None
 
+    def __post_init__(self) -> None:
+        # The agent could not report an allocation with more.
+        _check_amounts("resources", self.resources)
+
 
 class Extend(msgspec.Struct, frozen=True, gc=False):
     """More indexes for an allocation that lives."""

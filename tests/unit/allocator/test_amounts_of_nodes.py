@@ -8,7 +8,7 @@ import pytest
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import LARGEST_SUM, MOST_OF_A_NODE, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.codec import BadMessage, decode, encode
-from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, HeartbeatReason
+from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, HeartbeatReason, JobSlot, Start
 from headrace.wire.nodes import ListNodes, NodeList, NodeRecord, NodeTerms
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.effects import Alarm
@@ -40,6 +40,18 @@ def test_a_node_that_says_it_has_more_than_any_machine_is_refused_by_the_name_of
         decode(bytes_with(beyond), Heartbeat)
     with pytest.raises(BadMessage, match=f"resources.{name} {most + 1}, at most {most} are accepted of a node"):
         decode(bytes_with(ZERO, beyond), Heartbeat)
+
+
+@pytest.mark.parametrize("name", RESOURCE_NAMES)
+def test_an_order_to_start_what_the_agent_could_not_report_is_refused(name: str) -> None:
+    """An agent that obeyed such an order could send no heartbeat any more."""
+    most = getattr(MOST_OF_A_NODE, name)
+    start = Start(AllocationId("4-1"), OperationId("op"), ZERO, [JobSlot(0)])
+    beyond = msgspec.structs.replace(ZERO, **{name: most + 1})
+    told = msgspec.to_builtins(start) | {"resources": list(beyond.as_tuple())}
+
+    with pytest.raises(BadMessage, match=f"resources.{name} {most + 1}, at most {most} are accepted of a node"):
+        decode(msgspec.msgpack.encode(told), Start)
 
 
 def test_a_machine_of_a_pebibyte_is_accepted_and_a_hundred_thousand_ordinary_ones_fit_a_message() -> None:
