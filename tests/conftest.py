@@ -25,7 +25,7 @@ for name in ("NO_COLOR", "FORCE_COLOR"):
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("few", max_examples=25, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("few", max_examples=15, deadline=None, derandomize=True, print_blob=True)
 # The gate judges a change and not the luck of a draw: there the same cases come each time, everywhere else new ones.
 settings.register_profile("many", max_examples=200, deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("many" if LONG else "few")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from docs.pictures.one_machine import commands, up_of_the_page
 
 
+@pytest.mark.long
 def test_the_commands_of_the_page_do_what_it_says() -> None:
     with up_of_the_page() as up:
         for block in ("pools", "work", "burst", "look", "cap"):

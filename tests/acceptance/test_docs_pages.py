@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from docs.generate.readme_capture import captured, shown, steady
 from tests.support.headrace_up import Up
@@ -39,6 +40,7 @@ def test_the_readme_leads_to_an_operation_and_its_log() -> None:
     assert "completed: 20 of 20 jobs" in said["op wait first-steps"]
 
 
+@pytest.mark.long
 def test_the_first_tree_of_pools_has_the_shares_that_the_page_shows() -> None:
     page = DOCS / "how-to" / "first-pool-tree.md"
     with Up(nodes=LAPTOP) as up:
@@ -51,6 +53,7 @@ def test_the_first_tree_of_pools_has_the_shares_that_the_page_shows() -> None:
         assert shares[line.split()[-5]] == line.split()[-2]
 
 
+@pytest.mark.long
 def test_arrays_are_run_as_the_page_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed(up, DOCS / "how-to" / "run-an-array.md")
@@ -60,6 +63,7 @@ def test_arrays_are_run_as_the_page_says() -> None:
     assert "failed" in said["op get array-four --jobs"]
 
 
+@pytest.mark.long
 def test_every_command_beside_one_of_slurm_does_what_it_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed_lines(up, table_lines((DOCS / "how-to" / "come-from-slurm.md").read_text()))
@@ -69,6 +73,7 @@ def test_every_command_beside_one_of_slurm_does_what_it_says() -> None:
     assert "array-one" in refused
 
 
+@pytest.mark.long
 def test_every_question_is_answered_by_the_command_beside_it() -> None:
     page = ROOT / "docs" / "questions.md"
     with Up(nodes=LAPTOP) as up:
@@ -79,6 +84,7 @@ def test_every_question_is_answered_by_the_command_beside_it() -> None:
     assert "mine-one" in said["op get mine-one --jobs"]
 
 
+@pytest.mark.long
 def test_troubles_starts_and_stops_and_the_command_line_are_as_the_pages_say() -> None:
     with Up(nodes=LAPTOP) as up:
         said: dict[str, str] = {}
@@ -90,6 +96,7 @@ def test_troubles_starts_and_stops_and_the_command_line_are_as_the_pages_say() -
     assert msgspec.json.decode(said["node list --json"])
 
 
+@pytest.mark.long
 def test_taking_a_host_out_and_holding_jobs_back_is_as_the_page_says() -> None:
     with Up(nodes=("host-17:cpu=2,memory=2G",)) as up:
         said = typed(up, DOCS / "how-to/maintenance.md")
@@ -98,6 +105,7 @@ def test_taking_a_host_out_and_holding_jobs_back_is_as_the_page_says() -> None:
     assert "drained" in nodes
 
 
+@pytest.mark.long
 def test_the_way_of_an_operation_is_traced_as_the_page_shows() -> None:
     with Up() as up:
 
@@ -110,6 +118,7 @@ def test_the_way_of_an_operation_is_traced_as_the_page_shows() -> None:
     assert "start request" in said["trace slow-start"]
 
 
+@pytest.mark.long
 def test_fields_and_attributes_are_given_as_the_reference_shows() -> None:
     with Up() as up:
         up.run("pool", "create", "nightly")

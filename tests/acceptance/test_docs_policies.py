@@ -48,6 +48,7 @@ def made_room(up: Up, operation: str) -> int:
         pytest.param(PreemptionPolicy.YARN_LEGACY, marks=pytest.mark.long),
     ],
 )
+@pytest.mark.long
 def test_a_pool_that_must_be_served_fast_gets_its_share_and_returns_nothing(policy: PreemptionPolicy) -> None:
     with Up(nodes=("alpha:cpu=12,memory=12G",)) as up:
 

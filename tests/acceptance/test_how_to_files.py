@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
+import pytest
 
 import headrace
 from headrace.archives import pack
@@ -14,6 +15,7 @@ from tests.support.typed_pages import typed
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "files-for-jobs.md"
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up() as up:
         said = typed(up, PAGE)

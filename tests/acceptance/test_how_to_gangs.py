@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "gangs.md"
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_does_what_it_says() -> None:
     def wait(line: str) -> None:
         if "--id two-others" in line:

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from headrace_cli.top.frame import HELP
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
@@ -13,6 +15,7 @@ from tests.support.typed_pages import typed
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watch.md"
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=2,memory=2G",)) as up:
         said = typed(up, PAGE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
@@ -33,6 +34,7 @@ def until(is_so: Callable[[], bool]) -> None:
     assert any(is_so() for _ in range(100))
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as up:
         said = typed(up, PAGE, after=lambda line: wait_for(up, line))
