@@ -347,6 +347,9 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     least = int(stage.stage.least)
     found, held = now.candidates(least), now.held(least)
     to_repair = now.to_repair(least)
+    # Before the stage takes anything: what crosses a bound may go after what is newer than it.
+    known = [one for one in now.view.allocations if one.operation in now.view.operations]
+    prefixes = {one: now.prefix(one) for one in known}
     may_go = list(found) if stage.placement is not None else list(to_repair)
     # Where nobody starves and nothing is to be repaired nobody looks; that nobody had to is judged below.
     if stage.candidates or stage.held:
@@ -378,7 +381,7 @@ def judge_stage(now: Judgement, stage: StageOutcome) -> None:
     assert repaid == now.above_limits([one for one in rest if one in to_repair and one not in victims])
     policy = now.view.pools.options
     for victim in victims + repaid:
-        operation, prefix = now.operation_of(victim), now.prefix(victim)
+        operation, prefix = now.operation_of(victim), prefixes[victim]
         aggressive, plain = (
             policy.aggressive_preemption_satisfaction_threshold,
             policy.preemption_satisfaction_threshold,
