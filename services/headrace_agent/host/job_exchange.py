@@ -81,7 +81,7 @@ class JobExchange:
             with suppress(OSError):  # a file system may be mounted there; the next look tries again
                 self._removal.take(f"{self._folder}/{name}")
         except OSError:
-            pass  # it is gone, or the next look tries again
+            pass  # The file is gone already, or the next look tries again.
 
 
 def _progress_of(job: JobKey, account: str, exchange: int, *, in_folder: bool) -> int | None:

@@ -139,8 +139,8 @@ class _Reconciliation:
             elif key not in node.reporting:
                 holder = self._holder(end)
                 if holder is None and not self._is_unconfirmed(end):
-                    # The agent need not report it again, whether it is late or invented. But where its job was lost, the loss must be
-                    # recorded first: else nobody would know that this attempt ended, were this allocator killed now.
+                    # The agent need not report a late or invented end again. If the job was lost, the loss must be recorded first:
+                    # were this allocator killed before that, nothing would say that this attempt ended.
                     if key not in self._facts.recovery.unrecorded_losses:
                         self._findings.forget_ends.append(key)
                     continue

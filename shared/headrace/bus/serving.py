@@ -330,7 +330,7 @@ class Serving:
         except TooLarge:
             raise
         except BusError as error:
-            # Whoever asked will ask again; the answer would be too old by the time of a reconnect.
+            # The client asks again; after a reconnect this answer would be too old.
             self.unanswered += 1
             if self._throttle.due("unanswered"):
                 logger().info("answer not sent", subject=self.subject, error=str(error))
