@@ -89,6 +89,7 @@ async def test_whoever_was_asked_with_all_others_reaches_the_asker_no_more_once_
     async with connect([server.url], name="asks") as asks, connect([server.url], name="serves") as serves:
         await serves.serve(word, answer)
         assert await asks.gather(word, b"", wait_s=0.2) == [b"answer"]
+        await asks.barrier()  # the server has the end of the subscription
         received = asks.statistics()["received"]
         (inbox,) = [message.reply_to for message in heard]
         for subject in (inbox, f"{inbox}.x", f"{inbox.rpartition('.')[0]}.x", f"{inbox.rpartition('.')[0]}.x.y"):

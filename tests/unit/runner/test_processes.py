@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.runtime.engine import Moment
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.files.kept_jobs import KeptJobs
+from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, Leftover
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
@@ -19,6 +19,7 @@ from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.processes import LinuxProcesses, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
+from headrace_agent.runner.jobs.leftovers import end_leftovers
 from headrace_agent.runner.jobs.processes import ProcessTable
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import parse
@@ -133,6 +134,43 @@ def test_a_process_that_becomes_one_program_after_another_is_never_taken_for_one
 
     assert "op.0.1" in found
     assert found <= {"op.0.1", None}
+
+
+def test_a_process_that_ends_is_never_taken_for_one_without_a_marker() -> None:
+    """It has no memory any more, and its children are not the runner's yet: the end of its job was reported while they lived."""
+    processes = LinuxProcesses()
+    found: set[str | None] = set()
+    for _ in range(200):
+        pid = os.posix_spawnp("true", ["true"], {"HEADRACE_JOB": "op.0.1", "PATH": os.environ["PATH"]})
+        while not processes.exited(pid):
+            found.add(processes.marker(pid))
+        os.waitpid(pid, 0)
+
+    assert found <= {"op.0.1", None}
+
+
+class WithLeftover(WithOrphan):
+    """The orphan is what a killed runner left; it is gone once it was killed."""
+
+    def pids(self) -> list[int]:
+        return [] if self.killed else [self.orphan]
+
+    def pidfd(self, pid: int) -> int:
+        return os.dup(0)
+
+    def signal_pidfd(self, pidfd: int, number: int) -> bool:
+        return self.signal(self.orphan, number)
+
+    def session(self, pid: int) -> int | None:
+        return None
+
+
+def test_what_a_killed_runner_left_is_killed_though_it_starts_another_program_when_it_is_looked_for() -> None:
+    processes = WithLeftover()
+    leftover = Leftover(JobRecord(a_job(), "alloc-1", "this boot"), None)
+
+    assert end_leftovers(Host(LinuxFiles(), processes), [leftover], "this boot") == 1
+    assert processes.killed == [processes.orphan]
 
 
 def test_a_program_without_variables_has_no_marker() -> None:

@@ -138,7 +138,7 @@ class LinuxProcesses:
         return is_runner and os.path.realpath(state) == os.fsencode(os.path.realpath(self._runner))
 
     def marker(self, pid: int) -> str | None:
-        """Value of `MARKER` in the environment with which the process was started. None: it is becoming another program just now.
+        """Value of `MARKER` in the environment with which the process was started. None while the process starts another program or ends.
 
         It is empty if there is none, if it is not ours to read, or if the process belongs to another runner.
         """
@@ -152,6 +152,9 @@ class LinuxProcesses:
                 environment = _read_all(f"/proc/{pid}/environ")
                 if not environment and not _has_its_program(pid):
                     return None
+        except ProcessLookupError:
+            # A process that ends has no memory any more, and until its end is complete its children are not the runner's yet.
+            return None
         except OSError:
             return ""
         variables = environment.split(b"\0")

@@ -28,9 +28,12 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
         if leftover.process is not None and leftover.record.boot == boot and _is_same(host, leftover)
     }
     killed: set[int] = set()
+    unknown: set[int] = set()
     for _ in range(_PASSES if names else 0):
-        victims = _victims(host, names, sessions)
-        if not victims:
+        before = unknown
+        victims, unknown = _victims(host, names, sessions)
+        # A process that starts another program shows its marker in a moment; a thread of the kernel never has one.
+        if not victims and unknown <= before:
             break
         for pid in victims:
             _kill(host, pid, names, sessions)
@@ -60,14 +63,27 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
     return process is not None and host.processes.marker(process.pid) == job_name(leftover.record.job)
 
 
-def _victims(host: Host, names: set[str], sessions: set[int]) -> list[int]:
-    return [pid for pid in host.processes.pids() if _belongs(host, pid, names, sessions)]
+def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
+    """Returns the processes that belong to the jobs, and those of which it cannot be known now."""
+    victims: list[int] = []
+    unknown: set[int] = set()
+    for pid in host.processes.pids():
+        belongs = _belongs(host, pid, names, sessions)
+        if belongs is None:
+            unknown.add(pid)
+        elif belongs:
+            victims.append(pid)
+    return victims, unknown
 
 
-def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool:
-    if host.processes.marker(pid) in names or host.processes.is_copy(pid):
+def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool | None:
+    """Returns None if the process starts another program or ends at this moment, and nothing else says whose it is."""
+    marker = host.processes.marker(pid)
+    if marker in names or host.processes.is_copy(pid):
         return True
-    return bool(sessions) and host.processes.session(pid) in sessions
+    if sessions and host.processes.session(pid) in sessions:
+        return True
+    return None if marker is None else False
 
 
 def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
