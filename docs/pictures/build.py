@@ -86,8 +86,7 @@ def write_pages(folder: Path) -> None:
 
     Two pages exist only here: the messages, which change with the code, and the Python client, which the site generator fills.
     """
-    others = [ROOT_FOLDER / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
-    for page in [*kept_pages(), *others, *ROOT_FOLDER.glob("services/*/README.md")]:
+    for page in [*kept_pages(), *ROOT_FOLDER.glob("*.md"), *ROOT_FOLDER.glob("services/*/README.md")]:
         to = folder / page.relative_to(ROOT_FOLDER)
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_text(built(page.read_text()))

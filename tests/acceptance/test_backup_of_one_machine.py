@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.support.headrace_up import Up
 
@@ -16,6 +17,7 @@ def view(up: Up, operation: str) -> dict[str, Any]:
     return dict(msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["operation"])
 
 
+@pytest.mark.long
 def test_a_state_folder_that_was_put_back_has_all_of_it_and_goes_on(tmp_path: Path) -> None:
     job = f"echo began >>{tmp_path}/$HEADRACE_JOB_INDEX; until [ -e {tmp_path}/go-$HEADRACE_JOB_INDEX ]; do sleep 0.05; done"
     backup = tmp_path / "backup"

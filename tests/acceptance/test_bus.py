@@ -21,6 +21,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_up_makes_the_stores_and_makes_a_lost_one_again(up: Up) -> None:
     up.run("pool", "create", "research", "weight=7")
     there = json.loads(up.run("bus", "provision", "--json").stdout)["provisioned"]

@@ -50,6 +50,7 @@ def wait_for_progress(up: Up, operation: str, jobs: int = 1) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_a_job_that_is_preempted_saves_in_time_and_its_next_run_goes_on_there(up: Up) -> None:
     for pool in ("research", "production"):
         up.run("pool", "create", pool)

@@ -41,6 +41,7 @@ def test_the_demo_shows_every_pool_and_leaves_nothing() -> None:
         assert os.listdir(folder) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_demo_and_leaves_nothing() -> None:
     with tempfile.TemporaryDirectory(prefix="hr-") as folder:
         demo = begin_demo(Path(folder))

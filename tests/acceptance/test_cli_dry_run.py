@@ -47,6 +47,7 @@ def tried(up: Up, *words: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 def test_the_pool_the_nodes_and_the_shares_before_and_after_are_told(up: Up) -> None:
     words = ("--pool", "research", "--jobs", "8")
     told = tried(up, *words)
@@ -145,6 +146,7 @@ def test_files_are_weighed_and_not_sent(up: Up, tmp_path: Path) -> None:
     assert "bytes of all that are kept for operations" in too_large.stderr
 
 
+@pytest.mark.long
 def test_what_can_never_run_is_warned_of_where_it_is_started() -> None:
     with Up(nodes=("alpha:cpu=2",)) as up:
         # The first operation that there is: what bounds a gang is known only once its own shares are.

@@ -27,6 +27,7 @@ def started(up: Up, pool: str, *command: str) -> str:
     return up.run("run", "--pool", pool, "--", *command).stdout.strip()
 
 
+@pytest.mark.long
 def test_who_waits_is_listed_explained_and_goes_on_when_the_limit_is_raised(up: Up) -> None:
     up.run("pool", "create", "narrow", "max_running_operation_count=1")
     first = started(up, "narrow", "sleep", "600")

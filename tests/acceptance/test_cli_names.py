@@ -21,6 +21,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_words_of_other_tools_are_understood(up: Up) -> None:
     assert "same-begin-1" in up.run("ps").stdout
     assert up.run("pools", "ls").stdout == up.run("pool", "list").stdout

@@ -90,6 +90,7 @@ def test_what_went_above_the_cap_is_told_where_it_is_missing(up: Up) -> None:
     assert 64 * 1024 <= shown <= 128 * 1024
 
 
+@pytest.mark.long
 def test_a_cap_that_is_large_enough_keeps_all(up: Up) -> None:
     operation = finished(up, "--log-cap", "100M", "--", "python", "-c", _FLOOD)
 

@@ -46,6 +46,7 @@ def pools(up: Up, tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_nothing_changes_under_the_same_configuration(up: Up, pools: Path) -> None:
     said = json.loads(up.run("replay", "--with", str(pools), "--since", "1h", "--json").stdout)
     by_name = {each["pool"]: each for each in said["pools"]}
@@ -121,6 +122,7 @@ def test_what_cannot_be_replayed_is_refused_with_its_reason(up: Up, pools: Path,
     assert "--with" in up.run("replay", expect=2).stderr
 
 
+@pytest.mark.long
 def test_a_day_is_replayed_as_the_page_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=4G",)) as up:
         said = typed(up, PAGE)

@@ -186,6 +186,7 @@ def test_top_tells_who_starves_and_who_made_room_for_that(up: Up) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.long
 def test_the_progress_that_jobs_tell_is_shown_with_their_operation() -> None:
     tell = 'echo 0.$((HEADRACE_JOB_INDEX + 4)) > "$HEADRACE_PROGRESS"; echo up; exec sleep 600'
     with Up() as up:

@@ -40,6 +40,7 @@ def points(up: Up, *words: str) -> Any:
     return json.loads(up.run("pool", "volume", *words, "--json").stdout)["points"]
 
 
+@pytest.mark.long
 def test_an_operation_and_the_savings_of_its_pool_are_in_the_record(up: Up) -> None:
     found = points(up, "nightly", "--points", "4000")
 

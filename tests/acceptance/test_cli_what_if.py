@@ -20,6 +20,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_a_weight_is_tried_on_what_runs_and_nothing_is_changed(up: Up) -> None:
     before = up.run("pool", "export").stdout
     said = json.loads(up.run("plan", "--live", "research.weight=3", "--json").stdout)

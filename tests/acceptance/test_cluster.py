@@ -142,6 +142,7 @@ def a_cluster() -> Iterator[Cluster]:
             cluster.end()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_what_people_ask_for_is_done_whichever_server_dies() -> None:
     with a_cluster() as cluster:

@@ -30,6 +30,7 @@ def flip(up: Up, stream: str, at: int) -> None:
     block.write_bytes(bytes(data))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", [12, 30])
 def test_up_comes_up_with_everything_after_a_bit_flipped_in_its_small_buckets(at: int) -> None:
     """It gave up and told of a full disk."""

@@ -128,5 +128,6 @@ def test_fields_and_attributes_are_given_as_the_reference_shows() -> None:
         typed(up, DOCS / "reference/pools.md")
 
 
+@pytest.mark.long
 def test_the_picture_in_the_readme_is_what_the_command_shows() -> None:
     assert steady(captured()) == steady(shown()), "run: make docs-capture"

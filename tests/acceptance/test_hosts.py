@@ -78,6 +78,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         made.end()
 
 
+@pytest.mark.long
 def test_the_page_leads_from_an_empty_host_to_a_running_agent_and_out_again(fleet: Fleet) -> None:
     token = fleet.run_typed("node token")
     joining = fleet.begin_join(token)

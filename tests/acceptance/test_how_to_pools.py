@@ -19,6 +19,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     said = typed(up, PAGE)
 

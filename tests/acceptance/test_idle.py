@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.support.headrace_up import Up
 
 #: From «ready» until what a start brings with it is over.
@@ -15,6 +17,7 @@ WORKS = 52
 _WORDS = {str(number): [number, number / 3, str(number)] * 3 for number in range(200)}
 
 
+@pytest.mark.long
 def test_a_stack_with_nothing_to_do_takes_less_than_a_second_of_a_core_in_twenty() -> None:
     """The second is told in work that is done meanwhile: on a slow or a busy machine both take longer."""
     with Up() as up:

@@ -27,6 +27,7 @@ def view(up: Up) -> dict[str, Any]:
     return shown
 
 
+@pytest.mark.long
 def test_the_script_of_the_page_goes_on_where_it_was(up: Up) -> None:
     (script,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (commands,) = re.findall(r"```\n(headrace run --id steps.*?)```", PAGE.read_text(), re.DOTALL)

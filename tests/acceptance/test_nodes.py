@@ -8,6 +8,7 @@ import sys
 import time
 
 import msgspec
+import pytest
 
 from tests.support.headrace_up import Up
 
@@ -52,6 +53,7 @@ def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> No
         await_conditions(up, beta="online")
 
 
+@pytest.mark.long
 def test_an_agent_with_another_state_folder_does_not_take_the_place_of_one_that_runs_jobs() -> None:
     """It knows nothing of them: believed, it would have them run a second time."""
     up = Up(nodes=("alpha:cpu=1",))

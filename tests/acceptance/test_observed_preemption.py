@@ -6,9 +6,12 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from tests.support.headrace_up import Up
 
 
+@pytest.mark.long
 def test_what_would_be_taken_is_shown_until_it_is_switched_on_and_taken() -> None:
     with Up() as up:
         up.run("tree", "set", "default", "preemption=observe", "fair_share_starvation_timeout=500ms")

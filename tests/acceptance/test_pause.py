@@ -15,6 +15,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_resumed(up: Up) -> None:
     runs = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
     up.wait_line(runs, "up")

@@ -86,6 +86,7 @@ def test_a_job_saves_its_state_makes_room_and_goes_on_where_it_was(up: Up) -> No
     assert (over["completed_jobs"], over["failed_jobs"], over["aborted_jobs"]) == (2, 0, 1)
 
 
+@pytest.mark.long
 def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_room(up: Up) -> None:
     slowly = "trap 'touch asked; until [ -e go ]; do sleep 0.02; done; exit 75' TERM; echo from 0; until [ -e enough ]; do sleep 0.02; done"
     for name in ("enough", "go"):
@@ -114,6 +115,7 @@ def test_neither_a_killed_allocator_nor_a_killed_agent_forgets_that_a_job_makes_
     assert before > after >= record["threshold"] * fair > 0
 
 
+@pytest.mark.long
 def test_the_history_says_how_each_run_started_whatever_is_killed_before_it_ends_and_after(up: Up) -> None:
     for name in ("enough", "over"):
         (up.state / name).unlink(missing_ok=True)
@@ -155,6 +157,7 @@ def test_the_history_says_how_each_run_started_whatever_is_killed_before_it_ends
     assert all(stage.startswith(("regular_", "preemptive_")) for stage, _ in stages)
 
 
+@pytest.mark.long
 def test_no_job_makes_room_before_it_has_run_for_its_exempt_time_whatever_is_killed(up: Up) -> None:
     (up.state / "enough").unlink(missing_ok=True)
     up.run("pool", "set", "research", "preemption_exempt_time=10m")
@@ -260,6 +263,7 @@ def lost_work(up: Up, pool: str) -> list[Any]:
     return shown
 
 
+@pytest.mark.long
 def test_the_work_that_preemption_cost_is_told_and_no_restart_forgets_it() -> None:
     with Up() as up:
         for pool in ("research", "production"):

@@ -90,6 +90,7 @@ def fair_share_of_cpu(up: Up, pool: str) -> float:
     return float(told)
 
 
+@pytest.mark.long
 def test_a_big_job_gets_onto_a_fragmented_node_by_aggressive_preemption_only(up: Up) -> None:
     small = [staying(up, "research", 2, 1, node) for node in ("one", "two")]
     big = up.start_operation("--pool", "production", "--cpu", "3", "--memory", "10M", "--", "sh", "-c", _STAYS)
@@ -110,6 +111,7 @@ def test_a_big_job_gets_onto_a_fragmented_node_by_aggressive_preemption_only(up:
     up.run("tree", "set", "default", "enable_aggressive_starvation=false")
 
 
+@pytest.mark.long
 def test_a_limit_that_was_lowered_is_repaid(up: Up) -> None:
     operation = staying(up, "research", 4, 1)
 

@@ -33,6 +33,7 @@ def wait_until_it_pauses(up: Up, operation: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_without_a_choice_the_first_pause_is_short(up: Up) -> None:
     operation = up.start_operation("--", "sh", "-c", "[ $HEADRACE_ATTEMPT = 3 ]")
     up.run("op", "wait", operation)
@@ -45,6 +46,7 @@ def test_without_a_choice_the_first_pause_is_short(up: Up) -> None:
     assert gaps[1] >= 1_000
 
 
+@pytest.mark.long
 def test_the_next_attempt_is_told_and_comes_when_it_is_due_even_after_a_restart_of_everything(up: Up) -> None:
     fails = ("--", "sh", "-c", "echo $HEADRACE_ATTEMPT >> runs; exit 1")
     long = up.start_operation("--retry-backoff", "1h", "--longest-retry-backoff", "1h", *fails)

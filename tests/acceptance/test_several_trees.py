@@ -80,6 +80,7 @@ def test_an_operation_runs_in_one_tree_while_it_waits_in_the_other_and_pools_of_
     assert get(up, operation)["operation"]["state"] == "aborted"
 
 
+@pytest.mark.long
 def test_admission_and_an_allocator_are_killed_and_every_job_runs_once(up: Up, tmp_path: Path) -> None:
     job = ("--jobs", "30", "--cwd", str(tmp_path), "--", "bash", "-c", JOB.format(0.5))
     operation = up.start_operation(*BOTH, "--pool", "ran-once", *job)

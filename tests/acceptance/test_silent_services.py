@@ -75,6 +75,7 @@ WHOLLY: dict[str, list[tuple[str, ...]]] = {
 NAMES = {"allocator": "the allocator", "fair_share": "fair_share", "admission": "admission"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", NAMES)
 def test_what_the_others_know_is_shown_and_who_is_silent_is_named_once(up: Up, role: str) -> None:
     with frozen(up, role), ThreadPoolExecutor() as threads:

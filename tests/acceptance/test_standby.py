@@ -80,6 +80,7 @@ def up() -> Iterator[Up]:
         yield running
 
 
+@pytest.mark.long
 def test_a_frozen_leader_is_succeeded_and_finds_itself_deposed_when_it_wakes(up: Up) -> None:
     processes(up)
     for role, pid in leaders(up).items():
@@ -97,6 +98,7 @@ def test_a_frozen_leader_is_succeeded_and_finds_itself_deposed_when_it_wakes(up:
     processes(up)
 
 
+@pytest.mark.long
 def test_a_leader_that_is_stopped_or_killed_is_succeeded_and_no_start_fails(up: Up) -> None:
     terms = {one["role"]: one["term"] for one in processes(up) if one["leads"]}
     operations, killed = [], set[int]()

@@ -6,9 +6,12 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from tests.support.headrace_up import Up
 
 
+@pytest.mark.long
 def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_preempt() -> None:
     with Up(nodes=("alpha:cpu=1,memory=1G",)) as up:
         up.run("tree", "set", "default", "preemption=off", "fair_share_starvation_timeout=1s")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.support.headrace_up import Up
 
 SLEEPS = ("--", "sleep", "600")
 
 
+@pytest.mark.long
 def test_a_pool_with_a_filter_is_owed_the_one_node_that_matches() -> None:
     with Up(nodes=("plain:cpu=1,memory=1G", "fast:cpu=1,memory=1G,tag=ssd")) as up:
         up.run("pool", "create", "picky", "scheduling_tag_filter=ssd", "weight=9")

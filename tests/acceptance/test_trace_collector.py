@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psutil
+import pytest
 
 from headrace.client.place import traces_folder
 from tests.support.headrace_up import Up
@@ -67,6 +68,7 @@ def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secre
     assert first.parent_id in {span_id for _, span_id in published[first.links[0]].links}
 
 
+@pytest.mark.long
 def test_a_collector_that_is_away_costs_its_spans_and_nothing_else() -> None:
     with Up("--trace-endpoint", f"http://127.0.0.1:{free_port()}") as up:
         done = up.run("run", "--wait", "--", "true")

@@ -181,6 +181,7 @@ def test_who_cannot_write_spans_can_start_operations(up: Up) -> None:
     assert ("StartOperation", "admission", "") in parents(shown(up, "unwritten"))
 
 
+@pytest.mark.long
 def test_with_a_sample_of_none_nothing_is_traced_and_without_headrace_the_file_is_still_read() -> None:
     with Up() as up:
         run(up, "kept-here")

@@ -59,6 +59,7 @@ def test_after_a_stop_nothing_of_ours_runs_and_an_interrupted_job_runs_again_at_
         assert "Violation" not in (up.state / "logs" / "nats-server.log").read_text()
 
 
+@pytest.mark.long
 def test_with_wait_running_jobs_end_by_themselves() -> None:
     with Up("--wait") as up:
         operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; touch ended")
@@ -74,6 +75,7 @@ def test_with_wait_running_jobs_end_by_themselves() -> None:
         assert up.processes() == []
 
 
+@pytest.mark.long
 def test_with_leave_running_jobs_stay_for_the_next_up() -> None:
     with Up("--leave-running") as up:
         operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; echo end")
@@ -90,6 +92,7 @@ def test_with_leave_running_jobs_stay_for_the_next_up() -> None:
         assert view["aborted_jobs"] == 0
 
 
+@pytest.mark.long
 def test_whoever_follows_events_is_told_that_all_was_stopped() -> None:
     with Up() as up, up.begin("events", "--follow") as follower:
         assert follower.stderr is not None
@@ -103,6 +106,7 @@ def test_whoever_follows_events_is_told_that_all_was_stopped() -> None:
             follower.kill()
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_kills_even_what_ignores_every_signal() -> None:
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
     with Up() as up:
@@ -116,6 +120,7 @@ def test_a_second_ctrl_c_kills_even_what_ignores_every_signal() -> None:
         assert up.processes() == []
 
 
+@pytest.mark.long
 def test_what_an_up_that_was_killed_left_ends_and_is_taken_over_when_even_its_guard_was_killed() -> None:
     with Up() as up:
         operation = up.start_operation("--", *WAITS)
@@ -155,6 +160,7 @@ def _is_guard(process: Path, state: Path) -> bool:
     return b"headrace_cli.up.guard" in words and str(state).encode() in words
 
 
+@pytest.mark.long
 def test_whatever_dies_is_started_again_and_running_jobs_notice_nothing() -> None:
     with Up() as up:
         operation = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.05; done; echo end")
@@ -183,6 +189,7 @@ def test_settings_that_cannot_be_used_end_it_with_the_reason() -> None:
         up.__exit__(None, None, None)
 
 
+@pytest.mark.long
 def test_a_node_that_does_not_come_online_in_time_is_said() -> None:
     up = Up("--ready-timeout", "8s")
     up.environment["HEADRACE_AGENT_NATS_URL"] = "tls://127.0.0.1:1"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 
+import pytest
+
 from tests.support.headrace_up import Up
 
 
@@ -24,6 +26,7 @@ def test_a_failed_write_stops_the_server_for_a_moment_only() -> None:
     assert "file too large" in log
 
 
+@pytest.mark.long
 def test_after_a_drain_the_next_up_is_ready_and_says_that_its_node_is_drained() -> None:
     with Up() as up:
         up.run("node", "drain", "alpha")

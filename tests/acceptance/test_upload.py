@@ -134,6 +134,7 @@ async def test_lost_and_damaged_files_fail_the_job_with_words(up: Up, project: P
         assert up.run("run", "--wait", *words).returncode == 0, "it was sent anew"
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_while_it_fetches_leaves_nothing(up: Up, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(os.urandom(30_000_000))
     operation = up.start_operation("--upload", str(tmp_path / "large"), "--", "wc", "-c", "large")
@@ -151,6 +152,7 @@ def test_an_agent_that_is_killed_while_it_fetches_leaves_nothing(up: Up, tmp_pat
         up.run("service", "list")
 
 
+@pytest.mark.long
 def test_files_that_were_left_by_a_killed_machine_are_removed(up: Up, project: Path) -> None:
     operation = up.start_operation("--jobs", "2", "--upload", str(project), "--", "sleep", "1000")
     for node in ("alpha", "beta"):
@@ -177,6 +179,7 @@ def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Pa
     assert "no-such" in missing.stderr
 
 
+@pytest.mark.long
 def test_a_node_that_cannot_keep_the_files_says_so_and_the_job_runs_elsewhere(project: Path) -> None:
     up = Up(nodes=("alpha:cpu=2,memory=2G", "beta:cpu=1,memory=1G"))
     (up.state / "agents" / "alpha").mkdir(parents=True, mode=0o700)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
 from headrace_fair_share.service import serve as serve_fair_share
@@ -22,6 +24,7 @@ CASES = [
 ]
 
 
+@pytest.mark.long
 async def test_services_agree_with_the_cases() -> None:
     wrong = []
     assert len(CASES) > 40

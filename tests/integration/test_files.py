@@ -146,6 +146,7 @@ async def test_nobody_has_more_than_they_may_and_others_have_room(server: NatsSe
         assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == []
 
 
+@pytest.mark.long
 async def test_after_a_kill_whole_files_are_there_and_unfinished_ones_go(server: NatsServer) -> None:
     unfinished = Upload(Archive("0" * 64, 2 * PIECE_BYTES), 0, bytes(PIECE_BYTES))
     async with killed(server, SETTINGS, serve):
@@ -160,6 +161,7 @@ async def test_after_a_kill_whole_files_are_there_and_unfinished_ones_go(server:
             assert ends({key for key in keys if key.startswith(f"anna.{ARCHIVE.sha256}.")}) == ["0", "1", "record"]
 
 
+@pytest.mark.long
 async def test_files_go_when_their_operation_is_over_or_when_nobody_starts_with_them(server: NatsServer) -> None:
     settings = msgspec.structs.replace(SETTINGS, unused_archive_ms=1_000)
     async with running(server, settings, serve):

@@ -227,6 +227,7 @@ class WatchedUpdater(Updater):
         return super()._gone_on(cut, resting, outcome)
 
 
+@pytest.mark.long
 @pytest.mark.both
 @pytest.mark.parametrize("kind", [Course, QuietCourse])
 def test_always_plain_numbers_end_in_what_arrays_end_in(kind: type[Course]) -> None:

@@ -61,6 +61,7 @@ def test_always_operations_that_come_and_go_leave_the_others_what_they_are(tree:
             assert result_of(engine.update(now)) == update(now)
 
 
+@pytest.mark.long
 @settings(max_examples=few_or_many(25, 300), suppress_health_check=[HealthCheck.too_slow])
 @given(trees(max_operations=30), st.randoms(use_true_random=False))
 def test_always_weights_leave_functions_that_no_offer_reaches_what_they_are(tree: TreeInput, draw: Random) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from tests.support.effort import few_or_many
 from tests.support.trees import changed, random_tree
 from tests.support.update_result import result_of
 
-TREES: Final = few_or_many(150, 2_000)
+TREES: Final = few_or_many(60, 2_000)
 #: Sums along the functions end in other last bits than sums of demands.
 ROUNDING: Final = 1e-14
 #: After other updates functions are added up in another order: see `test_hdrf_incremental`.
@@ -54,6 +55,7 @@ def drawn(draw: Random) -> TreeInput:
 plentiful_trees = st.randoms(use_true_random=False).map(drawn)
 
 
+@pytest.mark.long
 def test_always_shares_are_those_that_functions_give() -> None:
     fitting: list[bool] = []
 
@@ -70,6 +72,7 @@ def test_always_shares_are_those_that_functions_give() -> None:
     assert len(fitting) / 10 < sum(fitting) < len(fitting) * 9 / 10
 
 
+@pytest.mark.long
 @settings(max_examples=few_or_many(15, 150), suppress_health_check=[HealthCheck.too_slow])
 @given(plentiful_trees, st.randoms(use_true_random=False))
 def test_always_between_updates_that_need_functions_too(tree: TreeInput, draw: Random) -> None:

@@ -22,7 +22,7 @@ from tests.support.savings import after
 from tests.support.trees import standard_and_improved, trees
 from tests.support.update_result import update
 
-TREES: Final = few_or_many(50, 400)
+TREES: Final = few_or_many(20, 400)
 #: How far the engines may be apart.
 STANDARD: Final = 1e-9
 IMPROVED: Final = 1e-7

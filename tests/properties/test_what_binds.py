@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +133,7 @@ def gain(tree: TreeInput, shares: Shares, place: int, resource: int, setting: st
     return max(now - was for now, was in zip(after.fair_share.total, before.fair_share.total, strict=True))
 
 
+@pytest.mark.long
 @settings(max_examples=few_or_many(50, 2_000))
 @given(st.integers(0, 2**32))
 def test_always_does_the_step_that_is_named_move_the_share_and_no_other(seed: int) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 import headrace
 from headrace.bus import Credential, CredentialRefused, connect
 from headrace.client.place import find_place
@@ -128,6 +130,7 @@ async def test_passwords_and_authority_are_new_at_each_start() -> None:
             pass
 
 
+@pytest.mark.long
 async def test_a_client_that_stays_open_finds_the_next_up_at_another_port_with_its_new_credential() -> None:
     with Up() as up:
         async with headrace.connect(state=up.state) as client:
@@ -147,6 +150,7 @@ async def test_a_client_that_stays_open_finds_the_next_up_at_another_port_with_i
     assert view.operation == "waited-for"
 
 
+@pytest.mark.long
 def test_a_state_folder_of_a_release_without_tls_is_taken_over() -> None:
     """Its passwords may have been seen, so none of them opens the new server. What it recorded stays."""
     with Up() as up:

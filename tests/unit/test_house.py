@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -83,18 +84,11 @@ def imported(module: str, tree: ast.AST) -> Iterator[str]:
 
 @rule
 def circles() -> Iterator[str]:
-    """Modules that reach themselves by imports."""
-    graph = {name: set(imported(name, tree)) for name, tree in trees().items()}
-    for start in graph:
-        seen: set[str] = set()
-        waiting = list(graph[start])
-        while waiting:
-            name = waiting.pop()
-            if name not in seen:
-                seen.add(name)
-                waiting += graph[name]
-        if start in seen:
-            yield start
+    """The modules of an import circle, if there is one."""
+    try:
+        TopologicalSorter({name: set(imported(name, tree)) for name, tree in trees().items()}).prepare()
+    except CycleError as error:
+        yield from error.args[1]
 
 
 @rule

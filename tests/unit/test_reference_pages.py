@@ -56,6 +56,7 @@ def configuration(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_no_link_of_any_page_leads_nowhere_and_the_site_loads_nothing_from_elsewhere(configuration: Path) -> None:
     write_pages(configuration.parent / "build" / "pages")
 

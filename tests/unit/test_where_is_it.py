@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "where-is-it.md"
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 _ROW = re.compile(r"^\| (?P<rule>[^|]+) \| `(?P<file>[^`|]+)` \| `(?P<name>[^`|]+)` \|$", re.MULTILINE)
 
 
@@ -41,6 +42,27 @@ def test_the_page_has_forty_rules_of_all_services() -> None:
 @pytest.mark.parametrize(("rule", "file", "name"), rows(), ids=lambda each: str(each)[:60])
 def test_the_function_of_a_rule_is_there(rule: str, file: str, name: str) -> None:
     assert name in names_in(ROOT / file), f"{rule}: {file} has no {name}"
+
+
+def named_functions(text: str) -> list[tuple[str, str]]:
+    """Files and the functions or classes that a page names as `path/to/file.py: name`."""
+    return re.findall(r"`((?:services|shared)/[\w/]+\.py): ([\w.]+)`", text)
+
+
+def test_the_architecture_names_functions_and_files_that_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(named_functions(text)) >= 20
+    for file, name in named_functions(text):
+        assert name in names_in(ROOT / file), f"ARCHITECTURE.md: {file} has no {name}"
+
+
+@pytest.mark.parametrize(
+    "page", ["ARCHITECTURE.md", "CONTRIBUTING.md", *(f"docs/decisions/{path.name}" for path in DECISIONS)]
+)
+def test_every_path_that_a_page_for_contributors_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:services|shared|tests|docs|compose|\.ci)/[\w./-]+)[`:]", text)
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_every_service_has_a_readme_of_one_screen_whose_files_are_there() -> None:

@@ -44,7 +44,7 @@ def decided(configuration: TreeConfiguration, pool: dict[str, Any], options: dic
     return configuration.decide(ChangePools(changes), {}, ANYBODY, ZERO)
 
 
-@settings(max_examples=few_or_many(150, 3_000), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=few_or_many(50, 3_000), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.sampled_from(POLICIES), changes_of(TREE_ATTRIBUTES), changes_of(POOL_ATTRIBUTES), changes_of(TREE_ATTRIBUTES))
 def test_whatever_is_set_without_effect_is_told_each_time_and_in_every_list(
     policy: str, options: dict[str, Any], pool: dict[str, Any], later: dict[str, Any]
@@ -81,7 +81,7 @@ CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=few_or_many(150, 3_000), deadline=None)
+@settings(max_examples=few_or_many(50, 3_000), deadline=None)
 @given(st.dictionaries(NAMES, IDLE), st.lists(CHANGES, min_size=1, max_size=4))
 def test_what_is_told_of_the_pools_that_were_touched_is_all_that_is_to_be_told(
     pools: dict[str, dict[str, Any]], changes: list[PoolChange]

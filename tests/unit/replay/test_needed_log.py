@@ -44,6 +44,7 @@ def of_second_hour(most_runs: int) -> NeededLog:
     return NeededLog(since_ms, since_ms + 600_000, most_runs)
 
 
+@pytest.mark.long
 def test_the_replay_of_an_hour_is_the_same_without_what_was_over_and_what_came_later() -> None:
     day, log = a_long_day(), of_second_hour(1_000)
     log.add(day.entries)

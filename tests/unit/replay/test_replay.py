@@ -95,6 +95,7 @@ def test_another_weight_moves_what_pools_are_owed_and_who_waits() -> None:
             assert side.usage == pytest.approx(hours(60 * cores), rel=0.1)
 
 
+@pytest.mark.long
 def test_a_guarantee_takes_places_back_and_what_they_had_done_is_lost() -> None:
     day = Day()
     day.start(ONE, "adhoc", 4, 0)
