@@ -129,8 +129,9 @@ def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) 
 
 
 def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
-    """Return the first rule that protects an allocation from `starving`, or None if there is none or it is an allocation of `starving`
-    itself.
+    """Return the first rule that protects an allocation from `starving`.
+
+    Return None if there is none or it is an allocation of `starving` itself.
     """
     view, pools = overlay.view, overlay.view.pools
     operation = view.operations.get(allocation.operation)
@@ -186,8 +187,9 @@ def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation
 
 
 def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> Kept:
-    """Return the rule that protects the operation from aggressive preemption: an option of a pool, or being a gang in a tree that
-    protects gangs.
+    """Return the rule that protects the operation from aggressive preemption.
+
+    It is an option of a pool, or the operation is a gang in a tree that protects gangs.
     """
     options = _options(pools.pool(operation.spec.pool))
     if options is None or options.allow_aggressive_preemption:

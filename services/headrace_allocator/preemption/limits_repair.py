@@ -48,8 +48,9 @@ def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -
 
 
 def is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
-    """True if the operation or a pool above it uses more of a resource than its limit allows. The overcommit tolerance does not count
-    here.
+    """True if the operation or a pool above it uses more of a resource than its limit allows.
+
+    The overcommit tolerance does not count here.
     """
     if operation.limited and exceeds(overlay.held(operation), operation.spec.resource_limits):
         return True

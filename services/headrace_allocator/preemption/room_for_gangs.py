@@ -132,8 +132,9 @@ class RoomForGangs:
     def _look_at(
         self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
     ) -> Places | None:
-        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had left it. Return None if no job
-        fits.
+        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had left it.
+
+        Return None if no job fits.
         """
         facts, node = self._facts, self._facts.nodes.get(name)
         if (
@@ -216,8 +217,9 @@ class RoomForGangs:
         )
 
     def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
-        """Choose nodes for all jobs of the gang: free resources first, then the fewest victims for a job. Return None if the jobs do not
-        all fit.
+        """Choose nodes for all jobs of the gang: free resources first, then the fewest victims for a job.
+
+        Return None if the jobs do not all fit.
         """
         left, known = gang.slots.ready_count, dict(self._found)
         for name in {one.node for other in going for one in other.allocations.values()}:

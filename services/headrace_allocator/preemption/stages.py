@@ -123,8 +123,9 @@ def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 
 
 def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """True if the node has free resources for a pending job, or an allocation that may be preempted for one. This is so on few of many
-    nodes.
+    """True if the node has free resources for a pending job, or an allocation that may be preempted for one.
+
+    This is so on few of many nodes.
     """
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
