@@ -296,8 +296,8 @@ class AllocatorEngine:
             if heartbeat.ends_waiting == 0:
                 facts.recovery.settle(node.record.node, lost=False)
             else:
-                # A missing job may be among the ends that did not fit into the heartbeat. Until they come, its index is given to no other
-                # node.
+                # A missing job may be among the ends that did not fit into the heartbeat. Until these ends come, its index is given to no
+                # other node.
                 facts.recovery.miss_no_more(node.record.node)
         effects = [] if findings is None else self._tell(node, findings, moment)
         effects += self._finish_recovery(moment)
@@ -494,7 +494,7 @@ class AllocatorEngine:
         return self._settle(_SETTLED_AT_ONCE, moment)
 
     def _settle(self, most: int, moment: Moment) -> list[Effect]:
-        """Settle up to `most` operations that are due: end doubt about their jobs, lease indexes, or release them."""
+        """Settle up to `most` operations that are due: settle their jobs in doubt, lease indexes for them, or release them."""
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
         effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))

@@ -241,7 +241,7 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return Due(extend=False, start=False, preempt=False)
-        # A node that the tree does not use has no total and no usage in the books. This is no shortage that needs repair.
+        # The total of a node that the tree does not use counts as zero. Usage above that is no shortage that needs repair.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         # The next allocator would not wait for a node that may be recorded as empty.

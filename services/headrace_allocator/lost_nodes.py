@@ -130,9 +130,9 @@ class LostNodes:
         return WrongState("node", name, state, f"another name for the node on {machine}, or the end of that one")
 
     def shorten_lease(self, moment: Moment) -> list[Effect]:
-        """Return to the configured lease once the longer lease of every runner is over.
+        """Return to the configured lease once no runner can still have a longer lease.
 
-        This is one longer lease after all nodes have obeyed this term.
+        That is the case when the longer lease has passed since all nodes obeyed this term.
         """
         facts, ours_s = self._facts, self._facts.timing.node_lease_s
         since_s = facts.recovery.over_s

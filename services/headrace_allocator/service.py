@@ -90,8 +90,7 @@ _SILENCE_S: Final = 3.0
 _NODE_AT: Final = 4
 #: Upper bound of the heartbeats that wait; each node has at most one.
 _MOST_HEARTBEATS: Final = 100_000
-#: Half of the time that an agent waits for its answer, in seconds. Answers that come too late are void, and deciding them takes time from
-#: the others.
+#: Half of the time that an agent waits for its answer, in seconds. Late answers are void, and deciding them takes time from the rest.
 _HEARTBEAT_WAIT_S: Final = 1.0
 
 

@@ -29,7 +29,8 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
     #: If true, everything on a node that reports no user slots is ended at once; if false, its jobs may run to their end.
     enable_allocation_abort_on_zero_user_slots: bool = True
-    #: Time for which resources are held for a gang until all its jobs have some. After that, other operations get them for a while.
+    #: Time for which resources are held for a gang that does not have enough for all its jobs yet. After that, others get them for a
+    #: while.
     gang_hold_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     #: Shortest time between two publications of usage that changes.
     usage_interval_ms: int = 20

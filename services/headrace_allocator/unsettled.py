@@ -1,4 +1,4 @@
-"""Operations that changed, so that indexes must be leased for them, their doubt be settled, or they be released.
+"""Operations that changed: the allocator may have to lease indexes for them, settle their jobs in doubt, or release them.
 
 Very many operations may change at once, and what failed is tried again. So a tick makes them due, and they are settled a few at a time.
 """

@@ -30,7 +30,7 @@ _US_PER_MS: Final = 1_000
 _SPACING_US: Final = 50_000
 #: Age in microseconds above which usage no longer counts. Usage is reported whenever it changes, so it is never too old.
 _NEVER_US: Final = 10**15
-#: Updates that build on one another before one is computed from scratch.
+#: Number of updates that build on the previous update before an update is computed from scratch.
 _STEPS_UNTIL_AFRESH: Final = 10
 
 

@@ -48,7 +48,7 @@ _QUIET_HEARTBEATS: Final = 20_000
 #: Nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
 _LOOKED_AT: Final = 10
 _TICK_MS: Final = 1_000
-#: Steps without an update that may be made up for by updates right after one another.
+#: Upper bound of the skipped steps that may be made up for later by updates in quick succession.
 _MOST_SAVED_STEPS: Final = 50
 _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000

@@ -171,7 +171,7 @@ class RoomForGangs:
         return jobs
 
     def _all_of(self, gang: Operation, stage: PreemptiveStage) -> Taken | None:
-        """Return places for all jobs of the gang, or None if there are not enough.
+        """Return the nodes and victims for all jobs of the gang, or None if they are not enough.
 
         Other gangs are preempted only if all other victims together are not enough.
         """

@@ -108,8 +108,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
     exempt_ms: int = 0
     #: The classes of jobs that the stage passed over, if it tried to start a job.
     deactivations: Deactivations | None = None
-    #: True if the stage started an operation that can run on some nodes only, in place of usage beyond the fair share of other
-    #: operations.
+    #: True if the stage started an operation that can run on some nodes only, by preempting excess allocations of other operations.
     for_few_nodes: bool = False
 
 
@@ -180,7 +179,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
 
 
 def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
-    """Start one job of an operation that can run on some nodes only, in place of usage beyond the fair share of other operations.
+    """Start one job of an operation that can run on some nodes only, by preempting excess allocations of other operations.
 
     It does not matter on which nodes the other operations have their newest allocations. This stage comes last and repairs nothing. It
     yields an outcome only if it starts a job.

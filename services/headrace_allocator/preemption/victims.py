@@ -126,10 +126,11 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 
 
 def excess_candidates(overlay: Overlay) -> Candidates:
-    """Find the allocations of the node that are in excess of what is protected of their operation, even if its newest are elsewhere.
+    """Find the allocations on the node by which operations exceed what is protected of them.
 
-    They are candidates for operations that can run on few nodes only. Such an operation could get nothing if the newest allocations of
-    the other operations were all on other nodes. No operation loses more than its excess.
+    The usual candidates are the newest allocations of an operation, and these may all be on other nodes. An operation that can run on few
+    nodes could then preempt nothing there. So here any allocation of the excess counts, the newest or not. No operation loses more than
+    its excess.
     """
     found = Candidates([], {}, {}, {})
     taken: dict[Operation, list[Allocation]] = {}
@@ -184,7 +185,7 @@ def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Alloc
 
 
 def keep_order(allocations: Iterable[Allocation], groups: Mapping[Allocation, Group]) -> list[Allocation]:
-    """Sort allocations of the node so that those to keep longest come first: by group, then by the start of their current job."""
+    """Sort allocations of the node so that the allocations to keep longest come first: by group, then by the start of their current job."""
 
     def place(allocation: Allocation) -> tuple[Group, bool, float]:
         group = groups[allocation]

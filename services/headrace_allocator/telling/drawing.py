@@ -45,7 +45,7 @@ def next_draw(operation: Operation) -> Draw | None:
 
 
 def wants(facts: Facts) -> list[Effect]:
-    """Ask other trees for jobs of operations that could run more here but have no job to give out and no index is free."""
+    """Ask other trees for jobs of operations that could start more here, but have no job to give out and no free index."""
     if facts.starts_paused or facts.superseded:
         return []
     wanted = [each.id for each in facts.of_several_trees.values() if each.slots.free == 0 and _could_start(facts, each)]

@@ -61,7 +61,7 @@ def usage_changed(facts: Facts) -> bool:
 
 
 def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
-    """Return items for tags whose nodes changed in total since the last publication, and keys of tags that no node has any more."""
+    """Return items for tags whose nodes have other resources together than before, and the keys of tags that no node has any more."""
     rooms = facts.tagged_rooms
     changed, rooms.changed = rooms.changed, {}
     told = [UsageItem.of_nodes(tags, rooms.of[tags].within_wire()) for tags in changed if tags in rooms.of]
