@@ -34,7 +34,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
         self._stuck: set[OperationId] = set()
-        #: Operations still to be examined in this turn through all operations.
+        #: Operations still to be examined before the round begins again with all operations.
         self._turn: list[OperationId] = []
         self._alarmed = 0
         #: The resource of which all nodes together report more than a message can carry; empty if there is none.

@@ -22,7 +22,7 @@ _OBEYS_MS: Final = 20
 _PID: Final = 1
 #: Milliseconds between two heartbeats of a node, as the allocator orders them.
 PACE_MS: Final = 1_000
-#: A heartbeat that is due within this many milliseconds is wanted to confirm a start.
+#: If the allocator wants the next heartbeat within this many milliseconds, the heartbeat is to confirm a start.
 _SOON_MS: Final = PACE_MS // 2 - 1
 
 

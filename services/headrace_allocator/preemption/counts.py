@@ -38,7 +38,7 @@ class PreemptionCounts:
         self._of_pools: dict[PoolName, Counter[tuple[PreemptionReason, Group]]] = {}
         #: Preemptions that did not happen because the node never obeyed the order.
         self.undone = 0
-        #: Resources that preemption freed for starts beyond what the starts needed.
+        #: Resources that preemption freed in excess of what the starts needed.
         self.unused = ZERO
 
     def note(self, pool: PoolName, reason: PreemptionReason, group: Group) -> None:

@@ -33,7 +33,7 @@ class Deactivations(msgspec.Struct):
     #: Pending classes whose preemption priority is not that of the preemptive stage that ran.
     is_not_eligible_for_aggressive_preemptive_scheduling: int = 0
     is_not_eligible_for_normal_preemptive_scheduling: int = 0
-    #: Operations of which no job fitted although the smallest amount of each resource that any of their jobs needs did fit.
+    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     schedule_allocation_failed: int = 0
     #: Pools below which the walk down the scheduling order found no operation.
     no_best_leaf_descendant: int = 0

@@ -68,7 +68,7 @@ class HeartbeatDecision(msgspec.Struct):
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted although the smallest amount of each resource that any of their jobs needs did fit.
+    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     refused: set[OperationId] = set()
     #: The reason for which no further job starts in the free resources; None if nothing may start or too little is left.
     room_left: RoomLeft | None = None

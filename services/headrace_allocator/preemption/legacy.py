@@ -19,7 +19,7 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-#: Satisfaction above the threshold within which an element is still shielded.
+#: Margin of satisfaction above the threshold within which an element is still shielded.
 _NEARLY: Final = 1e-4
 
 

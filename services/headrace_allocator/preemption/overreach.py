@@ -22,7 +22,8 @@ class Left(enum.StrEnum):
     """A state in which normal preemption should leave no operation and no pool."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
-    #: It can happen legitimately, if one operation of the pool is above its fair share while another one of the pool waits below its own.
+    #: This state is legitimate if an operation of the pool is above its fair share while another operation of the pool waits below its
+    #: own.
     POOL_BELOW_GUARANTEE = "pool_below_guarantee"
 
 

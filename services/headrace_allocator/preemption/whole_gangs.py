@@ -87,7 +87,7 @@ def start_in_room_of_gang(
 def _shortages(gang: Operation, starter: Operation, pools: PoolTree, held: Resources) -> Iterator[float]:
     """Yield each shortage in the gang's dominant resource, as a fraction of the cluster: fair share minus usage.
 
-    The shortages are those of the operation and of the pools above it that do not contain the gang, as far as they starve.
+    Only starving elements count: the operation, and the pools above it that do not contain the gang.
     """
     at, total = _dominant(gang), pools.total
     if starter.share is not None and _starves(starter.share):

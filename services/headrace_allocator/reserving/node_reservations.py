@@ -203,7 +203,8 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
 def _is_clearly_better(reservation: Reservation, wait_s: float, moment: Moment) -> bool:
     left_s = reservation.expected_s - moment.steady_s
     if moment.steady_s - reservation.since_s >= left_s:
-        # Most of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says little.
+        # At least half of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says
+        # little.
         return False
     is_sooner = wait_s <= _MOVES_BELOW * left_s and wait_s <= left_s - _MOVES_SOONER_S
     return is_sooner and reservation.moves < MOST_MOVES
