@@ -59,8 +59,7 @@ from headrace_allocator.words import ends_of_lost
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Upper bounds, in bytes, of the jobs that were not given out in the record that a stopping allocator leaves, and of one run of them
-#: there.
+#: Bytes in the record that a stopping allocator leaves: the limit for the jobs that were not given out, and the size of one run of them.
 _MOST_LEFT_BYTES: Final = 160 * 1024
 _BYTES_OF_A_RUN: Final = 24
 #: Operations that are settled together with a message; the rest follows with `on_refresh_due`.

@@ -36,7 +36,7 @@ def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:
     pools = facts.pools
     if not (pools.limits_known and facts.recovery.complete and len(facts.shapes)):
         return None
-    # A YARN policy also starts jobs in resources below the spare amount, if preemption freed them.
+    # A start by a YARN plan needs no spare resources on the node.
     spare = pools.min_spare if pools.options.preemption_policy is PreemptionPolicy.YTSAURUS else ZERO
     on_nodes = JobsAtOnce(facts.shapes.jobs_at_once(pools.filters_of(spec), spec.resources, spare))
     return min([on_nodes, *_by_limits(facts, spec)], key=lambda bound: bound.most)
