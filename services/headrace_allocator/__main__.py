@@ -8,7 +8,7 @@ from headrace_allocator.settings import AllocatorSettings
 
 
 def main() -> None:
-    """Runs the service until it is asked to stop."""
+    """Run the service until it is asked to stop."""
     run_service("allocator", AllocatorSettings, serve)
 
 

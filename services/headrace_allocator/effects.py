@@ -1,4 +1,4 @@
-"""Effects that the allocator's engine asks of its shell, performed in the order given."""
+"""Effects that the allocator's engine asks its shell to perform, in the order given."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from headrace_allocator.checks.heartbeat_cases import Case
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Tell the ledger, until it confirms. Then call `on_recorded`."""
+    """Report ends of jobs to the ledger until it confirms them. Then call `on_recorded`."""
 
     ends: list[ReportedEnd]
 
 
 def report_of(ends: list[ReportedEnd]) -> list[Effect]:
-    """Returns the report of these ends, none if there are none."""
+    """Return the effect that reports these ends; an empty list if there are no ends."""
     return [Report(ends)] if ends else []
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Ask the ledger for indexes up to a border, of an operation of several trees for so many. Then call `on_drawn`."""
+    """Lease indexes of an operation from the ledger. Then call `on_drawn`.
+
+    The lease is for all indexes below `below`, or for `more` indexes if several trees run the operation.
+    """
 
     operation: OperationId
     below: int
@@ -34,7 +37,7 @@ class Draw(msgspec.Struct, frozen=True):
 
 
 class Return(msgspec.Struct, frozen=True):
-    """Return indexes to the ledger, once. What became of it is learnt from the log."""
+    """Release indexes to the ledger, in one attempt. The log shows whether the ledger accepted them."""
 
     operation: OperationId
     change: int
@@ -48,7 +51,7 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Tell the ledger that no node holds anything of these. Call `on_release_failed` if it could not be told."""
+    """Tell the ledger that no node holds anything of these operations. Call `on_release_failed` if that fails."""
 
     operations: list[OperationId]
 
@@ -60,7 +63,7 @@ class NudgeNode(msgspec.Struct, frozen=True):
 
 
 class HeldTwice(msgspec.Struct, frozen=True):
-    """Raise an alarm: a node holds a job that another allocation holds. It is taken back there."""
+    """Raise an alarm: a node holds a job that another allocation holds, too. The job is taken back from this node."""
 
     node: NodeName
     allocation: AllocationId
@@ -68,16 +71,16 @@ class HeldTwice(msgspec.Struct, frozen=True):
 
 
 class ForeignClaim(msgspec.Struct, frozen=True):
-    """Raise an alarm: a node speaks of jobs that it was not given. Nothing of that was believed."""
+    """Raise an alarm: a node reported jobs that it was not given. The claims were dropped."""
 
     node: NodeName
-    #: Claims in this heartbeat, and the first of them in words.
+    #: Number of claims in this heartbeat, and the text of the first one.
     claims: int
     first: str
 
 
 class UnknownOperation(msgspec.Struct, frozen=True):
-    """Log that a node holds an allocation of an operation that admission does not know. It is taken back."""
+    """Log that a node holds an allocation of an operation that admission does not know. The allocation is taken back."""
 
     node: NodeName
     allocation: AllocationId
@@ -85,38 +88,41 @@ class UnknownOperation(msgspec.Struct, frozen=True):
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """Raise an alarm: somebody should look at this."""
+    """Raise an alarm that a person should look into."""
 
     what: str
     about: Mapping[str, str | int | float]
 
 
 class KeepCase(msgspec.Struct, frozen=True):
-    """Raise an alarm, and write the case to a file: the quick way decided otherwise than the plain one."""
+    """Raise an alarm and write the case to a file: the fast decision differs from the plain one."""
 
     case: Case
 
 
 class LowerLease(msgspec.Struct, frozen=True):
-    """Record that no node knows a longer lease than this. To fail in it harms nothing."""
+    """Record that no node knows a longer lease than this. A failure does no harm."""
 
     lease_ms: int
 
 
 class RecordEmptyNodes(msgspec.Struct, frozen=True):
-    """Record that these nodes run nothing, and no others. Then call `on_empty_nodes_recorded`, also where the outcome is not known."""
+    """Record these nodes, and no others, as nodes that run nothing.
+
+    Then call `on_empty_nodes_recorded`, even if the outcome is unknown.
+    """
 
     nodes: list[NodeName]
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """A node knows a higher term: if it was truly taken, this process ends."""
+    """A node knows a higher term. This process ends if that term was really taken."""
 
     term: Term
 
 
 class Superseded(msgspec.Struct, frozen=True):
-    """The log has jobs drawn for a higher term, so the ledger refuses ours: this process ends."""
+    """The log has leases for a higher term, so the ledger refuses this allocator. This process ends."""
 
     term: Term
 

@@ -2,8 +2,8 @@
 
     message -> facts -> ranking of the operations it changed -> (heartbeats only) decision -> answer and effects
 
-All state is rebuilt from the nodes' heartbeats, the ledger's word and the snapshots of fair_share. Nothing is saved. While it is
-recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay in doubt (`facts/recovery`).
+All state is rebuilt from the heartbeats of nodes, the ledger's log and the snapshots of fair_share. Nothing is saved. While the allocator
+is recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay in doubt (`facts/recovery`).
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ from headrace_allocator.unmet_guarantees import UnmetGuarantees
 from headrace_allocator.watchdog import Watchdog
 from headrace_allocator.words import ends_of_lost
 
-#: Operations in one message to the ledger; their ids are up to 64 letters.
+#: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Jobs that were not given out, in the record that an allocator leaves, and one run of them there.
+#: Bytes in the record that a stopping allocator leaves: the limit for the jobs that were not given out, and the size of one run of them.
 _MOST_LEFT_BYTES: Final = 160 * 1024
 _BYTES_OF_A_RUN: Final = 24
-#: Operations that are settled with a message; the others follow with `on_refresh_due`.
+#: Operations that are settled together with a message; the rest follows with `on_refresh_due`.
 _SETTLED_AT_ONCE: Final = 64
 
 
 class AllocatorEngine:
-    """One tree's allocator of one term. Of term 0 it learns what another one does, and does nothing until `on_leading`."""
+    """The allocator of one tree in one term. With term 0 it follows another allocator and gives nothing out until `on_leading`."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
@@ -81,11 +81,11 @@ class AllocatorEngine:
         )
         self.room_for_gangs = RoomForGangs(self.facts, self.ranking.order)
         self.heartbeats = 0
-        #: Heartbeats that were repeated, overtaken, or of a former life of the agent.
+        #: Heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
-        #: Jobs that a node held beside another allocation: a defect, or a host that outlived its lease.
+        #: Jobs that a node held although another allocation held them: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
-        #: Ends and jobs of which a node spoke though it was not given the jobs.
+        #: Ends and jobs that nodes reported although they were not given the jobs.
         self.foreign_claims = 0
         self.alarms = PreemptionAlarms()
         self.watchdog = Watchdog()
@@ -96,9 +96,9 @@ class AllocatorEngine:
     # --- the ledger -----------------------------------------------------------------------------------------------
 
     def on_leading(self, term: int, timing: Timing, moment: Moment) -> Outcome[None, Effect]:
-        """The ledger hears this term, and everything that it recorded before is known here.
+        """Begin to lead with this term, once the ledger knows the term and everything it recorded before is known here.
 
-        What was drawn until then stays in doubt, but for operations that were started since.
+        Indexes leased before stay in doubt, except those of operations that were started since.
         """
         self.facts.lead(term, timing)
         known = list(self.facts.operations.values())
@@ -113,9 +113,9 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_left(self, left: LongestLeaseRecord, moment: Moment) -> Outcome[None, Effect]:
-        """The allocator before left this, and our term stands there now. To be called after `on_leading` and before `on_nodes`.
+        """Take over what the previous allocator left. Call it after `on_leading` and before `on_nodes`, once the record has this term.
 
-        Jobs that it never gave out are ready.
+        Jobs that the previous allocator never gave out become ready.
         """
         self.facts.empty_nodes.begin(left.empty_nodes)
         for name, runs in left.not_given_out.items():
@@ -123,12 +123,12 @@ class AllocatorEngine:
             if operation is not None:
                 operation.slots.release(runs)
                 self.facts.note_jobs(operation)
-        # They get their places a few at a time, with `on_refresh_due`.
+        # They are placed in the order a few at a time, with `on_refresh_due`.
         self.ranking.mark_all()
         return Outcome(None, self._settle_gangs(moment))
 
     def on_stopping(self, moment: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
-        """Answers the jobs that no node has, as far as the record holds them. Nothing may be given out after it."""
+        """Answer with the jobs that no node has, as many as the record can hold. Nothing may be given out afterwards."""
         self.facts.superseded = True
         told: dict[OperationId, list[IndexRun]] = {}
         left = _MOST_LEFT_BYTES
@@ -142,36 +142,37 @@ class AllocatorEngine:
         return Outcome(told)
 
     def on_empty_nodes_recorded(self, *, durable: bool, moment: Moment) -> Outcome[None, Effect]:
-        """A `RecordEmptyNodes` was performed, or its outcome is not known. Then it is repeated with the next tick."""
+        """A `RecordEmptyNodes` was performed, or its outcome is unknown. If it is unknown, the next tick repeats it."""
         released = self.facts.empty_nodes.written(durable=durable)
         effects: list[Effect] = [NudgeNode(name) for name in sorted(released) if name in self.facts.nodes]
         return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
 
     def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """Takes a page of everything live. A known operation keeps its slots."""
-        # Another tree has terms of its own.
+        """Take a page of all live operations. A known operation keeps its slots."""
+        # The terms of other trees are independent of this one.
         effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
         effects += self._follow(learn_live(self.facts, page))
         return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """Takes the last page, or all in one. An operation that no page told of is over."""
+        """Take the last page of all live operations, or all of them at once. An operation on no page is over."""
         effects = [*self.on_more_operations(page, moment).effects, *self._follow(forget_untold(self.facts))]
         return Outcome(None, effects + self._finish_recovery(moment))
 
     def on_events(self, events: Collection[Event], moment: Moment) -> Outcome[None, Effect]:
-        """The log recorded these. An event that is known already changes nothing."""
+        """Apply events of the log. An event that is already known changes nothing."""
         effects = self._judge_term(drawing_terms(events, self.facts.tree))
         effects += self._follow(learn_events(self.facts, events))
         return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, moment: Moment) -> Outcome[None, Effect]:
-        """The ledger answered a `Draw`, or None: it is asked again on the next occasion."""
+        """Apply the ledger's answer to a `Draw`. If it is None, the lease is requested again on the next occasion."""
         known = self.facts.operations.get(operation)
         if known is None:
             return Outcome(None)
         if known.slots.free is not None:
-            # The log tells which indexes, in order with what other trees draw. Where there were none, one waits for the next tick.
+            # The log tells which indexes were leased, in order with the leases of other trees. If there were none, the next tick asks
+            # again.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
                 self.facts.unsettled.note(operation)
@@ -184,14 +185,14 @@ class AllocatorEngine:
         return Outcome(None, self._changed(known) + self._settle_gangs(moment))
 
     def on_wanted(self, wanted: Wanted, moment: Moment) -> Outcome[None, Effect]:
-        """Another tree could run jobs of these operations. It gets half of those that wait here."""
+        """Release half of the ready jobs of these operations, since another tree could run them."""
         operations = [self.facts.operations.get(name) for name in wanted.operations if wanted.tree != self.facts.tree]
         returned = [each for each in operations if each is not None and set_aside_to_return(each)]
         self.ranking.refresh_all(each.id for each in returned)
         return Outcome(None, pending_returns(returned))
 
     def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
-        """The ledger has these ends. Their nodes may forget them with the next answer."""
+        """The ledger has recorded these ends. The next answers let their nodes forget them."""
         for one in ends:
             node = self.facts.nodes.get(one.node)
             self.facts.recovery.unrecorded_losses.discard(one.end.key)
@@ -201,7 +202,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_release_failed(self, operations: Iterable[OperationId], moment: Moment) -> Outcome[None, Effect]:
-        """The ledger could not be told of a `Release`. It is told again."""
+        """Repeat a `Release` that the ledger did not receive."""
         for name in operations:
             if name in self.facts.operations:
                 self.facts.operations[name].release_told = False
@@ -211,7 +212,7 @@ class AllocatorEngine:
     # --- shares ---------------------------------------------------------------------------------------------------
 
     def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
-        """New shares of pools and operations. Operations take theirs by `on_refresh_due`, the new ones first."""
+        """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
         self.facts.shares_heard_s = moment.steady_s
         self.ranking.on_other_places(self.facts.pools.take(cut))
         self.ranking.on_shares(cut.items, cut.changed)
@@ -219,7 +220,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Settles a few nodes and up to `most` operations, and gives these their place. The answer is True while there are more."""
+        """Settle a few nodes and up to `most` operations, and place these in the order. The answer is True while there are more."""
         effects = self._settle(most, moment)
         self.gangs.judge_anew()
         if filter_nodes(self.facts):
@@ -235,9 +236,9 @@ class AllocatorEngine:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def on_nodes(self, changed: Mapping[NodeName, NodeRecord | None], moment: Moment) -> Outcome[None, Effect]:
-        """Nodes of this tree that were enrolled, or changed, or are (None) enrolled no more. The first word is of all that are enrolled."""
+        """Apply changes of this tree's enrolled nodes; None stands for a removed node. The first call has all enrolled nodes."""
         if not self.facts.term:
-            # Their leases count from when we listen.
+            # The leases of nodes count from the time at which this allocator leads and listens.
             return Outcome(None)
         effects: list[Effect] = []
         room_changed = False
@@ -260,9 +261,9 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
-        """The tree uses only nodes that meet its rules. While an operator lets no job start or nothing be taken, the rest goes on.
+        """Apply the options of the tree: node rules, and whether starts or preemption are paused.
 
-        Raises `BadInput` for what is no formula, and keeps the one before.
+        Raises `BadInput` if the node filter is not a formula; the previous rules then stay.
         """
         self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         parse_formula(options.node_filter)
@@ -272,7 +273,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_heartbeat(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
-        """The answer to one heartbeat, and what must be told elsewhere. No answer at all for a void one."""
+        """Answer a heartbeat. A void heartbeat gets no answer."""
         facts = self.facts
         if heartbeat.term > facts.term:
             return Outcome(None, [StepDown(heartbeat.term)])
@@ -289,11 +290,13 @@ class AllocatorEngine:
             node.note_starts(heartbeat.starts)
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
-            # It was sent after an answer of ours was obeyed: it is no late word of before, and former allocators' orders are void.
+            # The node sent this heartbeat after it obeyed an answer of this term. So it is no late message, and orders of former
+            # allocators are void.
             if heartbeat.ends_waiting == 0:
                 facts.recovery.settle(node.record.node, lost=False)
             else:
-                # A job that is nowhere may be among the ends that found no room: until they come its index goes to nobody.
+                # A missing job may be among the ends that did not fit into the heartbeat. Until these ends come, its index is given to no
+                # other node.
                 facts.recovery.miss_no_more(node.record.node)
         effects = [] if findings is None else self._tell(node, findings, moment)
         effects += self._finish_recovery(moment)
@@ -309,7 +312,7 @@ class AllocatorEngine:
         return Outcome(orders, effects + self._settle_gangs(moment))
 
     def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
-        """Gives a node up that is to be removed. Of a silent one the jobs are lost at once, before its lease is over."""
+        """Give up a node that is to be removed. If it is silent, its jobs are lost at once, before its lease is over."""
         node = self.facts.nodes.get(request.node)
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
@@ -326,7 +329,7 @@ class AllocatorEngine:
         return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
-        """Looks once a second for silent nodes, blocks to draw and operations to release."""
+        """Look, once a second, for silent nodes, indexes to lease and operations to release."""
         effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
         effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
         effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, moment)
@@ -338,7 +341,7 @@ class AllocatorEngine:
         effects += self.lost_nodes.shorten_lease(moment) + self._record_empty_nodes()
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
-            # Some wait for a lost node, until it speaks or they are to end.
+            # Jobs of some operations wait for a lost node until it reports or the operations are to end.
             self.facts.unsettled.make_due(self.facts.doubtful)
         shared = list(self.facts.of_several_trees.values())
         for operation in shared:
@@ -348,24 +351,27 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(moment))
 
     def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
-        """Cuts the usage of up to `most` operations. Answers all that changed since the last answer, None while there is more to cut."""
+        """Collect the usage of up to `most` operations.
+
+        The answer is everything changed since the last answer, or None while there is more.
+        """
         return Outcome(self._cutting.slice(most))
 
     def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
-        """Answers a person."""
+        """Answer a question of a user."""
         return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, moment))
 
     def checks(self) -> Iterator[Check]:
-        """Each node, each operation, the totals, the limits, the order."""
+        """Yield the checks of nodes, operations, totals, limits and the order."""
         yield from self.facts.checks()
         yield from self.ranking.checks()
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return the broken invariants as text; an empty list if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Nodes, operations, heartbeats, and allocations made."""
+        """Return the metrics of the allocator."""
         return [
             gauge("nodes", "nodes", len(self.facts.nodes), "Nodes that are known."),
             gauge("online_nodes", "nodes", self.facts.online_nodes, "Nodes that send heartbeats."),
@@ -386,7 +392,7 @@ class AllocatorEngine:
         ]
 
     def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:
-        """A node that stops in order with nothing on it is recorded as empty at once. One that is back is taken out of the record."""
+        """Record a stopping node without jobs as empty at once, or remove a node that is back from the record."""
         name, empty = node.record.node, self.facts.empty_nodes
         if node.state is not NodeState.STOPPING:
             empty.discard(name)
@@ -401,7 +407,7 @@ class AllocatorEngine:
     # --- what follows from a change -------------------------------------------------------------------------------
 
     def _tell(self, node: Node, findings: Findings, moment: Moment) -> list[Effect]:
-        """Tells others of the news that a heartbeat brought."""
+        """Return the effects that publish what a heartbeat has changed."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = report_of(ends + ends_of_lost(findings.lost, moment))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
@@ -414,7 +420,7 @@ class AllocatorEngine:
         return effects + self.alarms.on_preempted(findings.preempted, moment)
 
     def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:
-        """Gives nothing out any more once jobs were drawn for a later term than ours."""
+        """Stop giving out jobs once jobs were leased for a later term than this allocator's."""
         latest = max(drawn, default=0)
         if latest <= self.facts.term or not self.facts.term:
             return []
@@ -435,7 +441,7 @@ class AllocatorEngine:
         return effects + self._releases(known)
 
     def _changed(self, operation: Operation) -> list[Effect]:
-        """Its jobs to give out changed: its place in the order, indexes to draw, nodes to nudge."""
+        """Update everything that depends on the jobs an operation can give out: its position in the order, leases and nudges."""
         self.facts.note_jobs(operation)
         self.ranking.refresh(operation)
         return [*self._draws(operation), *self._nudges(operation)]
@@ -448,7 +454,7 @@ class AllocatorEngine:
         return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
-        # Under load nodes come at the pace: a nudge ends even the pause of one whose heartbeat was lost.
+        # Under load nodes send heartbeats at the pace only: a nudge would even cut short the pause of a node whose heartbeat was lost.
         is_in_order = not self.pace.is_late and operation.id in self.ranking.order
         return [NudgeNode(node.record.node) for node in nudge_for(operation, self.facts)] if is_in_order else []
 
@@ -457,7 +463,7 @@ class AllocatorEngine:
         return [NudgeNode(node.record.node) for node in nodes]
 
     def _settle_gangs(self, moment: Moment) -> list[Effect]:
-        """Leads the gangs on that the message changed."""
+        """Move the gangs that the message changed to their next phases."""
         nodes, looking = self.gangs.settle(moment)
         effects: list[Effect] = [NudgeNode(node) for node in nodes]
         return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
@@ -471,7 +477,7 @@ class AllocatorEngine:
         return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, moment)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
-        """Tells the ledger of ending operations that hold nothing on any node."""
+        """Return the effects that tell the ledger of ending operations that hold nothing on any node."""
         if not self.facts.term:
             return []
         released = [each for each in operations if each.ending and not each.may_run and not each.release_told]
@@ -487,7 +493,7 @@ class AllocatorEngine:
         return self._settle(_SETTLED_AT_ONCE, moment)
 
     def _settle(self, most: int, moment: Moment) -> list[Effect]:
-        """Settles the doubt of up to so many operations that are due, and draws or releases jobs of them."""
+        """Settle up to `most` operations that are due: settle their jobs in doubt, lease indexes for them, or release them."""
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
         effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))

@@ -1,4 +1,4 @@
-"""Answers to people: where jobs run, why others wait, what the nodes do."""
+"""Answers to users: where jobs run, why other jobs wait, and what the nodes do."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Answer = NodeList | ProgressList | OperationPlaces | WaitingExplained | Operatio
 
 
 _MOST_PLACES: Final = 1_000
-#: Of a page of nodes: one may tell of its trouble in 4,000 letters.
+#: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024
 
 
 def answer_to(
     question: Question, facts: Facts, order: LeastSatisfied, alarms: PreemptionAlarms, moment: Moment
 ) -> Answer:
-    """Answers what people may ask."""
+    """Answer a question of a user."""
     if isinstance(question, ListNodes):
         return list_nodes(facts, question.first, question.limit, moment)
     if isinstance(question, ListProgress):
@@ -60,7 +60,7 @@ def answer_to(
 
 
 def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> OperationPlaces:
-    """The places of an operation's running jobs, at most 1,000, and every reason why pending ones wait."""
+    """Return where an operation's running jobs are, at most 1,000 of them, and every reason why its pending jobs wait."""
     running: list[JobPlace] = []
     for allocation in operation.allocations.values():
         job = allocation.job
@@ -98,7 +98,7 @@ def _progress(operation: Operation) -> OperationProgress | None:
 
 
 def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList:
-    """A page of the nodes, by name."""
+    """Return a page of the nodes, sorted by name."""
     names = sorted(facts.nodes)
     views = (_view(facts.nodes[name], moment) for name in names[first : first + limit])
     page = next(runs_within(views, _PAGE_BYTES), [])

@@ -1,6 +1,6 @@
-"""The explanation of an operation that waits: every reason, and what would end it, computed when somebody asks.
+"""The explanation of why an operation waits: every reason, and what would end it, computed when a user asks.
 
-Nothing is kept for it on the heartbeat path but the newest preemptive stage of each node.
+The only thing that the heartbeat path stores for it is the newest preemptive stage of each node.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _MOST_TRIES: Final = 3
 def explain_waiting(
     facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], moment: Moment
 ) -> WaitingExplained:
-    """Explains an operation. Costs a look at the last preemptive stages, and at those that come before it in its pools.
+    """Explain why an operation waits. `preempted` has how often each of its jobs was preempted lately.
 
-    So often each of its jobs was `preempted` of late.
+    Cost: a look at the newest preemptive stages, and at the operations that come before this one in its pools.
     """
     return WaitingExplained(
         tree=facts.tree,
@@ -70,9 +70,9 @@ def explain_waiting(
 
 
 def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
-    """Explains an operation that nobody started. One in a pool that no snapshot told of is taken for one right below the root.
+    """Explain how an operation that is not started would fit. An unknown pool is treated as a new pool directly below the root.
 
-    Raises `BadInput` for a filter that is no formula.
+    Raises `BadInput` for a filter that is not a formula.
     """
     _check_filter(spec)
     if spec.pool not in facts.pools.pools:
@@ -93,7 +93,7 @@ def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
 
 
 def _check_filter(spec: OperationSpec) -> None:
-    """Raises `BadInput` with the place in the spec where a filter is no formula, as at a start."""
+    """Raise `BadInput` with the path of the filter in the spec if the filter is not a formula, as a start does."""
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
@@ -115,7 +115,7 @@ def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
 
 
 def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:
-    """The limits that count for it, its own first, then those of its pools from the lowest to the highest."""
+    """Yield the limits that apply to the operation: its own first, then those of its pools from the lowest to the highest."""
     yield from _rooms(PoolName(""), operation.spec.resource_limits, operation.charged, operation)
     for pool in facts.pools.above(operation.spec.pool):
         yield from _rooms(pool.name, pool.most, pool.charged, operation)
@@ -129,27 +129,30 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
 
 
 def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Iterator[why.Reason]:
-    """Every reason, and after the one that no node has room the rules that keep places of others."""
+    """Yield every reason.
+
+    After the reason that no node has enough free resources, yield the rules that protect other operations' allocations.
+    """
     for reason in waiting_reasons(facts, order, operation, moment):
         yield reason
-        # Where a job fits anyway it does not wait for that.
+        # If a job fits on a node, protected allocations are not what it waits for.
         if isinstance(reason, why.NoRoomOnAnyNode):
             yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
 
 
 def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """The nodes of the newest stages of its priority that found too little to take, the one heard last first."""
+    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node heard last first."""
     size, priority = operation.spec.resources, operation.preemption_priority
     by_yarn = is_due_something(operation)
     for node in _matching_nodes(facts, operation):
         made = node.tries.get(priority)
-        # A pass of a YARN policy looks at all of them.
+        # A pass of a YARN policy examines all nodes.
         if by_yarn or not (made is None or made.started or made.room.dominates(size)):
             yield node
 
 
 def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """The nodes heard last whose tags match its filters, the newest first."""
+    """Yield the nodes that were heard last and whose tags match the operation's filters, the newest first."""
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
         if all(matches(formula, node.record.tags) for formula in filters):
@@ -157,7 +160,7 @@ def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
 
 
 def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[KeptPlaces]:
-    """The places that a YARN policy leaves to others, where the operation is due something by it."""
+    """Return the allocations that a YARN policy protects, if the policy has found the operation to be short of resources."""
     if not is_due_something(operation):
         return []
     found = places_kept(facts, order, _matching_nodes(facts, operation), operation)
@@ -165,16 +168,16 @@ def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -
 
 
 def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Tries:
-    """The newest stages of the operation's priority.
+    """Return the newest preemptive stages of the operation's priority.
 
-    Those before it starved were of others and count as well: they tell of the same nodes.
+    Stages from before the operation starved were run for other operations. They count as well, since they describe the same nodes.
     """
     size, priority = operation.spec.resources, operation.preemption_priority
     filters = facts.pools.filters_of(operation.spec)
     newest = islice(facts.last_heard.newest(), MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
     matching = [one for one in tries if all(matches(formula, one[0].record.tags) for formula in filters)]
-    # There may be a stage for each node of a large cluster, so that figures are worked out as one table.
+    # There may be a stage for each node of a large cluster, so the figures are computed as one table.
     rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))
     needed = np.array(size.as_tuple())
     missing = (1 - np.minimum(rooms / np.maximum(needed, 1), 1))[:, needed > 0].max(axis=1, initial=0.0)
@@ -199,7 +202,7 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Mo
 
 
 def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[KeptPlaces]:
-    """Looks again at a node at the time of the question: since the stage ran there some places may be kept or to be had anew."""
+    """Examine a node again at the time of the question, since its allocations may have changed since the stage ran."""
     found = places_kept(facts, order, [node], operation)
     return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
 

@@ -1,6 +1,6 @@
-"""Answers to heartbeats: each is a decision over a view, applied to the facts and told as orders.
+"""Answers to heartbeats: each is a decision over a view that is applied to the facts and sent as orders.
 
-Taking back comes first, then what living allocations get in addition, then what starts in the room that is free.
+Orders to take back come first, then more jobs for existing allocations, then starts in free resources.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ from headrace_allocator.telling.start_records import start_record
 from headrace_allocator.telling.take_back_orders import order_to_give_back, order_to_take_back
 from headrace_allocator.words import words_of_left_out
 
-#: Until the next heartbeat of a node whose word is awaited.
+#: Milliseconds until the next heartbeat of a node that the recovering allocator still waits for.
 _RECOVERING_PACE_MS: Final = 50
-#: Until the heartbeat that shows what was just started, while nodes may come each second. Where they must wait longer there is no
-#: time for that: one heartbeat more for each start would be a third of all.
+#: Milliseconds until the heartbeat that confirms a start, while nodes may send one each second. With a longer pace there is no time for
+#: it: one more heartbeat for each start would be a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
-#: What is taken back for these reasons may stay, should the reason be gone before the node obeyed.
+#: An allocation to be taken back for one of these reasons may stay if the reason disappears before the node obeys.
 _WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
-#: Of most heartbeats. Nothing is added to either.
+#: Shared by most heartbeats, so nothing may be added to either object.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
 
 
 class HeartbeatAnswers:
-    """Answers one heartbeat at a time."""
+    """Answers heartbeats, one at a time."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class HeartbeatAnswers:
         self.decided = HeartbeatDecision()
         self.preemptions = PreemptionCounts()
         self._overreach = Overreach()
-        #: Heartbeats by what kept the rest of their node's room free.
+        #: Number of heartbeats by the reason why free resources of their node stayed free.
         self._room_left: Counter[RoomLeft] = Counter()
         self._deactivations = Deactivations()
         self.observed = ObservedPreemptionLog()
@@ -102,7 +102,7 @@ class HeartbeatAnswers:
         self.check = HeartbeatCheck()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, moment: Moment) -> Orders:
-        """The orders for a node whose heartbeat was held against the facts. They are carried out in the facts already."""
+        """Return the orders for a node whose heartbeat was reconciled with the facts. The facts already reflect the orders."""
         pace_ms = self._pace_ms()
         node.note_overcommit(moment)
         self._gangs.hear(node, moment)
@@ -112,17 +112,17 @@ class HeartbeatAnswers:
         due = self._due(node, stirring, moment)
         budget, findings = AnswerBudget(heartbeat), findings or _NO_NEWS
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        # Who nudges for pools with room again must have seen them full.
+        # Settle first; otherwise a pool that was full and has free resources again is never noticed.
         self._ranking.order.settle()
         if not (findings.operations or stirring or node.holds):
-            # Most nodes of a busy cluster are full, and everything on them goes on.
+            # Most nodes of a busy cluster are full, and all their allocations run on.
             room_left = self._room_stays(node, due)
             if not self._some_change(node, due, room_left):
                 self._leave(node, due, room_left, moment)
                 if self.check.is_turn_of_quiet():
                     self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
                 return self._orders(node, heartbeat, moment, pace_ms, forget)
-        # Each operation gets its place once, with all that the heartbeat brought and that is decided on it.
+        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
         moved = self._ranking.bring_in(findings.operations)
         overlay = Overlay(self._view(node, pace_ms, stirring, moved))
         take_back = self._take_back(node, stirring, budget)
@@ -131,15 +131,15 @@ class HeartbeatAnswers:
         self._note_room_left(decided.room_left)
         if decided.deactivations is not None:
             self._deactivations.add(decided.deactivations)
-        # These are of the walk, and no part of the decision: the plain rule would decide alike.
+        # This count belongs to the walk and not to the decision: the plain rules make the same decision without it.
         self._deactivations.no_best_leaf_descendant += overlay.leafless
-        # Nothing is applied before all is decided: the overlay counts on top of the facts as they were.
+        # Nothing is applied before everything is decided, since the overlay counts changes relative to the facts as they were.
         take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extends = [self._extend(e) for e in decided.extensions if isinstance(e, Extension) and budget.fits_jobs(e.jobs)]
         starts = self._starts_of_gangs(node, budget, moment)
         started, whole = self._starts(node, decided.placements, budget, moment)
         starts += started
-        # Each stage counted on all that was decided before it. Where that finds no room in the answer the stage never ran.
+        # Each stage assumed that everything decided before it happens. If that does not fit into the answer, the stage counts as not run.
         for stage in decided.stages:
             carried_out = self._carry_out(node, stage, budget, moment) if whole else None
             if carried_out is None:
@@ -158,7 +158,7 @@ class HeartbeatAnswers:
         return self._orders(node, heartbeat, moment, pace_ms, forget, starts, extends, take_back)
 
     def make_room(self, taken: Taken, moment: Moment) -> list[NodeName]:
-        """Books the places of a gang and takes all that is in them. Returns the nodes, which are told with their next answers."""
+        """Book the allocations of a gang and preempt all victims. Return the nodes, which get their orders with their next answers."""
         facts, gang, longest_ms = self._facts, taken.gang, 0
         going = [*taken.victims()]
         groups = {one: facts.operations[one.operation].cut_groups(facts.pools).group(one) for one in going}
@@ -176,15 +176,15 @@ class HeartbeatAnswers:
         return sorted({one.node.record.node for one in taken.places} | {one.node for one in going})
 
     def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
-        """Answers with a message of decisions that were not told yet, to be asked for until there is none."""
+        """Answer with a message of decisions that are not published yet. Call it until the answer is None."""
         return Outcome(self.made.take(self._facts.term))
 
     def take_cases(self) -> list[KeepCase]:
-        """Choices and decisions that were found wrong since it was asked last."""
+        """Return the choices and decisions that were found wrong since the last call."""
         return [KeepCase(case) for case in self.check.take_cases()]
 
     def figures(self) -> list[Figure]:
-        """Allocations that were made or preempted, why room stayed free, and heartbeats that were checked."""
+        """Return the metrics of starts, preemptions, free resources that stayed free, and checked heartbeats."""
         room_left = counter("room_left", "heartbeats", 0, "Heartbeats that left room on their node, by reason.")
         return [
             counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
@@ -197,7 +197,7 @@ class HeartbeatAnswers:
         ]
 
     def not_enrolled(self, heartbeat: Heartbeat) -> Orders:
-        """The answer to a node that nobody enrolled in this tree."""
+        """Return the answer to a node that is not enrolled in this tree."""
         return Orders(
             node=heartbeat.node,
             incarnation=heartbeat.incarnation,
@@ -237,11 +237,11 @@ class HeartbeatAnswers:
         return View.of(self._facts, node, ranking.order, pace_ms, moved, ranking.batches.of_priority, stirring)
 
     def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
-        """Tells what may be decided for the node at this moment."""
+        """Return which steps of the decision may be taken for the node now."""
         facts = self._facts
         if facts.superseded:
             return Due(extend=False, start=False, preempt=False)
-        # Nothing is used of a node that the tree does not use, and it has nothing: that is no shortage to be repaired.
+        # The total of a node that the tree does not use counts as zero. Usage above that is no shortage that needs repair.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         # The next allocator would not wait for a node that may be recorded as empty.
@@ -255,7 +255,7 @@ class HeartbeatAnswers:
         return Due(
             extend=gives_out,
             start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
-            # While usage is not complete, or fair_share is away, nobody's share may be judged.
+            # While usage is incomplete or fair_share is away, shares may not be judged.
             preempt=may_preempt,
             plans=self._plans.take(node.record.node) if carries_out else (),
             preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
@@ -267,7 +267,7 @@ class HeartbeatAnswers:
         )
 
     def _leave(self, node: Node, due: Due, room_left: RoomLeft | None, moment: Moment) -> None:
-        """Notes that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
+        """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
         self._note_room_left(room_left)
@@ -279,13 +279,13 @@ class HeartbeatAnswers:
             node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, moment)
 
     def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:
-        """True if something may be decided for a node all of whose allocations run on as they are."""
+        """True if the decision could change something on a node whose existing allocations need no order."""
         has_room = room_left is None and node.free.dominates(self._facts.pools.min_spare)
         stages_have_work = due.stages and may_have_work(self._facts, node, self._ranking.order)
         return due.some_change(has_room=has_room, stages_have_work=stages_have_work)
 
     def _room_stays(self, node: Node, due: Due) -> RoomLeft | None:
-        """The reason for which nothing starts in the free room of a node, where that is known without a decision."""
+        """Return the reason why nothing starts in the free resources of a node, if it is known without a decision."""
         free = node.free
         may_start = due.start and free.dominates(self._facts.pools.min_spare)
         return why_nothing_fits(self._ranking.order, free) if may_start else None
@@ -295,7 +295,10 @@ class HeartbeatAnswers:
             self._room_left[why] += 1
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
-        """Orders for what is to go already. They are told again until the node shows it closing."""
+        """Return orders for allocations that are to be taken back already.
+
+        They are repeated until the node shows the allocations closing.
+        """
         orders = []
         operations, ends_all = self._facts.operations, node.ends_all(self._facts.timing)
         for allocation in restless:
@@ -309,11 +312,13 @@ class HeartbeatAnswers:
             if allocation.state is AllocationState.ENDED:
                 continue
             if ends_all and allocation.take_back is None:
-                # No preemption, so without record and count: section 7.5 aborts them as jobs of a node with disabled jobs, as 7.8 those
-                # of a lost one. Nothing is used of such a node (7.6), so that it is never over its resources, and nobody gets the room.
+                # This is no preemption, so it has no record and no count. Section 7.5 aborts these jobs as jobs of a node with disabled
+                # jobs, as section 7.8 aborts jobs of a lost node. Such a node has no usage (7.6), so it is never overcommitted, and no
+                # operation gets its resources.
                 allocation.take_back = TakeBackReason.LIMITS
             if allocation.take_back is not None:
-                # A closing one is told again: it may have been closed for a reason that lets its job run to the end.
+                # The order is repeated for a closing allocation, since it may have been closed for a reason that lets its job run to the
+                # end.
                 orders += _within(budget, order_to_take_back(allocation, operation, at_once=ends_all))
             elif node.record.drained and allocation.unstarted and allocation.state is not AllocationState.CLOSING:
                 order = TakeBack(allocation=allocation.id, reason=TakeBackReason.NODE_DRAINED, timeout_ms=None)
@@ -323,7 +328,7 @@ class HeartbeatAnswers:
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: AnswerBudget, moment: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
-        """Books a stage's start with what it takes. If the answer has no room for both, neither happens: None."""
+        """Book the start of a stage with its preemptions. Return None, and book neither, if they do not both fit into the answer."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
@@ -336,7 +341,7 @@ class HeartbeatAnswers:
         return starts, [self._preempt(one, moment) for one in stage.preemptions]
 
     def _preempt(self, one: Preemption, moment: Moment) -> TakeBack:
-        """Books a preemption. Returns the order."""
+        """Book a preemption. Return the order."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
         boottime_ms = facts.nodes[allocation.node].boottime_ms
@@ -355,7 +360,10 @@ class HeartbeatAnswers:
     def _starts(
         self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment, taken: int = 0
     ) -> tuple[list[Start], bool]:
-        """Books new allocations, for which so many places are `taken`, and tells if all were. Those of gangs get no order yet."""
+        """Book new allocations for which `taken` allocations are preempted. Return their orders, and True if all were booked.
+
+        Allocations of gangs get no order yet.
+        """
         starts: list[Start] = []
         booked = 0
         shown = _shown(node) if placed else set()
@@ -379,7 +387,7 @@ class HeartbeatAnswers:
         return AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
 
     def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
-        """Tells the node of places of gangs that start."""
+        """Return the orders for allocations of starting gangs on this node."""
         starts: list[Start] = []
         facts = self._facts
         if not node.holds or not node.accepts_jobs or facts.superseded or node.record.node in facts.empty_nodes.names:
@@ -396,7 +404,7 @@ class HeartbeatAnswers:
     def _start(
         self, allocation: Allocation, operation: Operation, moment: Moment, taken: int = 0, *, is_shown: bool
     ) -> Start:
-        """The order. A command travels only if the node shows no other allocation of the operation."""
+        """Return the order to start. It contains the command only if the node knows no other allocation of the operation."""
         spec = None if is_shown else operation.job_spec
         slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms
@@ -407,11 +415,14 @@ class HeartbeatAnswers:
         return order
 
     def _next_ms(self, node: Node, why: HeartbeatReason, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
-        """Sooner where more could start, or a word is awaited: of a node that has not spoken yet, or that starts are under way."""
+        """Return the milliseconds until the node's next heartbeat.
+
+        The time is shorter if more could start, or if the allocator waits for the node to report in this term or to confirm starts.
+        """
         facts = self._facts
         if facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        # A gang that not all of its nodes have shown in time is taken back.
+        # A gang is taken back if some of its nodes do not confirm their starts in time.
         is_soon = pace_ms <= facts.timing.shortest_pace_ms
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:
@@ -423,7 +434,7 @@ class HeartbeatAnswers:
 
 
 def _shown(node: Node) -> set[OperationId]:
-    """The operations of which the node was told an allocation."""
+    """Return the operations of which the node knows an allocation."""
     return {one.operation for one in node.allocations.values()}
 
 
@@ -433,5 +444,5 @@ def _fits(budget: AnswerBudget, operation: Operation, jobs: int, *, is_shown: bo
 
 
 def _within(budget: AnswerBudget, order: TakeBack) -> list[TakeBack]:
-    """The order, if it still fits. If not it is told with the next answer."""
+    """Return the order if it still fits. Otherwise it is sent with the next answer."""
     return [order] if budget.fits(LARGEST_RECORD_BYTES if order.preemption is not None else 0) else []

@@ -1,6 +1,6 @@
-"""Nodes that fell silent or were removed: their room goes at once, their jobs with the lease.
+"""Nodes that fell silent or were removed: their resources leave the total at once, and their jobs are requeued when the lease is over.
 
-Very many may be cut off at the same moment. So a tick looks who is silent, and they are dealt with a few at a time.
+Very many nodes may be cut off at the same time. So a tick lists the silent nodes, and they are processed a few at a time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from headrace_allocator.facts.lost_jobs import lose_node
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.words import ends_of_lost
 
-#: Nodes that are dealt with at once: the jobs of one, some twenty, take half a millisecond.
+#: Nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
-#: Pools that live by their operations come and go: the one that lost something first is forgotten first.
+#: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost a job first is forgotten.
 _MOST_POOLS: Final = 10_000
 
 
 def runs_nothing(facts: Facts, node: Node) -> bool:
-    """True if nothing runs on a node, nor can begin before we give it something: it may be recorded as empty.
+    """True if nothing runs on a node or can begin there before this allocator orders it, so that it may be recorded as empty.
 
-    It was heard in this term or its lease is over, it has nothing, and the ledger has all ends of its jobs. An order that it may still
-    obey is of an allocation that it has (`Node.check`).
+    This allocator has heard the node in this term or its lease is over, it has no allocations, and the ledger has all ends of its jobs.
+    An order that the node may still obey has an allocation in the books (`Node.check`).
     """
     recovery, name = facts.recovery, node.record.node
     if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
@@ -41,23 +41,23 @@ def runs_nothing(facts: Facts, node: Node) -> bool:
 
 
 class LostNodes:
-    """Takes nodes and their jobs out of the facts."""
+    """Takes silent and removed nodes and their jobs out of the facts."""
 
     def __init__(self, facts: Facts, ranking: Ranking) -> None:
         self._facts = facts
         self._ranking = ranking
-        #: Nodes that were silent at a tick and have not been dealt with since, the longest silence first.
+        #: Nodes that were silent at a tick and are not processed yet, the longest silence first.
         self._due: deque[Node] = deque()
-        #: Jobs that were lost, by the pool of their operation. The root is told from the beginning, so that there always is a figure.
+        #: Lost jobs by the pool of their operation. The root is included from the start, so that the metric always exists.
         self._lost: Counter[PoolName] = Counter({ROOT_POOL: 0})
 
     @property
     def some_due(self) -> bool:
-        """True if silent nodes are to be dealt with."""
+        """True if silent nodes are still to be processed."""
         return bool(self._due)
 
     def tick(self, moment: Moment) -> None:
-        """Notes the silent nodes. One that holds nothing and is known to be offline was dealt with before."""
+        """List the silent nodes. A node that holds nothing and is known to be offline has been processed before."""
         facts = self._facts
         if not self._due:
             silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, moment)
@@ -69,7 +69,7 @@ class LostNodes:
         return not self._facts.empty_nodes.holds(node.record.node) and runs_nothing(self._facts, node)
 
     def settle(self, moment: Moment) -> list[Effect]:
-        """Deals with a few of those that are due and are still silent."""
+        """Process a few of the listed nodes that are still silent."""
         effects: list[Effect] = []
         for _ in range(min(_AT_ONCE, len(self._due))):
             node = self._due.popleft()
@@ -85,13 +85,16 @@ class LostNodes:
         return effects
 
     def fall_silent(self, node: Node) -> None:
-        """The node was not heard for too long: its room leaves the total."""
+        """Take a node offline that was silent for too long: its resources leave the total."""
         self._facts.recovery.miss_no_more(node.record.node)
         if self._facts.set_offline(node):
             self._ranking.mark_all()
 
     def lose(self, node: Node, moment: Moment, *, for_good: bool = False) -> list[Effect]:
-        """Gives the jobs of a node to others, since nothing runs there any more. Of one that is gone for good all of them."""
+        """Requeue the jobs of a node on which nothing runs any more.
+
+        With `for_good`, jobs that would wait for the node to return are requeued, too.
+        """
         self._facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
         lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s), for_good=for_good)
@@ -103,7 +106,7 @@ class LostNodes:
         return report_of(ends_of_lost(lost, moment))
 
     def of_pools(self) -> Callable[[], list[Figure]]:
-        """Takes a picture of the jobs that were lost with their nodes, by pool. The call that is returned makes figures of it."""
+        """Copy the counts of jobs lost with their nodes, by pool. Return a function that makes metrics of the copy."""
         words = "Jobs of operations of this pool that were lost with their node. Pools below it have their own."
         family = counter("jobs_lost_with_nodes", "jobs", 0, words)
         by_pool: dict[str, float] = {str(pool): count for pool, count in self._lost.items()}
@@ -119,7 +122,7 @@ class LostNodes:
         self._lost[pool] += 1
 
     def kept_from(self, node: Node, machine: str, moment: Moment) -> WrongState | None:
-        """Refuses the name of a node to another machine while anything may run on the one that has it."""
+        """Refuse to give a node's name to another machine while jobs may run on the machine that has the name."""
         name, facts = node.record.node, self._facts
         if node.may_change_machine(facts.timing, moment) and not facts.recovery.awaits(name):
             return None
@@ -127,7 +130,10 @@ class LostNodes:
         return WrongState("node", name, state, f"another name for the node on {machine}, or the end of that one")
 
     def shorten_lease(self, moment: Moment) -> list[Effect]:
-        """Counts by our own lease once every runner's longer one is over: that long after all nodes obeyed this term."""
+        """Return to the configured lease once no runner can still have a longer lease.
+
+        That is the case when the longer lease has passed since all nodes obeyed this term.
+        """
         facts, ours_s = self._facts, self._facts.timing.node_lease_s
         since_s = facts.recovery.over_s
         if facts.longest_lease_s <= ours_s or since_s is None or moment.steady_s - since_s <= facts.longest_lease_s:
@@ -136,7 +142,7 @@ class LostNodes:
         return [LowerLease(int(ours_s * 1000))]
 
     def remove_gone(self) -> None:
-        """Forgets nodes that are enrolled no more. One that may hold something stays until its lease is over."""
+        """Forget nodes that are no longer enrolled. A node that may hold something stays until its lease is over."""
         facts = self._facts
         leaving = [facts.nodes[name] for name in facts.leaving if not facts.recovery.awaits(name)]
         gone = [node for node in leaving if not (node.allocations or node.holds)]

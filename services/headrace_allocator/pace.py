@@ -1,10 +1,10 @@
-"""The time between two heartbeats of a node that has nothing to tell, longer with more nodes and under load.
+"""The pace: the time between two heartbeats of a node that has nothing to report. It grows with the number of nodes and under load.
 
-Agents whose heartbeat is not answered in time come back after seconds. Were those that are answered to come back each second all the
-same, few nodes would take all the time there is, and the others would seem to be gone.
+An agent whose heartbeat is not answered in time tries again after seconds. If the agents with an answer came back each second under load,
+a few nodes would use all the time, and the other nodes would seem to be gone.
 
-Each node has a moment of its own in every pace. Were it only so long from one answer to the next heartbeat, nodes that were answered
-one right after the other would come so for ever, and wait behind one another each time.
+Each node has its own point in time within every pace. If a heartbeat simply came one pace after the last answer, nodes that were answered
+one right after another would always come together and wait behind one another.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from headrace.wire.heartbeat import HeartbeatReason
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
-#: For its turn a heartbeat may wait so long on average. Above it the pace grows; far below it the pace shrinks again.
+#: Average milliseconds that heartbeats wait for their turn. Above the long wait the pace grows, below the short wait it shrinks again.
 #: Other processes on a busy machine cost tens of milliseconds, and a longer pace would not help against that.
 _LONG_WAIT_MS: Final = 200.0
 _SHORT_WAIT_MS: Final = 50.0
-#: Nodes hear of another pace only with their next answer.
+#: Factors by which the pace grows and shrinks, and the largest stretch. Nodes learn a new pace only with their next answer.
 _GROWTH: Final = 1.2
 _SHRINKAGE: Final = 0.95
 _MOST_STRETCH: Final = 15.0
-#: So many heartbeats may be lost before a node counts as offline.
+#: Heartbeats that may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: The next moment of a node that came at its own is not nearer than this part of the pace, so that an answer may come late.
+#: Lower bound of the time until a node's next point in time, as a fraction of the pace, so that an answer may be late.
 _SOONEST_PART: Final = 0.5
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: A constant, because looking up an enumeration member costs as much as ten comparisons.
 _PERIOD: Final = HeartbeatReason.PERIOD
 
 
 class Pace:
-    """The pace of heartbeats, longer under load, and a word that nodes live whose heartbeats found no time."""
+    """The pace of heartbeats. It also records that nodes live whose heartbeats could not be processed in time."""
 
     def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0
@@ -43,7 +43,7 @@ class Pace:
         self._last_heard = last_heard
 
     def ms(self, nodes: int, timing: Timing) -> int:
-        """Milliseconds until the next heartbeat of one of so many nodes.
+        """Return the milliseconds until the next heartbeat of a node, in a tree with this number of nodes.
 
         Example: 10,000 nodes and 2,000 heartbeats a second: 5,000 ms, and 7,500 ms while the stretch is 1.5.
         """
@@ -55,17 +55,17 @@ class Pace:
 
     @property
     def is_late(self) -> bool:
-        """True if heartbeats waited for their turn of late, so that more of them would only wait longer."""
+        """True if heartbeats had to wait for their turn lately, so that more heartbeats would only wait longer."""
         return self._waited_ms > _SHORT_WAIT_MS
 
     def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, moment: Moment, timing: Timing) -> int:
-        """Milliseconds until the next moment that is not too near of a node that came for this reason.
+        """Return the milliseconds until the node's next point in time that is not too soon, after a heartbeat sent for the reason `why`.
 
-        Where the pace is long, as there are many nodes, a heartbeat between two moments of its node takes the place of the next one.
-        Else those of ends would come on top of all that there is time for.
+        If the pace is long because there are many nodes, a heartbeat between two points in time of its node replaces the next one.
+        Otherwise heartbeats that report ends would exceed the capacity.
 
-        Example: of 1,000 nodes with a pace of 1,000 ms that are answered at once, one comes each millisecond from 500 ms on. With a
-        pace of 5,000 ms a node whose moment would be in 1,000 ms comes in 6,000 ms if it told of an end now.
+        Example: 1,000 nodes with a pace of 1,000 ms that are answered at once send one heartbeat each millisecond from 500 ms on. With a
+        pace of 5,000 ms, a node whose point in time is 1,000 ms away comes in 6,000 ms if it reported an end now.
         """
         own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
         takes_place = why is not _PERIOD and pace_ms > timing.shortest_pace_ms
@@ -73,7 +73,7 @@ class Pace:
         return soonest_ms + (own_ms - moment.steady_ns // NS_PER_MS - soonest_ms) % pace_ms
 
     def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:
-        """Since the last word heartbeats have waited so long on average before their turn came."""
+        """Adjust the pace to the average milliseconds that heartbeats have waited for their turn since the last call."""
         self._waited_ms = waited_ms
         if waited_ms > _LONG_WAIT_MS:
             self.stretch = min(_MOST_STRETCH, self.stretch * _GROWTH)
@@ -82,15 +82,16 @@ class Pace:
         return Outcome(None)
 
     def on_late(self, node: NodeName, moment: Moment) -> Outcome[None, Effect]:
-        """A heartbeat of this node waited so long that nobody awaits its answer. It shows no more than that the node lives.
+        """Record that a node lives whose heartbeat waited so long that the agent no longer expects the answer.
 
-        Else nodes went offline and came back while there is much to do, and all shares with them, which is more to do.
+        Nothing else of the heartbeat counts. Without this, nodes would go offline and come back under load, and all shares would change
+        with them, which adds to the load.
         """
         self._last_heard.note_late(node, moment)
         return Outcome(None)
 
     def figures(self) -> list[Figure]:
-        """The stretch, and the waiting that decides on it."""
+        """Return the metrics of the stretch and of the waiting time that controls it."""
         return [
             gauge("pace_stretch", "times", self.stretch, "How much longer than usual nodes wait between heartbeats."),
             gauge(

@@ -1,6 +1,6 @@
 """The shell of preemption under a YARN policy.
 
-Each pass goes on in turns of the loop, and its length is counted.
+It runs each pass in several turns of the event loop, and records how long the pass took.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headrace.runtime.shell import LengthsOfTime
 from headrace_allocator.effects import Effect
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 
-#: Nodes or operations that are looked at between two turns of the loop; some 3 ms.
+#: Nodes or operations that are examined between two turns of the event loop; some 3 ms.
 _STEPS: Final = 50
 
 
 class PreemptionPasses:
-    """Makes passes when they are due."""
+    """Runs passes when they are due."""
 
     def __init__(self, engine: YarnPasses, clock: Clock, take: Callable[[Outcome[bool, Effect]], bool]) -> None:
         """`take` performs the effects of an outcome."""
@@ -33,7 +33,7 @@ class PreemptionPasses:
         )
 
     async def run(self) -> None:
-        """Makes one pass, if one is due."""
+        """Run one pass, if one is due."""
         more, took_ms = self._engine.is_due(self._clock.moment()), 0.0
         if not more:
             return
@@ -45,5 +45,5 @@ class PreemptionPasses:
         self._lengths.note(took_ms)
 
     def figures(self) -> list[Figure]:
-        """Lengths of the passes."""
+        """Return the metrics of the durations of passes."""
         return self._lengths.figures()

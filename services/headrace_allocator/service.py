@@ -1,4 +1,4 @@
-"""The shell of the allocator: receives, calls the engine, performs its effects in their order. Decides nothing."""
+"""The shell of the allocator: it receives messages, calls the engine, and performs its effects in order. It decides nothing."""
 
 from __future__ import annotations
 
@@ -74,28 +74,28 @@ from headrace_allocator.telling.pool_figures import pool_figures
 from headrace_allocator.telling.usage_telling import UsageTelling
 
 A = TypeVar("A")
-#: Takes the entries of a bucket, and the keys of those that changed.
+#: Takes the entries of a bucket, and the keys of the changed entries.
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
-#: What an allocator that stops takes to tell the next one what it did not give out.
+#: Seconds in which a stopping allocator may tell the next one which jobs it did not give out.
 _HAND_OVER_S: Final = 2.0
-#: Operations whose place in the order is found anew between two turns of the loop; some 3 ms.
+#: Operations whose position in the order is updated between two turns of the event loop; some 3 ms.
 _REFRESH_SLICE: Final = 50
-#: Operations or events that are learnt between two turns of the loop; some 3 ms.
+#: Operations or events that are processed between two turns of the event loop; some 3 ms.
 _LEARNT_SLICE: Final = 16
-#: Of shares: three periods.
+#: Seconds without shares until they are requested again: three periods.
 _SILENCE_S: Final = 3.0
-#: The place of the node in the subject of its heartbeats.
+#: Index of the node's name among the parts of a heartbeat's subject.
 _NODE_AT: Final = 4
-#: Heartbeats that wait, one of a node.
+#: Upper bound of the heartbeats that wait; each node has at most one.
 _MOST_HEARTBEATS: Final = 100_000
-#: Half of what an agent waits for its answer. Answers that come too late are void, and to decide them takes the time of those that do not.
+#: Half of the time that an agent waits for its answer, in seconds. Late answers are void, and deciding them takes time from the rest.
 _HEARTBEAT_WAIT_S: Final = 1.0
 
 
 async def serve(runtime: Runtime[AllocatorSettings]) -> None:
-    """Follows a tree, and is its allocator from the lease on until the process is asked to stop."""
+    """Follow a tree as a standby, and be its allocator from the lease on, until the process is asked to stop."""
     tree = TreeName(runtime.settings.tree)
     service = AllocatorService(runtime, tree)
     service.follow()
@@ -115,7 +115,7 @@ async def serve(runtime: Runtime[AllocatorSettings]) -> None:
 
 
 class AllocatorService:
-    """One tree's allocator: it learns what it must know before it leads, and answers nothing until then."""
+    """The allocator of one tree: it learns what it must know before it leads, and answers nothing until then."""
 
     _role: Role
     _longest_lease: LongestLease
@@ -148,12 +148,12 @@ class AllocatorService:
         )
         self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
-        #: True once the next allocator was told which jobs were not given out.
+        #: True once this allocator hands over and no longer answers heartbeats.
         self._is_over = False
         self._young = YoungObjects()
 
     def follow(self) -> None:
-        """Learns operations, nodes, pools and shares from now on."""
+        """Start to follow operations, nodes, pools and shares."""
         runtime, tasks = self._runtime, self._runtime.tasks
         self._snapshots = SnapshotFeed(
             runtime.bus,
@@ -175,12 +175,12 @@ class AllocatorService:
         tasks.start_soon(self._snapshots.run)
 
     async def lead(self, role: Role) -> None:
-        """Attaches to the ledger, reads what it recorded until then, and only then answers heartbeats."""
+        """Attach to the ledger, read what it recorded before, and only then answer heartbeats."""
         runtime, tasks = self._runtime, self._runtime.tasks
         self._role = role
         self._log = logger(tree=self._tree, term=role.term)
         self._longest_lease = LongestLease(runtime.bus, self._tree, role.term)
-        # Durable before the first node is told of ours: the record keeps the term too, should the bucket of terms be lost.
+        # The lease must be durable before the first node learns it. The record also keeps the term, in case the bucket of terms is lost.
         left = await self._longest_lease.claim(runtime.settings.node_lease_ms)
         self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
         self._usage.lead(role.term)
@@ -201,7 +201,7 @@ class AllocatorService:
         self._log.info("allocator serves", operations=len(self.engine.facts.operations))
 
     async def hand_over(self) -> None:
-        """Gives nothing out any more, and tells the next allocator which jobs no node has."""
+        """Stop giving out jobs, and tell the next allocator which jobs no node has."""
         self._is_over = True
         try:
             not_given_out = self._shell.take(self.engine.on_stopping(self._shell.moment()))
@@ -238,7 +238,7 @@ class AllocatorService:
 
     async def _on_heartbeat(self, heartbeat: Heartbeat, caller: Caller) -> msgspec.Struct | None:
         if self._is_over:
-            # The next allocator answers the next one.
+            # The next allocator answers the node's next heartbeat.
             return None
         if heartbeat.node != caller.name:
             self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {heartbeat.node}")
@@ -283,7 +283,7 @@ class AllocatorService:
         self._places_changed.set()
 
     async def _know_nodes_and_options(self) -> None:
-        """Returns when both have come. A node that is not known to be enrolled would not be waited for."""
+        """Wait until all nodes and options are known. The allocator would not wait for a node that it does not know to be enrolled."""
         nodes = await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET, kind=NodeRecord)
         await nodes.write_lost_again()
         await self._nodes_known.wait()
@@ -308,7 +308,7 @@ class AllocatorService:
             options = read_tree(entry.value).options
             self._take(self.engine.on_options(options, self._shell.moment()))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
-            # What was known before stays in force, as in fair_share.
+            # The previous options stay in force, as in fair_share.
             self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
@@ -317,7 +317,7 @@ class AllocatorService:
     # --- effects --------------------------------------------------------------------------------------------------
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
-        """Performs the effects of a message that may have changed usage. Returns the answer."""
+        """Perform the effects of a message that may have changed usage. Return the answer."""
         answer = self._shell.take(outcome)
         self._usage.look()
         if self.engine.facts.unsettled.some_due:
@@ -325,7 +325,7 @@ class AllocatorService:
         return answer
 
     def _perform(self, effect: Effect) -> None:
-        """Starts what the engine asked for. Nothing here waits, so that a heartbeat never does."""
+        """Start what the engine asked for. Nothing here waits, so heartbeats are not delayed."""
         tasks = self._runtime.tasks
         match effect:
             case Report():
@@ -381,13 +381,13 @@ class AllocatorService:
         except KeyFenced as error:
             self._role.step_down(str(error))
         except BusError as error:
-            # Whoever leads next waits longer than it need.
+            # The next leader will wait longer than necessary.
             self._log.info("lower node lease not recorded", error=str(error))
 
     async def _record_empty_nodes(self, nodes: list[NodeName]) -> None:
         is_durable = False
         try:
-            # One that was frozen meanwhile asks first if it still leads.
+            # A process that was frozen meanwhile checks first whether it still leads.
             await self._role.until_sure()
             await self._longest_lease.keep_empty(nodes)
             is_durable = True
@@ -398,7 +398,7 @@ class AllocatorService:
         self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, moment=self._shell.moment()))
 
     async def _tell(self, subject: str, message: msgspec.Struct, bus: Bus | None = None) -> None:
-        """Publishes what is told again if it is lost, or is only to be looked at."""
+        """Publish a message that is repeated if it is lost, or that nothing depends on."""
         try:
             await (bus or self._runtime.bus).publish(subject, encode(message))
         except BusError as error:
@@ -426,7 +426,7 @@ class AllocatorService:
         while True:
             await self._places_changed.wait()
             self._places_changed = anyio.Event()
-            way = GivingWay(self._heartbeats)  # so that what changes again before its turn is settled once
+            way = GivingWay(self._heartbeats)  # so that an operation that changes again before its turn is settled once
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await way.give()
             await self._passes.run()

@@ -13,37 +13,39 @@ from headrace_allocator.facts.nodes import Timing
 
 
 class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
-    """Decides on every node's heartbeat what starts there."""
+    """Decides on every node's heartbeat what starts on the node."""
 
-    #: No heartbeat for this long: the node is offline and its room leaves the total.
+    #: Time without a heartbeat after which a node is offline and its resources leave the total.
     node_heartbeat_timeout_ms: int = 60_000
-    #: No heartbeat for this long: its jobs are given to others. Its runner has ended them 10 s before.
+    #: Time without a heartbeat after which the jobs of a node are requeued. The node's runner has ended them 10 s before.
     node_lease_ms: int = 600_000
-    #: The shortest time between two heartbeats of a node that has nothing to tell.
+    #: Shortest time between two heartbeats of a node that has nothing to report.
     shortest_pace_ms: int = 1_000
-    #: Nothing is preempted by shares that are older: while fair_share is away, jobs only start.
+    #: Age of the shares above which nothing is preempted: while fair_share is away, jobs only start.
     shares_count_for_ms: int = 10_000
-    #: The most allocations that start on one heartbeat; as many as fit where nothing is set.
+    #: Upper bound of the allocations that start on one heartbeat; if it is not set, as many as fit.
     max_started_allocations_per_heartbeat: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    #: More of a node may be used than it has for so long. Then what does not fit is taken back.
+    #: Time for which more resources of a node may be in use than it has. After that, allocations that do not fit are taken back.
     allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
-    #: A node that says that it has no user slots gives up at once what runs on it; if false, that may end by itself.
+    #: If true, everything on a node that reports no user slots is ended at once; if false, its jobs may run to their end.
     enable_allocation_abort_on_zero_user_slots: bool = True
-    #: So long room is held for a gang until all of its jobs have a place. Then others get it for a while.
+    #: Time for which resources are held for a gang that does not have enough for all its jobs yet. After that, others get them for a
+    #: while.
     gang_hold_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
-    #: Usage is published at most this often when it changes, and at least once in `usage_period_ms`.
+    #: Shortest time between two publications of usage that changes.
     usage_interval_ms: int = 20
+    #: Longest time between two publications of usage, even if it does not change.
     usage_period_ms: int = 800
 
-    #: Where decisions are written that the check found wrong; empty: `headrace-cases` in the system's folder of temporary files.
+    #: Folder for decisions that the check found wrong; empty: `headrace-cases` in the system's folder for temporary files.
     cases_folder: str = ""
 
     def cases_path(self) -> Path:
-        """Returns the folder of decisions that were found wrong."""
+        """Return the folder for decisions that were found wrong."""
         return Path(self.cases_folder or Path(tempfile.gettempdir()) / "headrace-cases")
 
     def timing(self, *, longest_lease_ms: int) -> Timing:
-        """Lengths of time by which nodes are judged, the longest lease among them that a node may know of."""
+        """Return the times and switches by which nodes are judged. `longest_lease_ms` is the longest lease that a node may know."""
         return Timing(
             node_heartbeat_timeout_s=self.node_heartbeat_timeout_ms / 1000,
             node_lease_s=self.node_lease_ms / 1000,

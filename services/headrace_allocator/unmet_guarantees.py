@@ -1,7 +1,7 @@
-"""Watch over guarantees: pools that stay below their strong guarantee though a job that waits below them would fit into it.
+"""Watch guarantees: find pools that stay below their strong guarantee although a pending job below them would fit into it.
 
 A pool starves for its guarantee once it has been below it for `min_share_preemption_timeout`. From then on preemption and reservations
-should serve it within a heartbeat or the length of a job. Each second looks at some pools, and again at those that it found.
+should serve it within a heartbeat or the length of a job. Each second examines some pools, and again the pools that it found before.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.effects import Alarm
 from headrace_allocator.facts.facts import Facts
 
-#: A guarantee may stay unmet for so long after its time-out: the time in which most jobs end, or give up their place.
+#: Seconds that a guarantee may stay unmet after its timeout: the time in which most jobs end or are preempted.
 _LONG_S: Final = 120.0
-#: Pools that are looked at with each tick.
+#: Upper bounds of the pools that are examined for the first time with each tick, and of all pools that are examined with it.
 _MOST_NEW: Final = 32
 _MOST_WATCHED: Final = 128
 
 
 class UnmetGuarantees:
-    """The pools that starve for their guarantee with jobs that it covers, and since when."""
+    """The pools that starve for their guarantee while jobs within the guarantee wait, and since when (steady-clock seconds)."""
 
     def __init__(self) -> None:
         self._since: dict[PoolName, float] = {}
-        #: Pools that are to be looked at before it begins anew.
+        #: Pools still to be examined before the round begins again with all pools.
         self._turn: list[PoolName] = []
         self._unmet: set[PoolName] = set()
         self._alarmed = 0
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
-        """Looks at some pools, and again at those that were short."""
+        """Examine some pools, and again the pools that were short before.
+
+        Return an alarm for each guarantee that has been unmet for too long.
+        """
         if not self._turn:
             self._turn = list(facts.pools.pools)
         new = [self._turn.pop() for _ in range(min(_MOST_NEW, len(self._turn)))]
@@ -49,7 +52,7 @@ class UnmetGuarantees:
         return [Alarm(says, {"pool": name, "for_s": _LONG_S}) for name in sorted(fresh)]
 
     def figures(self) -> list[Figure]:
-        """Pools whose guarantee is unmet now, and how many were found so far."""
+        """Return the metrics of guarantees that are unmet now and of all that were found."""
         return [
             gauge(
                 "unmet_guarantees",
@@ -62,7 +65,7 @@ class UnmetGuarantees:
 
 
 def _is_short(facts: Facts, order: LeastSatisfied, name: PoolName) -> bool:
-    """True if a pool starves for its guarantee, and a job below it may start and is within the guarantee."""
+    """True if the pool starves for its guarantee, and a job below it may start and fits into the guarantee."""
     pool = facts.pools.pool(name)
     if pool.item is None or pool.item.starvation_reason is not StarvationReason.MIN_SHARE or not order.has_pool(name):
         return False

@@ -1,6 +1,6 @@
-"""Operations that changed: blocks of them may have to be drawn, their doubt settled, or they may be released.
+"""Operations that changed: the allocator may have to lease indexes for them, settle their jobs in doubt, or release them.
 
-Very many may change at once, and what failed is tried again. So a tick makes them due, and they are settled a few at a time.
+Very many operations may change at once, and what failed is tried again. So a tick makes them due, and they are settled a few at a time.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Unsettled:
 
     @property
     def some_due(self) -> bool:
-        """True if operations are to be settled."""
+        """True if operations are due to be settled."""
         return bool(self._due)
 
     def note(self, operation: OperationId) -> None:
-        """The operation changed, and becomes due with a tick."""
+        """Record that the operation changed. A later tick makes it due."""
         self._changed[operation] = None
 
     def tick(self) -> None:
-        """A second passed: some of those that changed are due."""
+        """Make some of the changed operations due. Call it once a second."""
         for name in list(islice(self._changed, _MOST_A_TICK)):
             self._due[name] = self._changed.pop(name)
 
     def make_due(self, operations: Iterable[OperationId]) -> None:
-        """These are due now."""
+        """Make these operations due now."""
         self._due.update(dict.fromkeys(operations))
 
     def take(self, most: int) -> list[OperationId]:
-        """Up to `most` of those that are due, the longest waiting first."""
+        """Remove and return up to `most` operations that are due, the longest waiting first."""
         names = list(islice(self._due, most))
         for name in names:
             del self._due[name]

@@ -1,7 +1,7 @@
-"""Watchdog over starts: jobs that fit into free room, that nothing holds, and of which none starts.
+"""Watchdog over starts: find jobs that fit into free resources and that nothing holds back, but of which none starts.
 
-There should be none. Operations that want more are looked at in turn, a few each second. One that nothing holds is looked at again until a
-job of it starts, or something holds it.
+There should be none. Operations that want more are examined in turn, a few each second. An operation that nothing holds back is examined
+again until a job of it starts or something holds it back.
 """
 
 from __future__ import annotations
@@ -19,29 +19,32 @@ from headrace_allocator.effects import Alarm
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 
-#: The most of each resource that a message carries.
+#: The largest amount of each resource that a message can carry.
 _MOST_TOLD: Final = Resources(*[LARGEST_SUM] * len(RESOURCE_NAMES))
-#: So long a job may wait for nothing: some heartbeats, under load too.
+#: Seconds for which a job may wait without a reason: some heartbeats, even under load.
 _LONG_S: Final = 30.0
-#: Operations that are looked at with each tick, and those that are looked at again.
+#: Upper bounds of the operations that are examined for the first time with each tick, and of all that are examined with it.
 _MOST_NEW: Final = 4
 _MOST_WATCHED: Final = 16
 
 
 class Watchdog:
-    """The operations that nothing holds, since when, and what they had then."""
+    """The operations that nothing holds back, since when, and how many allocations and pending jobs they had then."""
 
     def __init__(self) -> None:
         self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
         self._stuck: set[OperationId] = set()
-        #: Operations that are to be looked at before it begins anew.
+        #: Operations still to be examined before the round begins again with all operations.
         self._turn: list[OperationId] = []
         self._alarmed = 0
-        #: The resource of which all nodes together say they have more than a message carries, empty if there is none.
+        #: The resource of which all nodes together report more than a message can carry; empty if there is none.
         self._too_much_of = ""
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
-        """Looks at some operations, and again at those that nothing held."""
+        """Examine some operations, and again those that nothing held back.
+
+        Return alarms for stuck operations and for amounts that are too large.
+        """
         if not self._turn:
             self._turn = list(order)
         new = [self._turn.pop() for _ in range(min(_MOST_NEW, len(self._turn)))]
@@ -63,7 +66,7 @@ class Watchdog:
 
     @property
     def trouble(self) -> str:
-        """Words on amounts that cannot be published in full, or on operations that are stuck. Empty if there is neither."""
+        """The text about amounts that cannot be published in full, or about stuck operations; empty if there is neither."""
         if self._too_much_of:
             amount = format_amount(self._too_much_of, LARGEST_SUM)
             return f"all nodes together report more {self._too_much_of} than {amount}, which counts instead: headrace node list"
@@ -74,7 +77,7 @@ class Watchdog:
         return f"jobs of {first}{others} fit into free room, and none has started for {_LONG_S:.0f} s: headrace op explain {first}"
 
     def figures(self) -> list[Figure]:
-        """Operations that are stuck now, and how often one became so."""
+        """Return the metrics of operations that are stuck now, and of how often one became stuck."""
         says = "Operations of which jobs fit into free room and none has started for half a minute."
         return [
             gauge("stuck_operations", "operations", len(self._stuck), says),
@@ -83,7 +86,7 @@ class Watchdog:
 
 
 def _nothing_holds(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> bool:
-    """True if its jobs wait, and for nothing but a node that should have been heard."""
+    """True if jobs of the operation wait for no reason, or only for a node whose heartbeat is late."""
     if not operation.slots.pending_count:
         return False
     reasons = reasons_in_turn(facts, order, operation, moment)

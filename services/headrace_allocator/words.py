@@ -1,4 +1,4 @@
-"""The English of reasons: made here from data, and nowhere else."""
+"""The English text of reasons, made from data here and in the `words_of_` modules of `telling`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.telling.words_of_kept_places import cure_of_protected, typed, words_of_protected
 from headrace_allocator.telling.words_of_reservations import words_of_reserved
 
-#: Of nodes whose agent is of an older release.
+#: The text for nodes whose agent is of an older release.
 _UNSAID: Final = "its agent does not say who can reach its key"
 
 
 def words_of(reason: why.Reason) -> str:
-    """A reason for which jobs wait, with its figures."""
+    """Return the text of a reason for which jobs wait, with its figures."""
     match reason:
         case why.OperationSuspended():
             return "the operation is suspended"
@@ -86,7 +86,7 @@ def words_of(reason: why.Reason) -> str:
 def _words_of_places(
     reason: why.PreemptionPaused | why.PlacesKept | why.PlacesExempt | why.PlacesProtected,
 ) -> str:
-    """The reason for which places of others are not taken."""
+    """Return the text of why allocations of other operations are not preempted."""
     match reason:
         case why.PreemptionPaused():
             return "preemption is paused in this tree: nothing is taken back for it"
@@ -105,7 +105,7 @@ def _words_of_places(
 
 
 def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLittle) -> str:
-    """The reason for which jobs of a gang wait for each other."""
+    """Return the text of why jobs of a gang wait for each other."""
     if isinstance(reason, why.GangNeverFits):
         return _words_of_too_large_gang(reason)
     if isinstance(reason, why.GangOwedTooLittle):
@@ -136,7 +136,7 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
-    """The reason for which a gang cannot start, whatever ends."""
+    """Return the text of why a gang cannot start, whatever other jobs end."""
     words = f"a gang of {reason.jobs} that cannot start, whatever ends"
     if reason.limit_of is None:
         return f"{words}: all nodes that take its jobs have room for {reason.most} of them"
@@ -160,7 +160,7 @@ def _words_of_nodes(
     | why.RoomBeingMade
     | why.RoomUnheard,
 ) -> str:
-    """A reason that lies with the nodes."""
+    """Return the text of a reason that lies with the nodes."""
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
@@ -212,12 +212,12 @@ def _words_of_nodes(
 
 
 def words_of_isolation(record: NodeRecord) -> str:
-    """The reason for which jobs of a node can reach the key of its agent, or cannot."""
+    """Return the text of why jobs of a node can, or cannot, reach the key of its agent."""
     return record.isolation_detail or _UNSAID
 
 
 def words_of_left_out(node: Node) -> str:
-    """The reason for which the tree gives a node nothing, whatever room it has. Empty if it may get jobs."""
+    """Return the text of why the tree gives a node no jobs; empty if it may get jobs."""
     match node.outside:
         case None:
             return ""
@@ -266,7 +266,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 
 
 def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> str:
-    """The change that would end a reason for an operation."""
+    """Return the text of what would end a reason for an operation."""
     if isinstance(reason, why.PoolLimitReached):
         small = [one.resource for one in reason.exceeded if one.needed > one.limit]
         if small:
@@ -287,7 +287,7 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
 
 
 def _words_of_loss(lost: LostJob) -> str:
-    """The reason for which no node reports the end of a job."""
+    """Return the text of why no node reports the end of a job."""
     match lost.why:
         case UnknownToNode():
             words = f"node {lost.node} does not know this job any more"
@@ -303,7 +303,10 @@ def _words_of_loss(lost: LostJob) -> str:
 
 
 def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:
-    """The reason that lies with a limit. One that is less than a single job is told apart: no end of a job makes room there."""
+    """Return the text of a reason that lies with a limit.
+
+    A limit that is smaller than a single job gets a text of its own, since no end of a job would help.
+    """
     whose = (
         f"resource_limits of pool {reason.pool}"
         if isinstance(reason, why.PoolLimitReached)
@@ -343,7 +346,7 @@ def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
 
 
 def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
-    """Names what there is, and of the rest what is less than is wanted."""
+    """Return the amounts that are not zero, and those that are less than `wanted`, as text."""
     figures = zip(RESOURCE_NAMES, amount.as_tuple(), wanted.as_tuple(), strict=True)
     named = [
         f"{name} {format_amount(name, figure)}"
@@ -354,7 +357,7 @@ def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
 
 
 def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
-    """The ends of jobs that no node reports."""
+    """Return the ends of jobs that no node reports."""
     return [
         ReportedEnd(
             each.node,

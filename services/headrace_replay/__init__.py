@@ -1,1 +1,1 @@
-"""Replays of what the log recorded: the engines of the services in simulated time. A program, and no service."""
+"""Replays of what the log recorded: the engines of the services run in simulated time. This is a program, not a service."""

@@ -1,4 +1,4 @@
-"""`python -m headrace_replay`: reads a `ReplayTask` as msgpack, and prints JSON of `headrace.wire.replay`."""
+"""`python -m headrace_replay`: read a `ReplayTask` as msgpack from standard input, and print JSON of `headrace.wire.replay`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _INTERRUPTED = 130
 
 
 def main() -> int:
-    """Runs the process. Status 0 comes with a replay, 2 with a refusal, 1 with a fault, 130 after Ctrl-C."""
+    """Run the process. Status 0 comes with a replay, 2 with a refusal, 1 with a fault, 130 after Ctrl-C."""
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=ReplayTask)
-    # What was read stays to the end, and is much.
+    # The task is large and stays in memory until the end, so the garbage collector need not look at it.
     gc.freeze()
     told = 0
 

@@ -1,6 +1,6 @@
-"""The account of a replay: figures of pools over time, waits of operations, and places taken back. Pure.
+"""The account of a replay: usage and shares of pools over time, waits of operations, and preemptions. Pure.
 
-Amounts are added up in units of the resource times milliseconds, each in the stretch of time that it fell to.
+Amounts are summed in units of the resource times milliseconds, each in the stretch of time that it belongs to.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.replay import ReplayedPool
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 
-#: Of a series, at most.
+#: Upper bound of the stretches of a series.
 _MOST_STRETCHES: Final = 144
 _SHORTEST_MS: Final = 250
 _HOUR_MS: Final = 3_600_000
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """The resource that is counted, in people's units: cores, and bytes."""
+    """The resource that is counted: its index among the resources, and the divisor to the unit that users see (cores, bytes)."""
 
     place: int
     unit: int
 
     @staticmethod
     def of(resource: str) -> Counted:
-        """The resource of this name."""
+        """Return the resource of this name."""
         return Counted(RESOURCE_NAMES.index(resource), 100 if resource == "cpu" else 1)
 
     def amount(self, resources: Resources) -> float:
-        """The amount of it among resources."""
+        """Return the amount of the resource, in the unit that users see."""
         return resources.as_tuple()[self.place] / self.unit
 
 
 class Stretches(msgspec.Struct, frozen=True):
-    """The stretches of equal length that a time is divided into."""
+    """The stretches of equal length that a period is divided into."""
 
     since_ms: int
     until_ms: int
@@ -47,17 +47,17 @@ class Stretches(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(since_ms: int, until_ms: int) -> Stretches:
-        """Divides a time into as many stretches as a picture shows."""
+        """Divide a period into at most as many stretches as a chart shows."""
         length_ms = -(-(until_ms - since_ms) // _MOST_STRETCHES)
         return Stretches(since_ms, until_ms, max(_SHORTEST_MS, length_ms))
 
     @property
     def count(self) -> int:
-        """The number of them."""
+        """The number of stretches."""
         return max(1, -(-(self.until_ms - self.since_ms) // self.length_ms))
 
     def add(self, series: list[float], begin_ms: int, end_ms: int, amount: float) -> None:
-        """Adds an amount that was there for a while, which may reach beyond the time."""
+        """Add an amount that was used from `begin_ms` to `end_ms`. Parts outside the period are ignored."""
         begin_ms, end_ms = max(begin_ms, self.since_ms), min(end_ms, self.until_ms)
         while begin_ms < end_ms:
             place = (begin_ms - self.since_ms) // self.length_ms
@@ -66,7 +66,7 @@ class Stretches(msgspec.Struct, frozen=True):
             begin_ms = over_ms
 
     def means(self, series: list[float]) -> list[float]:
-        """The mean amount in each stretch."""
+        """Return the mean amount in each stretch."""
         lengths = (
             min(self.length_ms, self.until_ms - self.since_ms - place * self.length_ms) for place in range(self.count)
         )
@@ -74,23 +74,23 @@ class Stretches(msgspec.Struct, frozen=True):
 
 
 def hours(series: Iterable[float]) -> float:
-    """The sum of a series in units of the resource times hours."""
+    """Return the sum of a series in units of the resource times hours."""
     return sum(series) / _HOUR_MS
 
 
 class UsageSeries:
-    """Amounts of pools over time, without what is below them."""
+    """Amounts of pools over time, without the pools below them."""
 
     def __init__(self, stretches: Stretches) -> None:
         self._stretches = stretches
         self.of: defaultdict[PoolName, list[float]] = defaultdict(lambda: [0.0] * stretches.count)
 
     def add(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float) -> None:
-        """Adds an amount that a pool had for a while."""
+        """Add an amount that a pool had from `begin_ms` to `end_ms`."""
         self._stretches.add(self.of[pool], begin_ms, end_ms, amount)
 
     def with_all_below(self, parents: Mapping[PoolName, PoolName]) -> dict[PoolName, list[float]]:
-        """The same with what is below each pool."""
+        """Return the series of each pool together with all pools below it."""
         found: defaultdict[PoolName, list[float]] = defaultdict(lambda: [0.0] * self._stretches.count)
         for pool, series in self.of.items():
             for each in upwards(pool, parents):
@@ -99,14 +99,14 @@ class UsageSeries:
 
 
 def upwards(pool: PoolName, parents: Mapping[PoolName, PoolName]) -> Iterator[PoolName]:
-    """A pool and all above it, the root last."""
+    """Yield a pool and all pools above it, the root last."""
     while pool:
         yield pool
         pool = parents.get(pool, PoolName(""))
 
 
 class _Owed(msgspec.Struct):
-    """A pool's fair share and demand since they changed last."""
+    """The fair share and demand of a pool since they last changed."""
 
     since_ms: int
     fair_share: float
@@ -124,7 +124,7 @@ class Account:
 
     def __init__(self, stretches: Stretches, counted: Counted) -> None:
         self.stretches = stretches
-        #: The parent of each pool that was there.
+        #: The parent of each pool that existed during the replay.
         self.parents: dict[PoolName, PoolName] = {}
         self.usage = UsageSeries(stretches)
         self._counted = counted
@@ -136,14 +136,14 @@ class Account:
         self._total = 0.0
         self._waits: dict[OperationId, _Wait] = {}
         self._refused: Counter[PoolName] = Counter()
-        #: Why operations were refused, in words.
+        #: The texts of why operations were refused.
         self.refusals: list[str] = []
         self._preemptions: Counter[PoolName] = Counter()
-        #: Operations that were over by the end, each with its pool and the moment.
+        #: Operations that ended during the replay, each with its pool and the time of its end in milliseconds.
         self.over: dict[OperationId, tuple[PoolName, int]] = {}
 
     def on_shares(self, frame: ShareFrame, changed: Iterable[ShareItem], removed: Iterable[str], now_ms: int) -> None:
-        """Takes what an update changed."""
+        """Record what an update of the shares changed."""
         total = self._counted.amount(frame.total)
         pools = {PoolName(item.name): item for item in changed if item.kind is not ElementKind.OPERATION}
         for name, item in pools.items():
@@ -162,36 +162,36 @@ class Account:
         self._total = total
 
     def on_operation(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
-        """Notes an operation that came."""
+        """Record that an operation was started."""
         self._waits[operation] = _Wait(pool, now_ms)
 
     def on_refused(self, pool: PoolName, why: str) -> None:
-        """Notes an operation that was refused."""
+        """Record that an operation was refused."""
         self._refused[pool] += 1
         self.refusals.append(why)
 
     def on_job_begun(self, operation: OperationId, now_ms: int) -> None:
-        """Notes that a job runs: if it is the first, the wait of its operation is over."""
+        """Record that a job began. With the first job, the wait of its operation is over."""
         wait = self._waits.get(operation)
         if wait is not None and wait.first_job_ms is None:
             wait.first_job_ms = now_ms
 
     def on_over(self, operation: OperationId, pool: PoolName, now_ms: int) -> None:
-        """Notes that an operation is over."""
+        """Record that an operation has ended."""
         self.over[operation] = (pool, now_ms)
 
     def on_run(self, pool: PoolName, begin_ms: int, end_ms: int, amount: float, *, preempted: bool) -> None:
-        """Adds the usage of a run that is over."""
+        """Add the usage of a run that has ended."""
         self.usage.add(pool, begin_ms, end_ms, amount)
         if preempted:
             self._preempted_usage.add(pool, begin_ms, end_ms, amount)
 
     def on_preempted(self, pool: PoolName) -> None:
-        """Counts a place that is taken back for others."""
+        """Count an allocation that was preempted."""
         self._preemptions[pool] += 1
 
     def pools(self) -> dict[PoolName, ReplayedPool]:
-        """The account of each pool with all below it, once the replay is over."""
+        """Return the account of each pool with all pools below it, once the replay is over."""
         for name in list(self._owed):
             self._settle(name, self.stretches.until_ms)
         usage = self.usage.with_all_below(self.parents)

@@ -1,4 +1,4 @@
-"""Both replays side by side, and how well the first one agrees with what happened. Pure."""
+"""Compare both replays, and the first one with what really happened. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace_replay.account import Account, Counted, Stretches, UsageSeries, ho
 from headrace_replay.recording import JobRun, Recording
 from headrace_replay.world import World
 
-#: Says how much of all is done, from 0 to 1.
+#: Reports the fraction of the work that is done, from 0 to 1.
 Say = Callable[[float], None]
-#: The end of an operation that is not over by the end of the replay.
+#: The end of an operation that has not ended by the end of the replay.
 _NEVER_MS: Final = 2**62
 _WORTH_TELLING_MS: Final = 1_000
 _BY_ANYBODY = Person("replay", administrator=True)
 
 
 def replayed(task: ReplayTask, say: Say) -> Replay | ReplayRefused:
-    """Replays the recorded configuration, then the other one. Raises `BrokenReplay` where an engine fails."""
+    """Replay the recorded configuration, then the other one. Raises `BrokenReplay` if an engine fails."""
     after = _changed(task)
     if isinstance(after, ReplayRefused):
         return after
@@ -90,7 +90,7 @@ def _agreement(recorded: UsageSeries, replayed: UsageSeries) -> Agreement:
 
 
 def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterator[ComparedPool]:
-    """The pools of both replays: parents before children, configured ones in the order of the new tree."""
+    """Yield the pools of both replays: parents before children, configured pools in the order of the new tree."""
     parents = accounts[0].parents | accounts[1].parents
     places = {pool.name: place for place, pool in enumerate(after.pools)}
     happened = recorded.with_all_below(accounts[0].parents)
@@ -115,7 +115,7 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterato
 def _sooner_and_later(
     before: Account, after: Account, parents: Mapping[PoolName, PoolName]
 ) -> tuple[Counter[PoolName], Counter[PoolName]]:
-    """The operations of each pool with all below it that the other configuration brings to their end sooner, and later."""
+    """Count, for each pool with its subtree, the operations that end sooner under the other configuration, and those that end later."""
     sooner: Counter[PoolName] = Counter()
     later: Counter[PoolName] = Counter()
     for operation in before.over.keys() | after.over.keys():
@@ -131,7 +131,7 @@ def _is_within(run: JobRun, task: ReplayTask) -> bool:
 
 
 def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[str]:
-    """Says in words what was assumed and what was left out."""
+    """Yield the texts about what was assumed and what was left out."""
     yield f"{_many(len(task.nodes), 'node')}, as now, taken to have been there all the time"
     yield "the recorded configuration is that of now: changes of pools in this time are not replayed"
     guessed = len(before.lengths.guessed)

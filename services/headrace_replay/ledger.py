@@ -1,4 +1,4 @@
-"""Admission's side of a replay: its engine, and what it records, which is durable at once. Pure."""
+"""Admission in a replay: its engine, and the events it records, which are durable at once. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from headrace_replay.account import Account
 from headrace_replay.recording import Action, JobRun, Recording
 
 A = TypeVar("A")
-#: Of all users together. Limits of services are no part of a tree's configuration.
+#: The limit of all users together. Limits of services are not part of a tree's configuration, so a replay has none.
 _NO_LIMIT = 10**9
 _NO_BYTES_LIMIT = 2**62
 
@@ -56,21 +56,21 @@ class ReplayedLedger:
         self.allocator_term = self.engine.state.allocator_terms.get(self._tree, 0) + 1
         self._decide(self.engine.on_attach(Attach(self._tree, self.allocator_term), moment), moment)
         self._decide(self.engine.on_configuration(self._tree, rules_of(after), moment), moment)
-        # All of that is known to those who are told of everything live.
+        # These events are already part of the live operations that the allocator and fair_share learn at the start.
         self._recorded.clear()
 
     def live(self) -> list[LiveOperation]:
-        """All live operations, as the allocator and fair_share learn them."""
+        """Return all live operations in the form in which the allocator and fair_share learn them."""
         return [queries.live_operation(operation, self._tree) for operation in self.engine.state.live.values()]
 
     def ephemeral_pools(self) -> list[Event]:
-        """The ephemeral pools that there are, as events."""
+        """Return the existing ephemeral pools, as events."""
         return [
             EphemeralPoolSet(each.tree, pool) for each in self.engine.state.ephemeral_pools() for pool in each.pools
         ]
 
     def is_out(self, run: JobRun) -> bool:
-        """True if the ledger has this run of a job as one that may be out."""
+        """True if the ledger counts this run of a job as one that may be running."""
         operation = self.engine.state.live.get(run.operation)
         if operation is None:
             return False
@@ -78,16 +78,16 @@ class ReplayedLedger:
         return operation.ledger.judge(end) is Verdict.NEW
 
     def pool_of(self, operation: OperationId) -> PoolName:
-        """The pool that an operation is in."""
+        """Return the pool of an operation."""
         return self.engine.state.operations[operation].spec.pool
 
     def take(self) -> list[Sequence[Event]]:
-        """Hands out what was recorded since, each entry once."""
+        """Return the entries recorded since the last call."""
         taken, self._recorded = self._recorded, []
         return taken
 
     def act(self, action: Action, account: Account, moment: Moment) -> None:
-        """Makes a request of a person again. Where the operation is over already nothing comes of it."""
+        """Repeat a request of a user. It has no effect if the operation has already ended."""
         engine, user, request = self.engine, action.user, action.request
         match request:
             case wire.StartOperation():
@@ -108,27 +108,27 @@ class ReplayedLedger:
                 self._decide(engine.on_update(request, user, moment), moment)
 
     def report(self, ends: list[ReportedEnd], moment: Moment) -> None:
-        """Records ends of jobs."""
+        """Record ends of jobs."""
         self._decide(self.engine.on_report(ReportEnds(self._tree, self.allocator_term, ends), moment), moment)
 
     def draw(self, draw: Draw, moment: Moment) -> DrawAnswer | None:
-        """Lets more jobs of an operation out. None where it is refused."""
+        """Lease more indexes of an operation. Return None if the lease is refused."""
         request = DrawBlock(self._tree, self.allocator_term, draw.operation, draw.below, draw.more)
         answer = self._decide(self.engine.on_draw(request, moment), moment)
         return answer if isinstance(answer, DrawAnswer) else None
 
     def release(self, operations: list[OperationId], moment: Moment) -> None:
-        """Ends operations of which no node holds anything."""
+        """End operations of which no node holds anything."""
         request = Released(self._tree, self.allocator_term, operations)
         self._decide(self.engine.on_released(request, moment), moment)
 
     def retry(self, moment: Moment) -> None:
-        """Lets jobs run again that failed and have waited for long enough."""
+        """Let failed jobs run again whose pause is over."""
         if self.engine.state.pausing:
             self._decide(self.engine.on_report(RetriesDue(), moment), moment)
 
     def scan(self, moment: Moment) -> None:
-        """Judges all queues anew."""
+        """Examine all queues for operations that may run now."""
         self._decide(self.engine.on_scan(moment), moment)
 
     def _decide(self, outcome: Outcome[A, Event], moment: Moment) -> A:

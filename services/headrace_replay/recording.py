@@ -1,6 +1,6 @@
-"""The recorded past, actions of people, and lengths of jobs, read from the log. Pure.
+"""What the log recorded: the past before the replay, requests of users, and runs of jobs. Pure.
 
-Only operations of one tree are replayed. Those that several trees ran, and those whose start the log has forgotten, are counted.
+Only operations of one tree are replayed. Operations that several trees ran, or whose start the log has forgotten, are only counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Request = (
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A request of a person that was granted."""
+    """A request of a user that was accepted."""
 
     at_ms: int
     user: str
@@ -50,29 +50,29 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class JobRun(msgspec.Struct, frozen=True, gc=False):
-    """A run of a job by the log."""
+    """A run of a job according to the log."""
 
     operation: OperationId
     index: int
     attempt: int
     node: NodeName | str
     started_at_ms: int
-    #: None of one that runs on.
+    #: Time of the end in milliseconds; None if the run has not ended.
     ended_at_ms: int | None
     result: JobResult | None
 
     def length_ms(self, until_ms: int) -> int:
-        """The milliseconds that it ran, up to the present for one that runs on."""
+        """Return the length of the run in milliseconds; for a run that has not ended, the length up to `until_ms`."""
         return max(0, (until_ms if self.ended_at_ms is None else self.ended_at_ms) - self.started_at_ms)
 
 
 class Recording:
-    """The log of one tree, cut at the beginning of the time that is replayed."""
+    """The log of one tree, divided at the beginning of the replayed period."""
 
     def __init__(self, task: ReplayTask) -> None:
         self.tree: TreeName = task.tree
         self.since_ms, self.until_ms = task.since_ms, task.until_ms
-        #: Entries from before, of which the state of that moment is made.
+        #: Entries from before the period, from which the state at its beginning is built.
         self.past: list[ToldEntry] = []
         self.actions: list[Action] = []
         self.runs: list[JobRun] = []
@@ -95,11 +95,11 @@ class Recording:
 
     @property
     def started(self) -> int:
-        """The number of operations that were started in this time."""
+        """The number of operations that were started in the period."""
         return sum(isinstance(each.request, wire.StartOperation) for each in self.actions)
 
     def pool_of(self, operation: OperationId) -> PoolName:
-        """The pool that an operation was in last."""
+        """Return the last pool of an operation."""
         return self._pools[operation]
 
     def _take(self, entry: ToldEntry) -> None:
@@ -117,7 +117,7 @@ class Recording:
             self._note(event)
 
     def _is_ours(self, event: Event) -> bool:
-        """True if an event is about this tree, or about an operation that runs in it alone."""
+        """True if an event is about this tree, or about an operation that runs in this tree only."""
         operation = concerned(event)
         if operation is None:
             assert isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted | AllocatorAttached)
@@ -133,7 +133,7 @@ class Recording:
         return operation in self.specs
 
     def _note(self, event: Event) -> None:
-        """Remembers hubs and pools of operations, by which later events are read."""
+        """Remember hubs, and the pools of operations, for the interpretation of later events."""
         match event:
             case EphemeralPoolSet(pool=pool) if pool.of_hub:
                 self._hubs[pool.name] = pool.parent
@@ -165,7 +165,7 @@ class Recording:
         self.actions.append(Action(at_ms, self.users[request.operation], request))
 
     def _asked(self, event: OperationStarted) -> OperationSpec:
-        """The spec as it was asked for, as far as it shows: without the pool where a rule chose it."""
+        """Return the spec as the user asked for it, as far as the log shows it. It has no pool if a rule chose the pool."""
         pool = self._hubs.get(event.spec.pool, event.spec.pool)
         if any(each.rule for each in event.placements):
             pool = PoolName("")
@@ -173,9 +173,10 @@ class Recording:
 
 
 class JobLengths:
-    """Lengths and results of runs of jobs, by what the log says from the beginning of the replay on.
+    """Lengths and results of the runs of jobs, according to the log from the beginning of the replay on.
 
-    A run that was taken back or lost says only that the job takes longer than that, unless it can go on where it was.
+    A run that was taken back or lost shows only that the job takes longer than this run. If the job can continue where it stopped, the
+    lengths of its runs add up.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -184,7 +185,7 @@ class JobLengths:
         self._ends: defaultdict[tuple[OperationId, int], list[tuple[int, JobResult]]] = defaultdict(list)
         self._at_least: defaultdict[tuple[OperationId, int], int] = defaultdict(int)
         of_operation: defaultdict[OperationId, list[int]] = defaultdict(list)
-        #: Jobs of which no end by themselves is known.
+        #: Jobs that never ended by themselves in the log.
         self.guessed: set[tuple[OperationId, int]] = set()
         for run in sorted(recording.runs, key=lambda each: (each.ended_at_ms or recording.until_ms, each.attempt)):
             key, ran_ms = (run.operation, run.index), run.length_ms(recording.until_ms)
@@ -201,7 +202,7 @@ class JobLengths:
         self._usual_ms = {name: sorted(each)[len(each) // 2] for name, each in of_operation.items()}
 
     def of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
-        """The milliseconds of the `run`-th run of a job that ends by itself, counted from 0, and how it ends."""
+        """Return the length in milliseconds and the result of a run that ends by itself. `run` counts these runs of the job from 0."""
         key = (operation, index)
         known = self._ends.get(key, [])
         if run < len(known):
@@ -212,7 +213,7 @@ class JobLengths:
 
 
 def running_at(runs: Iterable[JobRun], at_ms: int, nodes: Sequence[NodeName]) -> dict[NodeName, list[JobRun]]:
-    """The runs that were on at a moment, by node."""
+    """Return the runs that were running at a time, by node."""
     there: dict[NodeName, list[JobRun]] = {node: [] for node in nodes}
     for run in runs:
         if run.started_at_ms < at_ms and (run.ended_at_ms is None or run.ended_at_ms >= at_ms):

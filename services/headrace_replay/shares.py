@@ -1,4 +1,4 @@
-"""Fair share and integral in a replay. Updates are worked out when they are due, and take no simulated time. Pure."""
+"""Fair share and integral in a replay. An update is computed when it is due and takes no simulated time. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headrace_replay.simulated_node import BrokenReplay
 
 _TERM: Final = 1
 _US_PER_MS: Final = 1_000
-#: Between two updates of which the second follows a change at once.
+#: Microseconds between two updates if the second one follows a change at once.
 _SPACING_US: Final = 50_000
-#: Usage is told whenever it changes, and is never too old.
+#: Age in microseconds above which usage no longer counts. Usage is reported whenever it changes, so it is never too old.
 _NEVER_US: Final = 10**15
-#: So many updates go on from one another before one is worked out from scratch.
+#: Number of updates that build on the previous update before an update is computed from scratch.
 _STEPS_UNTIL_AFRESH: Final = 10
 
 
@@ -45,7 +45,7 @@ class ReplayedShares:
             update_period_us=step_us,
             full_update_period_us=_STEPS_UNTIL_AFRESH * step_us,
         )
-        # Its own period would be as often as in real time.
+        # The period of the tree itself would cause as many updates as in real time.
         own = msgspec.structs.replace(after.options, fair_share_update_period=None)
         self._after = msgspec.structs.replace(after, options=own)
         self._publish = publish
@@ -55,22 +55,22 @@ class ReplayedShares:
         self._updater = Updater()
 
     def begin(self, operations: Sequence[LiveOperation], pools: Sequence[Event], moment: Moment) -> None:
-        """Learns what there is."""
+        """Take over the operations and pools that exist at the beginning."""
         self.engine.on_leading(_TERM, [], moment)
         self.engine.on_stored_tree(StoredTree(1, self._after), moment)
         self.engine.on_operations(operations, moment)
         self.engine.on_events(pools, moment)
 
     def on_events(self, events: Sequence[Event], moment: Moment) -> None:
-        """Learns what admission recorded."""
+        """Apply events that admission recorded."""
         self.engine.on_events(events, moment)
 
     def on_usage(self, usage: UsageChange, moment: Moment) -> None:
-        """Learns what the allocator gave out."""
+        """Apply usage that the allocator reported."""
         self.engine.on_usage(usage, moment)
 
     def seconds_until_update(self, moment: Moment) -> float:
-        """Seconds until the next update is due, 0 if it is."""
+        """Return the seconds until the next update is due, 0 if it is due now."""
         return self.engine.seconds_until_update(moment)
 
     @property
@@ -79,12 +79,12 @@ class ReplayedShares:
         return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
 
     def cut(self, changed: Collection[str], effect: Publish) -> ShareCut:
-        """The shares as the allocator takes them."""
+        """Return the shares in the form in which the allocator takes them."""
         frame = effect.frame
         return ShareCut(self.engine.items, changed, effect.removed, frame.total, frame.options)
 
     def update(self, moment: Moment) -> None:
-        """Makes an update."""
+        """Compute an update."""
         effects = deque(self.engine.on_update_due(moment).effects)
         while effects:
             effects.extend(self._perform(effects.popleft(), moment).effects)

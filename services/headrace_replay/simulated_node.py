@@ -1,4 +1,4 @@
-"""One simulated node: the real engine of the agent, and a process port whose jobs only take time. Pure."""
+"""A simulated node: the real engine of the agent, and a process port whose jobs only take time. Pure."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Ended, Interrupt, KeptJob, Picture, Run, Started
 
-#: From the signal to the end of a job that is interrupted.
+#: Milliseconds from the signal to the end of an interrupted job.
 _OBEYS_MS: Final = 20
 _PID: Final = 1
-#: Between two heartbeats of a node, as the allocator tells it.
+#: Milliseconds between two heartbeats of a node, as the allocator orders them.
 PACE_MS: Final = 1_000
-#: A heartbeat that is wanted sooner is to confirm what was just started.
+#: If the allocator wants the next heartbeat within this many milliseconds, the heartbeat is to confirm a start.
 _SOON_MS: Final = PACE_MS // 2 - 1
 
 
 class BrokenReplay(HeadraceError):
-    """An engine asked for what no replay has: a fault in Headrace."""
+    """An engine asked for something that no replay has: a fault in Headrace."""
 
 
 class Surroundings(Protocol):
-    """The world that a node stands in."""
+    """The world around a simulated node."""
 
     @property
     def moment(self) -> Moment:
-        """The simulated present."""
+        """The current simulated time."""
         ...
 
     def at(self, at_ns: int, do: Callable[[], None]) -> None:
-        """Does something when the steady clock shows this."""
+        """Call a function when the steady clock reaches this time."""
         ...
 
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
-        """Hands a heartbeat to the allocator."""
+        """Hand a heartbeat to the allocator."""
         ...
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Says for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
         ...
 
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
-        """Counts the end of a run."""
+        """Record the end of a run."""
         ...
 
     def on_preempted(self, allocation: AllocationId) -> None:
-        """Counts a place that is taken back for others."""
+        """Count an allocation that was preempted."""
         ...
 
 
 class _QuietPulse(Pulse):
-    """The pulse of an agent that beats less often than it is told while nothing happens on its node."""
+    """The pulse of an agent that sends fewer heartbeats than the allocator asks for while nothing happens on its node."""
 
     def __init__(self, quiet_ms: int) -> None:
         super().__init__()
@@ -70,15 +70,15 @@ class _QuietPulse(Pulse):
         return super().answered(next_ms if next_ms <= _SOON_MS else max(next_ms, self._quiet_ms), now_ns)
 
     def hasten(self, at_ns: int) -> None:
-        """Something happened that is to be told by then, though nothing calls for a heartbeat."""
+        """Send a heartbeat at this time at the latest, to report something that asks for no heartbeat by itself."""
         self._due_ns = min(self._due_ns, at_ns)
 
 
 class SimulatedNode:
-    """The one life of an agent. Its jobs are figures in a table, everything else is real."""
+    """The single life of an agent. Its jobs are entries in a table; everything else is real."""
 
     def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int) -> None:
-        """A node on which nothing happens sends a heartbeat every `quiet_ms`."""
+        """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds."""
         self._world = world
         incarnation = Incarnation(f"{node.node}-000001")
         self.engine = AgentEngine(Identity(node.node, tree, incarnation, node.total, {}, stop_timeout_ms=0))
@@ -89,7 +89,7 @@ class SimulatedNode:
         self._wake_ns: int | None = None
 
     def start(self, kept: Sequence[tuple[Run, int]]) -> None:
-        """Starts the agent, beside a runner that runs these jobs since then."""
+        """Start the agent beside a runner that has been running these jobs since the given times."""
         self._do(self.engine.on_start)
         steady_ns, wall_ms = self._world.moment.steady_ns, self._world.moment.wall_ms
         jobs = []
@@ -101,7 +101,7 @@ class SimulatedNode:
         self._do(lambda moment: self.engine.on_runner(picture, moment))
 
     def on_orders(self, orders: Orders) -> None:
-        """The allocator answered the heartbeat."""
+        """Process the allocator's answer to a heartbeat."""
         for each in orders.take_back:
             if each.reason is TakeBackReason.PREEMPTED and each.allocation not in self._preempted:
                 self._preempted.add(each.allocation)
@@ -109,11 +109,11 @@ class SimulatedNode:
         self._do(lambda moment: self.engine.on_orders(orders, moment))
 
     def on_nudge(self, nudge: Nudge) -> None:
-        """The allocator wants a heartbeat now."""
+        """Process the allocator's request for a heartbeat."""
         self._do(lambda moment: self.engine.on_nudge(nudge, moment))
 
     def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]]) -> None:
-        """Tells the engine of an event, and does what it asks."""
+        """Pass an event to the engine, and perform its effects."""
         for effect in tell(self._world.moment).effects:
             self._perform(effect)
         due_ns = self.engine.due_ns()
@@ -146,7 +146,7 @@ class SimulatedNode:
         moment = self._world.moment
         self._begin(run, moment.wall_ms)
         started = Started(run.job, _PID, moment.wall_ms, moment.steady_ns)
-        # The order that starts it is not obeyed in full yet.
+        # The runner's answer is queued, since the agent is still processing the order that starts the job.
         self._world.at(moment.steady_ns, lambda: self._do(lambda at: self.engine.on_runner(started, at)))
 
     def _begin(self, run: Run, started_at_ms: int) -> None:
@@ -158,7 +158,7 @@ class SimulatedNode:
         self._world.at(moment.steady_ns + left_ms * NS_PER_MS, lambda: self._end(run.job))
 
     def _end(self, job: JobKey) -> None:
-        """The job is over, unless it was before."""
+        """End a job, unless it has already ended."""
         if job not in self._running:
             return
         run, started_at_ms = self._running.pop(job)
@@ -181,5 +181,5 @@ class SimulatedNode:
 
 
 def kept_run(job: JobKey, allocation: str, note: msgspec.Struct, cpu: int, memory_bytes: int) -> Run:
-    """The order by which a job that runs already was started."""
+    """Return the order that once started a job that already runs."""
     return Run(job, allocation, ["-"], {}, "", cpu, memory_bytes, note=msgspec.msgpack.encode(note))

@@ -1,7 +1,7 @@
-"""A world in simulated time: the engines of all services and agents, wired without a bus. Pure.
+"""A world in simulated time: the engines of all services and agents, connected without a bus. Pure.
 
-What one engine asks for the others are told at the same simulated moment, in the order in which it was asked. The same task gives the
-same course: nothing here is drawn by chance, and nothing waits for anything but time.
+When an engine asks for something, the other engines receive it at the same simulated time, in the order of the requests. The same task
+always gives the same course: nothing is random, and nothing waits for anything but time.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from headrace_replay.simulated_node import PACE_MS, BrokenReplay, SimulatedNode,
 
 A = TypeVar("A")
 Say = Callable[[float], None]
-#: The steady clock at the beginning: long enough after 0 for jobs that began before.
+#: The steady clock at the beginning: long enough after 0 for jobs that began earlier.
 _BEGIN_NS: Final = 10**9 * NS_PER_MS
-#: No node falls silent, and no shares are too old.
+#: So long that no node falls silent and no shares become too old.
 _NEVER_S: Final = 1e9
-#: Of all nodes together while nothing happens on them, so that a large tree does not take all the time.
+#: Heartbeats of all nodes together while nothing happens on them, so that a large tree does not take too much time.
 _QUIET_HEARTBEATS: Final = 20_000
-#: Nodes that are asked for a heartbeat at each tick while somebody starves, so that places may be taken there.
+#: Nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
 _LOOKED_AT: Final = 10
 _TICK_MS: Final = 1_000
-#: Steps without an update that may be made up for by updates right after one another.
+#: Upper bound of the skipped steps that may be made up for later by updates in quick succession.
 _MOST_SAVED_STEPS: Final = 50
 _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000
@@ -82,21 +82,21 @@ class World:
         self.shares = ReplayedShares(task, after, self._publish)
         quiet_ms = (task.until_ms - task.since_ms) * len(task.nodes) // _QUIET_HEARTBEATS
         self._nodes = {node.node: SimulatedNode(node, task.tree, self, quiet_ms) for node in task.nodes}
-        #: Nodes in the order in which they are looked at while somebody starves.
+        #: Nodes in the order in which they are nudged while an operation or pool starves.
         self._order = deque(self._nodes)
         self._pools = PoolTree(after)
 
     @property
     def moment(self) -> Moment:
-        """The simulated present."""
+        """The current simulated time."""
         return Moment(self._now_ns, self._task.since_ms + (self._now_ns - _BEGIN_NS) // NS_PER_MS)
 
     def at(self, at_ns: int, do: Callable[[], None]) -> None:
-        """Does something when the steady clock shows this."""
+        """Call a function when the steady clock reaches this time."""
         heapq.heappush(self._due, (max(at_ns, self._now_ns), next(self._numbers), do))
 
     def run(self) -> None:
-        """Runs from the beginning to the end of the time."""
+        """Run from the beginning to the end of the period."""
         self._begin()
         length_ns = (self._task.until_ms - self._task.since_ms) * NS_PER_MS
         step_ns, told = max(1, length_ns // _MOST_STEPS_OF_PROGRESS), -1
@@ -163,7 +163,7 @@ class World:
         self.at(self._now_ns + _SCAN_MS * NS_PER_MS, self._scan)
 
     def _update(self) -> None:
-        """Updates the shares if that is due, and comes again when it will be."""
+        """Update the shares if an update is due, and schedule the next one."""
         if self._update_due_ns() <= self._now_ns:
             before = self.shares.engine.updates
             self.shares.update(self.moment)
@@ -177,7 +177,7 @@ class World:
             self._await_update(due_ns)
 
     def _update_due_ns(self) -> int:
-        """When the next update is due: at once after a change, but one in a step over time."""
+        """Return when the next update is due: at once after a change, but not more than one in each step on average."""
         due_ns = self._now_ns + round(self.shares.seconds_until_update(self.moment) * 1e9)
         return max(due_ns, self._spent_ns - _MOST_SAVED_STEPS * self._task.step_ms * NS_PER_MS)
 
@@ -188,7 +188,7 @@ class World:
     # --- between the engines --------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
-        """Tells the others what admission recorded."""
+        """Pass the events that admission recorded to the other engines."""
         for events in self.ledger.take():
             self.shares.on_events(events, self.moment)
             self._take(self.allocator.on_events(events, self.moment))
@@ -229,7 +229,7 @@ class World:
         self._update_sooner()
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
-        """Does what the allocator asks for. Returns the answer."""
+        """Perform the effects of the allocator. Return the answer."""
         for effect in outcome.effects:
             self._perform(effect)
         facts: Facts = self.allocator.facts
@@ -265,14 +265,14 @@ class World:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
-        """Hands a heartbeat to the allocator, and its answer back."""
+        """Hand a heartbeat to the allocator, and its answer to the node."""
         orders = self._take(self.allocator.on_heartbeat(heartbeat, self.moment))
         if orders is None:
             raise BrokenReplay(f"the allocator did not answer node {heartbeat.node}")
         self.at(self._now_ns, lambda: node.on_orders(orders))
 
     def on_job_begun(self, run: Run, started_at_ms: int) -> tuple[int, JobResult]:
-        """Says for how many milliseconds from its start the job runs by itself, and how it ends."""
+        """Return for how many milliseconds from its start the job runs by itself, and how it ends."""
         key = (run.job.operation, run.job.index)
         self.account.on_job_begun(run.job.operation, started_at_ms)
         self._begun[run.job] = (run, started_at_ms)
@@ -280,7 +280,7 @@ class World:
         return max(0, length_ms - self._ran_ms.get(key, 0)), result
 
     def on_job_over(self, run: Run, end: JobEnd, *, preempted: bool) -> None:
-        """Counts the end of a run."""
+        """Record the end of a run."""
         key = (end.operation, end.index)
         del self._begun[run.job]
         goes_on = self._recording.specs[end.operation].interruptible
@@ -292,7 +292,7 @@ class World:
         self._count_run(run, end.started_at_ms, end.ended_at_ms, preempted=preempted and not goes_on)
 
     def on_preempted(self, allocation: AllocationId) -> None:
-        """Counts a place that is taken back for others."""
+        """Count an allocation that was preempted."""
         for node in self.allocator.facts.nodes.values():
             known = node.allocations.get(allocation)
             if known is not None:

@@ -1,4 +1,4 @@
-"""All gangs of a tree, and the one of them that gathers room."""
+"""All gangs of a tree, and the gang for which resources are gathered."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ class Gangs:
 
     def __init__(self) -> None:
         self.of: dict[OperationId, Operation] = {}
-        #: Those of which something changed since they were settled.
+        #: Gangs that changed since they were last settled.
         self.changed: dict[OperationId, None] = {}
-        #: The one that gathers room.
+        #: The gang for which resources are gathered; None if there is none.
         self.gathering: OperationId | None = None
-        #: The nodes and limits by which it was judged how many jobs of each can run at once.
+        #: The state of nodes and limits from which it was computed how many jobs of each gang can run at once.
         self.judged_by: tuple[int, ...] = ()
-        #: The number of the last turn in vain, by pool.
+        #: By pool, the number of its last turn in which a gang found too few resources.
         self.vain_turns: dict[PoolName, int] = {}
 
     def note(self, operation: OperationId) -> None:
-        """Something of an operation changed."""
+        """Record that an operation changed, if it is a gang."""
         if operation in self.of:
             self.changed[operation] = None
 
     def forget(self, operation: OperationId) -> None:
-        """The operation is over."""
+        """Forget an operation that has ended."""
         self.of.pop(operation, None)
         self.changed.pop(operation, None)
         if self.gathering == operation:
             self.gathering = None
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return the broken invariants as text; an empty list if all hold."""
         broken: list[str] = []
         for name, operation in self.of.items():
             broken += [f"gang {name}: {words}" for words in _broken(operation, self.gathering)]

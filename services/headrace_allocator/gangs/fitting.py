@@ -1,4 +1,4 @@
-"""The jobs of an operation that fit were nothing else there: on one node, and all together."""
+"""How many jobs of an operation would fit if nothing else ran: on one node, and on all nodes together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace_allocator.gangs.gang import JobsAtOnce
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:
-    """Notes whether some node could ever run a job of the operation. Of a gang it notes how many could run at once."""
+    """Compute whether some node could ever run a job of the operation. For a gang, also compute how many of its jobs could run at once."""
     fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
     gang = operation.gang
     at_once = None if gang is None else jobs_at_once(facts, operation.spec)
@@ -29,18 +29,21 @@ def judge_size(facts: Facts, operation: Operation) -> None:
 
 
 def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:
-    """The fewest that any limit or the nodes bound them to. None while not all of both is known, and without a node."""
+    """Return the lowest bound on the jobs that can run at once, from all limits and from the nodes.
+
+    Return None while limits or nodes are not completely known, or if there is no node.
+    """
     pools = facts.pools
     if not (pools.limits_known and facts.recovery.complete and len(facts.shapes)):
         return None
-    # A YARN policy starts jobs in all the room that it takes.
+    # A start by a YARN plan needs no spare resources on the node.
     spare = pools.min_spare if pools.options.preemption_policy is PreemptionPolicy.YTSAURUS else ZERO
     on_nodes = JobsAtOnce(facts.shapes.jobs_at_once(pools.filters_of(spec), spec.resources, spare))
     return min([on_nodes, *_by_limits(facts, spec)], key=lambda bound: bound.most)
 
 
 def bounds_of_gangs(facts: Facts) -> tuple[int, ...]:
-    """Numbers that are others than before once nodes or limits may bound gangs otherwise."""
+    """Return numbers that differ from before if nodes or limits may bound gangs differently."""
     return facts.shapes.changes, facts.pools.limits_changes, facts.pools.rules, int(facts.recovery.complete)
 
 

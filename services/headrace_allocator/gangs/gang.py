@@ -1,4 +1,4 @@
-"""Gangs: operations whose jobs start together or not at all, and what is known of each beside its allocations.
+"""Gangs: operations whose jobs start together or not at all. The state of a gang beside its allocations.
 
     waiting ─> gathering ─> starting ─> running ─> (its jobs ended)
        ^           │            └──> breaking <──┘
@@ -6,9 +6,9 @@
        ├─> yielding ─> (waiting)        │
        └────────────────────────────────┘
 
-While it gathers, room is held for it on nodes: an allocation of one job that no node was told of. One gang of a tree gathers at a time,
-so that no two can wait for each other. Invariant (`Facts.checks`): a gang that waits, yields, gathers or pauses has no job on any
-node.
+While a gang gathers, resources are held for it on nodes: each hold is an allocation of one job that its node does not know yet. One gang of
+a tree gathers at a time, so that no two gangs can wait for each other. Invariant (`Facts.checks`): a gang that waits, yields, gathers or
+pauses has no job on any node.
 """
 
 from __future__ import annotations
@@ -22,65 +22,66 @@ from headrace.ids import NodeName, PoolName
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.allocations import Allocation
 
-#: Until room is gathered again for a gang that found too little: doubled each time.
+#: Seconds before resources are gathered again for a gang that found too few: the first pause, doubled each time, and the upper bound.
 _FIRST_PAUSE_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 300.0
 
 
 class GangPhase(enum.StrEnum):
-    """The course of a gang."""
+    """The phase of a gang."""
 
     WAITING = "waiting"
-    #: Room is held for it until all of its jobs have a place.
+    #: Resources are held for the gang until all its jobs have an allocation.
     GATHERING = "gathering"
-    #: All have one, and their nodes are being told.
+    #: All jobs have an allocation, and the nodes are being ordered to start them.
     STARTING = "starting"
     RUNNING = "running"
-    #: A job is missing: the others are taken back, and all start anew.
+    #: A job is missing: all other jobs are taken back, and then the gang starts anew.
     BREAKING = "breaking"
-    #: It found too little room in time, and room is held for others meanwhile.
+    #: The gang found too few resources in time. Resources are held for other gangs meanwhile.
     PAUSED = "paused"
-    #: Another gang of its pool found too little room in time, and those of other pools go first.
+    #: Another gang of the same pool found too few resources in time, so gangs of other pools go first.
     YIELDING = "yielding"
 
 
-#: Phases in which all of its jobs are on nodes.
+#: Phases in which all jobs of the gang are on nodes.
 TOGETHER: Final = frozenset({GangPhase.STARTING, GangPhase.RUNNING})
 
 
 class JobsAtOnce(msgspec.Struct, frozen=True):
-    """The most jobs of an operation that can run at once, were nothing else there."""
+    """The largest number of jobs of an operation that can run at once if nothing else runs."""
 
     most: int
-    #: The pool whose limit bounds them. Empty: their operation's own limit does. None: the room of all nodes does.
+    #: The pool whose limit is the bound; empty for the operation's own limit, None for the resources of all nodes.
     limit_of: PoolName | None = None
 
 
 class Gang:
-    """One gang."""
+    """The state of one gang."""
 
     __slots__ = ("asked", "at_once", "awaited", "holds", "pauses", "phase", "priority", "tried_s", "until_s")
 
     def __init__(self) -> None:
         self.phase = GangPhase.WAITING
-        #: Room that is held for it: its allocations that no node was told of.
+        #: Resources held for the gang, as allocations that their nodes do not know yet.
         self.holds: dict[Allocation, None] = {}
-        #: True once nodes were asked to speak: all of its jobs have a place, or all that are left are to go.
+        #: True once nodes were nudged because all jobs have an allocation, or because all remaining jobs are to be taken back.
         self.asked = False
-        #: Nodes that must be heard, with room for its jobs, before any of them starts.
+        #: Nodes that must send a heartbeat that shows enough free resources before any job of the gang starts.
         self.awaited: set[NodeName] = set()
-        #: The end of gathering, starting or pausing.
+        #: Steady-clock seconds at which gathering, starting or pausing ends.
         self.until_s: float | None = None
-        #: None: nothing bounds them, or that is not known.
+        #: The number of jobs that can run at once; None if nothing bounds them or the bound is not known.
         self.at_once: JobsAtOnce | None = None
-        #: How often in a row it found too little room in time.
+        #: How often in a row the gang found too few resources in time.
         self.pauses = 0
-        #: Its preemption priority where `preempt_gangs_whole` is set, where it has none as an operation: no heartbeat preempts for it.
+        #: Preemption priority under `preempt_gangs_whole`. The priority as an operation is none then, so that no heartbeat preempts for
+        #: the gang.
         self.priority = PreemptionPriority.NONE
-        #: When it was last looked for room that others would have to give up for it.
+        #: Steady-clock seconds of the last search for resources that preemption could free for the gang.
         self.tried_s: float | None = None
 
     def next_pause_s(self) -> float:
-        """The time until room is gathered for it again. To be called once for each pause."""
+        """Return the seconds until resources are gathered for the gang again. Call it once for each pause, since each pause is longer."""
         self.pauses += 1
         return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.pauses - 1, 10))

@@ -1,4 +1,4 @@
-"""Room that is held for gangs: an allocation in the books, of which its node is not told yet."""
+"""Resources held for gangs: each hold is an allocation in the books that its node does not know yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_allocator.gangs.gang import GangPhase
 
 
 def hold(facts: Facts, name: AllocationId, operation: Operation, node: Node, job: Resources) -> Allocation:
-    """Holds room on a node for one job of a gang, which is precommit until a heartbeat shows it."""
+    """Hold resources on a node for one job of a gang. They count as precommit until a heartbeat shows the allocation."""
     assert operation.gang is not None
     allocation = Allocation(name, operation.id, node.record.node, job)
     allocation.slots = {slot.index: slot for slot in operation.slots.take(1)}
@@ -22,21 +22,21 @@ def hold(facts: Facts, name: AllocationId, operation: Operation, node: Node, job
 
 
 def let_go(facts: Facts, operation: Operation, node: Node | None = None) -> None:
-    """Lets go of all room that is held for an operation, or of that on one node."""
+    """Release all resources held for an operation, or only those on one node."""
     for allocation in [] if operation.gang is None else [*operation.gang.holds]:
         if node is None or allocation.node == node.record.node:
             _let_go(facts, operation, allocation)
 
 
 def let_go_of_empty(facts: Facts, operation: Operation) -> None:
-    """Lets go of room for jobs that ended by the word of somebody else."""
+    """Release resources held for jobs that the ledger has reported as ended."""
     for allocation in [] if operation.gang is None else [*operation.gang.holds]:
         if not allocation.slots:
             _let_go(facts, operation, allocation)
 
 
 def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
-    """The node is told of the allocation now."""
+    """Turn a hold into an allocation that the next answer orders the node to start."""
     assert operation.gang is not None
     del operation.gang.holds[allocation]
     node.allocations[allocation.id] = node.holds.pop(allocation.id)
@@ -44,7 +44,10 @@ def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
 
 
 def hold_again(facts: Facts, allocation: Allocation) -> bool:
-    """The node was told in vain: it is told with its next answer. False if that must not be."""
+    """Turn an allocation back into a hold after the node did not obey its start, so that the next answer orders it again.
+
+    Return False, and change nothing, if the operation is not a gang that is starting.
+    """
     operation, node = facts.operations.get(allocation.operation), facts.nodes[allocation.node]
     if operation is None or operation.gang is None or operation.gang.phase is not GangPhase.STARTING:
         return False
@@ -55,7 +58,7 @@ def hold_again(facts: Facts, allocation: Allocation) -> bool:
 
 
 def has_room_for_holds(node: Node) -> bool:
-    """True if what is held fits on the node beside all that is still there."""
+    """True if the held resources fit on the node beside everything that still runs there."""
     there = (*node.allocations.values(), *node.holds.values())
     return node.total.dominates(Resources.sum(one.resources for one in there))
 

@@ -1,8 +1,11 @@
-"""The course of gangs: when one starts, when it is given up, and when its jobs are taken back.
+"""The course of gangs: when a gang starts, when it gives up, and when its jobs are taken back.
 
-Room is held for one gang at a time, no longer than `gang_hold_s`. Its jobs start once all have a place, and each of their nodes was
-heard with room for them. A job that is missing after that takes all others back. Each message settles the gangs that it changed.
-After a turn in vain gangs of the pool with which that was the longest ago go first, or one pool could take all turns.
+Resources are held for one gang at a time, for at most `gang_hold_s`. Its jobs start once all have an allocation and each of their nodes
+has sent a heartbeat that shows enough free resources. If a job is missing after that, all other jobs are taken back. Each message settles
+the gangs that it changed.
+
+After a turn in which a gang found too few resources, the turn goes to gangs of the pool whose last such turn was the longest ago.
+Otherwise one pool could take all turns.
 """
 
 from __future__ import annotations
@@ -24,25 +27,25 @@ from headrace_allocator.gangs.fitting import bounds_of_gangs
 from headrace_allocator.gangs.gang import Gang, GangPhase
 from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, let_go_of_empty, take_up
 
-#: From the last place until every node has shown its jobs.
+#: Seconds from the start order until every node must have shown its jobs.
 _START_S: Final = 10.0
-#: A node that was heard within this is not asked again before the start.
+#: Seconds within which a heartbeat of a node is recent enough to start on the node without nudging it first.
 _FRESH_S: Final = 1.0
-#: Gangs of other pools find out within this that it is their turn.
+#: Seconds that gangs of a pool yield, within which gangs of other pools get their turn.
 _YIELD_S: Final = 5.0
-#: Gangs of which one is looked for whose turn may have come.
+#: Upper bound of the gangs that are examined to find the gang whose turn is next.
 _MOST_LOOKED_AT: Final = 100
 
 
 class GangStarts:
-    """Leads each gang from phase to phase."""
+    """Moves each gang from phase to phase."""
 
     def __init__(self, facts: Facts, ranking: Ranking) -> None:
         self._facts = facts
         self._ranking = ranking
-        #: Gangs by what is to be looked at with a tick.
+        #: Gangs in a phase with a time limit, which each tick checks.
         self._timed: dict[OperationId, None] = {}
-        #: Nodes to nudge, and a gang that may gather room from now on.
+        #: Nodes to nudge, and gangs that may gather resources from now on.
         self._nudged: dict[NodeName, None] = {}
         self._looks_for_room: dict[OperationId, None] = {}
         self._counts = {"started": 0, "given_up": 0, "taken_back": 0}
@@ -50,7 +53,7 @@ class GangStarts:
     # --- on a heartbeat -------------------------------------------------------------------------------------------
 
     def hear(self, node: Node, moment: Moment) -> None:
-        """A heartbeat tells whether there still is room for what is held on its node."""
+        """Check, on a heartbeat, whether there are still enough resources for what is held on the node."""
         if not node.holds:
             return
         concerned = [self._facts.operations[name] for name in {one.operation for one in node.holds.values()}]
@@ -63,27 +66,27 @@ class GangStarts:
             self._settle(operation, moment)
 
     def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, moment: Moment) -> Allocation:
-        """Holds room for one job of a gang, whose turn it is with the first."""
+        """Hold resources for one job of a gang. The first hold begins the gang's turn."""
         if not _is(operation.gang, GangPhase.GATHERING):
             self._enter(operation, GangPhase.GATHERING, moment.steady_s + self._facts.timing.gang_hold_s)
         return hold(self._facts, name, operation, node, job)
 
     def hold_longer(self, operation: Operation, for_s: float) -> None:
-        """Room of a gang that gathers is held for so much longer: it comes free when others have ended."""
+        """Extend the time for which resources are held for a gathering gang, since preempted jobs need time to end."""
         if operation.gang is not None and operation.gang.until_s is not None:
             operation.gang.until_s += for_s
 
     def due(self, node: Node) -> list[tuple[Operation, Allocation]]:
-        """Allocations that the node is to be told of with this answer."""
+        """Return the allocations that this answer must order the node to start."""
         held = [(self._facts.operations[one.operation], one) for one in node.holds.values()]
         return [(operation, one) for operation, one in held if _is(operation.gang, GangPhase.STARTING)]
 
     def take_up(self, node: Node, operation: Operation, allocation: Allocation) -> None:
-        """The node is told of an allocation with this answer."""
+        """Record that this answer orders the node to start the allocation."""
         take_up(node, operation, allocation)
 
     def judge_anew(self) -> None:
-        """Marks all gangs if nodes or limits are others than when it was judged which of them ever fit."""
+        """Mark all gangs if nodes or limits have changed since it was computed which gangs can ever fit."""
         gangs, now = self._facts.gangs, bounds_of_gangs(self._facts)
         if now != gangs.judged_by:
             gangs.judged_by = now
@@ -92,7 +95,7 @@ class GangStarts:
     # --- after any message ----------------------------------------------------------------------------------------
 
     def settle(self, moment: Moment) -> tuple[list[NodeName], list[Operation]]:
-        """Settles the gangs that changed. Returns the nodes to be nudged for them, and gangs that look for room from now on."""
+        """Settle the gangs that changed. Return the nodes to nudge for them, and the gangs that may gather resources from now on."""
         gangs = self._facts.gangs
         while gangs.changed:
             name = next(iter(gangs.changed))
@@ -105,7 +108,7 @@ class GangStarts:
         return nudged, looking
 
     def tick(self, moment: Moment) -> None:
-        """Ends phases whose time is over, and lets go of room on nodes that take no jobs any more."""
+        """End phases whose time is over, and release resources held on nodes that no longer accept jobs."""
         gangs = self._facts.gangs
         for name in list(self._timed):
             operation = gangs.of.get(name)
@@ -121,7 +124,7 @@ class GangStarts:
             gangs.note(name)
 
     def figures(self) -> list[Figure]:
-        """Counts gangs by what became of them, and those that hold room."""
+        """Return the metrics of gangs by outcome, and of gangs that hold resources."""
         made = counter("gangs", "gangs", 0, "Gangs that started, found too little room in time, or were taken back.")
         gathering = int(self._facts.gangs.gathering is not None)
         return [
@@ -137,7 +140,7 @@ class GangStarts:
             return
         let_go_of_empty(self._facts, operation)
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
-            # A former allocator started it.
+            # A former allocator started the gang.
             self._enter(operation, GangPhase.RUNNING)
         match gang.phase:
             case GangPhase.GATHERING if not _may_gather(operation):
@@ -161,7 +164,7 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, moment: Moment) -> None:
-        """Every job has a place: they start once each node was heard with room for them."""
+        """Start a gang whose jobs all have an allocation, once each of its nodes has sent a heartbeat that shows enough resources."""
         if not gang.asked:
             gang.asked = True
             gang.awaited = {one.node for one in gang.holds if not self._is_ready(one.node, moment)}
@@ -177,7 +180,7 @@ class GangStarts:
         return moment.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
 
     def _take_back(self, operation: Operation) -> None:
-        """Has the nodes take back the jobs that run, with their next answers. The gang waits once none is left."""
+        """Order the nodes to take back the running jobs with their next answers. The gang waits once none is left."""
         let_go(self._facts, operation)
         if not members(operation):
             self._counts["taken_back"] += 1
@@ -200,13 +203,16 @@ class GangStarts:
                 self._enter(operation, GangPhase.WAITING)
 
     def _end_pauses(self, moment: Moment) -> None:
-        """A gang has ended, so that there may be room now for those that found too little."""
+        """End the pauses of gangs, since a gang has ended and resources may be free now."""
         for each in islice(self._facts.gangs.of.values(), _MOST_LOOKED_AT):
             if each.gang is not None and each.gang.phase is GangPhase.PAUSED:
                 each.gang.until_s = moment.steady_s
 
     def _let_others_go_first(self, operation: Operation, moment: Moment) -> None:
-        """A turn was in vain. What else is owed is the same as before it, by which the same pool would have the next turn."""
+        """Make gangs yield whose pool had a turn without success more recently than another pool.
+
+        The shares are the same as before the turn, so without this rule the same pool would get the next turn.
+        """
         gangs = self._facts.gangs
         live = {each.spec.pool for each in gangs.of.values()}
         gangs.vain_turns = {pool: number for pool, number in gangs.vain_turns.items() if pool in live}
@@ -219,7 +225,7 @@ class GangStarts:
                 self._enter(each, GangPhase.YIELDING, moment.steady_s + _YIELD_S)
 
     def _enter(self, operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
-        """A phase begins, which may end the turn of a gang or begin one."""
+        """Enter a phase, which may end the turn of the gang or begin it."""
         gangs, name = self._facts.gangs, operation.id
         if gangs.gathering == name:
             gangs.gathering = None
@@ -234,7 +240,7 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _next_in_turn(self) -> Iterator[OperationId]:
-        """One gang that may gather room now, for which nodes are asked to speak: whoever is owed most gets its turn."""
+        """Yield one gang that may gather resources now, so that nodes are nudged for it. The gang that is owed most then gets its turn."""
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)
 

@@ -1,4 +1,5 @@
-"""Preemption: what may be taken from whom when somebody is short of their fair share.
+"""Preemption: decide which allocations may be taken back for operations that are below their fair share.
 
-It runs the placing of `decision` over an overlay in which victims are removed, and throws the overlay away where that does not help.
+A stage runs the placing of `decision` over an overlay from which the victims are removed. If nothing can start that way, the overlay is
+thrown away.
 """

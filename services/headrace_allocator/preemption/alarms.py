@@ -1,6 +1,6 @@
-"""Alarms about preemption: jobs that lose their place again and again, and shares too old to judge by.
+"""Alarms about preemption: jobs that are preempted again and again, and shares that are too old to preempt by.
 
-Each life of the allocator counts anew.
+The counts start at zero with each allocator process.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from headrace.wire.heartbeat import JobKey
 from headrace_allocator.effects import Alarm
 from headrace_allocator.facts.facts import Facts
 
-#: So many preemptions of one job within so long are an alarm.
+#: Number of preemptions of one job within `_WITHIN_S` seconds that raises an alarm.
 _OFTEN: Final = 3
 _WITHIN_S: Final = 3_600.0
-#: Preemptions that are remembered; of more than that within an hour the oldest are forgotten.
+#: Upper bound of the preemptions that are remembered; beyond it the oldest are forgotten, even if they are less than an hour old.
 _MOST_REMEMBERED: Final = 100_000
 
 
 class PreemptionAlarms:
-    """Preemptions of the last hour. A job counts once it has lost its place, whichever attempt of it that was."""
+    """The preemptions of the last hour, counted by operation and job index, whatever the attempt of the job was."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()
         self._times: dict[OperationId, Counter[int]] = {}
-        #: Preemptions of a job that was preempted within the hour before, and how many alarms came of it.
+        #: Preemptions of a job that was preempted within the hour before, and the number of alarms that were raised for them.
         self.repeated = 0
         self.alarmed = 0
         self._shares_old = False
 
     def on_preempted(self, jobs: list[JobKey], moment: Moment) -> list[Alarm]:
-        """Counts jobs that lost their place to others."""
+        """Count jobs that were preempted. Return an alarm for each job that reached the limit of preemptions within an hour."""
         alarms = []
         for job in jobs:
             self._forget(moment.steady_s - _WITHIN_S)
@@ -51,19 +51,19 @@ class PreemptionAlarms:
         return alarms
 
     def of(self, operation: OperationId, moment: Moment) -> Mapping[int, int]:
-        """Counts the times that each job of an operation lost its place within the last hour, by index."""
+        """Return how often each job of an operation was preempted within the last hour, by job index."""
         self._forget(moment.steady_s - _WITHIN_S)
         return self._times.get(operation, {})
 
     def on_tick(self, facts: Facts, moment: Moment) -> list[Alarm]:
-        """Looks whether shares have just become too old."""
+        """Check the age of the shares. Return an alarm if they became too old since the last tick."""
         before, self._shares_old = self._shares_old, facts.shares_heard_s is not None and facts.shares_are_old(moment)
         if before or not self._shares_old:
             return []
         return [Alarm("fair_share tells no shares: nothing is preempted", {"for_s": facts.timing.shares_count_for_s})]
 
     def figures(self) -> list[Figure]:
-        """Repeated preemptions, and whether preemption waits for fair_share."""
+        """Return the metrics of repeated preemptions, and whether preemption is suspended because the shares are too old."""
         return [
             counter(
                 "preempted_again",

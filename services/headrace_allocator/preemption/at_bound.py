@@ -1,9 +1,12 @@
-"""The allocation that crosses the bound of its operation's fair share, taken for a job that another operation is owed whole.
+"""Preempt the allocation that crosses the bound of its operation's fair share, for an operation that is owed a whole job.
 
-By the published rules it is protected, however far it crosses. So a pool may be kept from its guarantee by jobs of others that are
-nearly as large as that. With `preempt_at_bound_for_owed_jobs` a stage that found nobody else looks at it, too. Two rules keep such
-operations from taking the same place in turn: whoever gets it stays within its fair share, and whoever loses it, with each pool that
-is above it alone, has more than its fair share. So what is held beyond shares shrinks with each such preemption.
+By the published rules this allocation is protected, however far its usage goes beyond the bound. So large jobs of other pools can keep a
+pool from a guarantee that is hardly larger than one of these jobs. With the option `preempt_at_bound_for_owed_jobs`, a stage that found
+no other victim also considers this allocation.
+
+Two rules keep two operations from preempting each other in turn. The operation that starts stays within its fair share. The operation
+that loses the allocation has more than its fair share, and so has each pool that is above the losing operation only. So each such
+preemption reduces the usage beyond fair shares.
 """
 
 from __future__ import annotations
@@ -19,25 +22,25 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Operations that are asked in one stage if what crosses the bounds of others on the node is enough for them.
+#: Upper bound of the operations that one stage tests for whether the allocations that cross a bound free enough resources for them.
 _MOST_ASKED: Final = 8
 
 
 def may_be_taken_at_bound(overlay: Overlay) -> bool:
-    """True if the tree lets allocations that cross a bound be taken. The older rules of victims do not know them."""
+    """True if the tree allows the preemption of allocations that cross a bound. The older victim rules (`legacy`) do not support it."""
     options = overlay.view.pools.options
     return options.preempt_at_bound_for_owed_jobs and options.victim_rules is not VictimRules.LEGACY
 
 
 def crosses_bound(overlay: Overlay, allocation: Allocation) -> bool:
-    """True if an allocation crosses the bound of its operation's fair share, by what is freed so far."""
+    """True if an allocation crosses the bound of its operation's fair share, when the allocations freed so far no longer count."""
     operation = overlay.view.operations[allocation.operation]
     freed = [one for one in overlay.freed if one.operation == operation.id]
     return operation.cut_groups(overlay.view.pools).crosses(allocation, freed)
 
 
 def goes_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bool:
-    """True if an allocation that crosses the bound may be taken for this operation."""
+    """True if an allocation that crosses the bound may be preempted for the operation `starter`."""
     pools = overlay.view.pools
     loser = overlay.view.operations[allocation.operation]
     if loser is starter:
@@ -48,7 +51,10 @@ def goes_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bo
 
 
 def choice_of_owed(choose: Choice, there: Callable[[Operation], Resources]) -> Choice:
-    """Chooses as `choose` does, of operations for whose next job the room that is `there` for each is enough."""
+    """Return a choice like `choose` that skips operations whose next job does not fit.
+
+    `there` returns the resources that are available to a given operation.
+    """
 
     def chosen(overlay: Overlay, room: Resources, priority: PreemptionPriority | None) -> Operation | None:
         for _ in range(_MOST_ASKED):

@@ -1,4 +1,4 @@
-"""The record of a preemption: who got the place, by what right, and what the loser keeps."""
+"""The record of a preemption: which operation benefits, which rule allowed it, and what the losing operation keeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.preemption.stages import Preemption
 
-#: Reasons that take no account of groups.
+#: Reasons for which an allocation is preempted regardless of its group.
 _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT, PreemptionReason.POOL_SHORTAGE})
 
 
@@ -29,9 +29,10 @@ def record_of(
     observed: bool = False,
     gone: Resources = ZERO,
 ) -> PreemptionRecord:
-    """The record to be written before the allocation is taken out of the victim's usage.
+    """Return the record of a preemption. Call it before the allocation is removed from the usage of the operation `victim`.
 
-    So much of that would be gone already, where preemption is only `observed`. `boottime_ms` is its node's CLOCK_BOOTTIME.
+    For an `observed` preemption, `gone` is the amount that earlier observed preemptions of the same decision would have taken from
+    `victim`. `boottime_ms` is the CLOCK_BOOTTIME of the allocation's node.
     """
     options, beneficiary = victim.options(pools), preemption.beneficiary
     graceful = preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
@@ -59,14 +60,17 @@ def record_of(
 
 
 def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolTree) -> int:
-    """The exempt time that counted. It does not where a node or a limit is repaired, nor under a YARN policy."""
+    """Return the exempt time that applied, in milliseconds.
+
+    It is 0 where a node or a limit is repaired, and under a YARN policy, since the exempt time does not count there.
+    """
     is_for_others = preemption.beneficiary is not None or preemption.reason is PreemptionReason.GRACEFUL_PREEMPTION
     counts = is_for_others and pools.options.preemption_policy is PreemptionPolicy.YTSAURUS
     return options.preemption_exempt_time_ms if counts else 0
 
 
 def _threshold(preemption: Preemption, pools: PoolTree) -> float:
-    """The satisfaction above which allocations are of its group."""
+    """Return the satisfaction threshold that defines the group of the preempted allocation, or 0 if no threshold applies."""
     if preemption.reason in _WHATEVER_THE_GROUP or preemption.group is Group.NON_PREEMPTIBLE:
         return 0.0
     if preemption.group is Group.PREEMPTIBLE:

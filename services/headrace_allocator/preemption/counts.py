@@ -1,4 +1,4 @@
-"""Counts of preemptions by reason and by group, for the tree and for each pool that lost something."""
+"""Counts of preemptions by reason and by group, for the tree and for each pool that lost allocations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.pool_tree import PoolTree
 
-#: Pools that live by their operations come and go: the one that lost something first is forgotten first.
+#: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost an allocation first is
+#: forgotten.
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}
 _UNUSED: Final = "{} that preemption freed and that nothing was started on."
-#: The resources, their units, and their words.
+#: The resources with the unit and the description of their metric.
 _UNUSED_OF: Final = (
     ("user_slots", "slots", "Places"),
     ("cpu", "hundredths of a core", "Cores"),
@@ -30,29 +31,29 @@ _UNUSED_OF: Final = (
 
 
 class PreemptionCounts:
-    """Allocations that were preempted in this term."""
+    """The preemptions of this allocator's term."""
 
     def __init__(self) -> None:
         self._all: Counter[tuple[PreemptionReason, Group]] = Counter()
         self._of_pools: dict[PoolName, Counter[tuple[PreemptionReason, Group]]] = {}
-        #: Those of them that no node obeyed, so that they did not happen.
+        #: Preemptions that did not happen because the node never obeyed the order.
         self.undone = 0
-        #: Room that was made for starts beyond what they needed.
+        #: Resources that preemption freed in excess of what the starts needed.
         self.unused = ZERO
 
     def note(self, pool: PoolName, reason: PreemptionReason, group: Group) -> None:
-        """An operation of a pool lost an allocation."""
+        """Count the preemption of an allocation whose operation is in this pool."""
         self._all[reason, group] += 1
         if pool not in self._of_pools and len(self._of_pools) >= _MOST_POOLS:
             del self._of_pools[next(iter(self._of_pools))]
         self._of_pools.setdefault(pool, Counter())[reason, group] += 1
 
     def total(self) -> int:
-        """All of them."""
+        """Return the number of all preemptions."""
         return self._all.total()
 
     def below(self, pools: PoolTree, pool: PoolName) -> list[PreemptionCount]:
-        """Counts of a pool with all below it, the greatest first. The root and an empty name stand for the whole tree."""
+        """Return the counts of a pool and all pools below it, the largest first. The root and an empty name stand for the whole tree."""
         counts: Counter[tuple[PreemptionReason, Group]] = Counter()
         for name, of_pool in self._of_pools.items():
             if pool in pools.path(name):
@@ -61,7 +62,7 @@ class PreemptionCounts:
         return [PreemptionCount(reason, _NAMES[group], count) for (reason, group), count in found.most_common()]
 
     def figures(self) -> list[Figure]:
-        """Counts by reason and by group, and what was freed and not used."""
+        """Return the metrics of preemptions by reason and by group, and of the resources that were freed and not used."""
         by_reason = {each.value: 0 for each in PreemptionReason}
         by_group = dict.fromkeys(_NAMES.values(), 0)
         for (reason, group), count in self._all.items():
@@ -85,8 +86,8 @@ class PreemptionCounts:
         ]
 
     def of_pools(self) -> Callable[[], Iterator[Figure]]:
-        """Takes a picture of the counts by pool and reason. The call that is returned makes figures of it, in any thread."""
-        # The root is told from the beginning, so that there always is a figure.
+        """Copy the counts by pool and reason. Return a function that makes metrics of the copy and may be called in any thread."""
+        # The root is always included, so that the metric exists before the first preemption.
         lost = Counter({(ROOT_POOL, each): 0 for each in PreemptionReason})
         for pool, of_pool in self._of_pools.items():
             for (reason, _), count in of_pool.items():

@@ -1,7 +1,9 @@
-"""Deactivations: what decisions on heartbeats passed over, counted by reason under the names of the specification.
+"""Deactivations: what the decisions on heartbeats passed over, counted by reason under the names of the specification.
 
-A decision passes over a whole class of jobs at once, so that classes are counted, not operations, and one may count for several
-reasons. Operations that are out of the order altogether are no part of a decision: `ranking` counts them by what holds them back.
+A decision passes over a whole class of jobs at once. So the counts are of classes, not of operations, and one class may count for several
+reasons. Operations that are not in the scheduling order are no part of a decision; `ranking` counts them by the reason that holds them
+back.
+
 Source: sections 8.5 and 8.6 of the specification of allocation and preemption.
 """
 
@@ -17,44 +19,45 @@ from headrace_allocator.decision.view import Overlay
 
 
 class Deactivations(msgspec.Struct):
-    """Counts by reason, of one decision or of all."""
+    """Counts by reason, of one decision or of all decisions together."""
 
-    #: Classes whose jobs do not fit into the room that is left on the node, or that preemption could make.
+    #: Classes whose jobs do not fit into the resources that are free on the node or that preemption could free there.
     min_needed_resources_unsatisfied: int = 0
-    #: Classes that fit, and whose filters the tags of the node do not match.
+    #: Classes that fit but whose scheduling tag filters do not match the tags of the node.
     unmatched_scheduling_tag: int = 0
-    #: Classes that the limit of a pool holds back, counted in each such pool of the tree. Preemptive stages, which may have more, add none.
+    #: Classes that the limit of a pool holds back, counted once for each such pool. Preemptive stages add none, since they may exceed
+    #: limits.
     resource_limits_exceeded: int = 0
-    #: Classes of gangs that fit and wait while room is held for another.
+    #: Classes of gangs that fit but wait because resources are held for another gang.
     gang_waits_for_a_turn: int = 0
-    #: Classes that wait and have another priority than a preemptive stage that ran for somebody.
+    #: Pending classes whose preemption priority is not that of the preemptive stage that ran.
     is_not_eligible_for_aggressive_preemptive_scheduling: int = 0
     is_not_eligible_for_normal_preemptive_scheduling: int = 0
-    #: Operations of which no job fitted though the least of each resource that they need did.
+    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     schedule_allocation_failed: int = 0
-    #: Pools that a walk left without an operation.
+    #: Pools below which the walk down the scheduling order found no operation.
     no_best_leaf_descendant: int = 0
 
     def add(self, other: Deactivations) -> None:
-        """Adds those of another decision."""
+        """Add the counts of another decision."""
         for reason in _REASONS:
             count = getattr(other, reason)
             if count:
                 setattr(self, reason, getattr(self, reason) + count)
 
     def add_all_too_large(self, order: LeastSatisfied) -> None:
-        """Counts all classes that wait as too large, which is known without a decision, and those that limits hold back."""
+        """Count all pending classes as too large, which is known without a decision, and count the classes that pool limits hold back."""
         self.min_needed_resources_unsatisfied += len(order.root.counts)
         self.resource_limits_exceeded += order.shut_classes
 
     def add_nobody_goes(self, order: LeastSatisfied) -> None:
-        """Counts what a normal preemptive stage passes over on a node without room, of which nothing may be taken."""
+        """Count the classes that a normal preemptive stage passes over on a node without free resources and without possible victims."""
         eligible = (order.root.classes & order.classes.of_priority(PreemptionPriority.NORMAL)).bit_count()
         self.min_needed_resources_unsatisfied += eligible
         self.is_not_eligible_for_normal_preemptive_scheduling += len(order.root.counts) - eligible
 
     def figures(self) -> list[Figure]:
-        """One count for each reason."""
+        """Return one metric with a value for each reason."""
         says = (
             "Classes of jobs that decisions on heartbeats passed over, by reason. "
             "Of schedule_allocation_failed it is operations, of no_best_leaf_descendant pools."
@@ -67,7 +70,7 @@ _REASONS = Deactivations.__struct_fields__
 
 
 def of_regular_stages(overlay: Overlay) -> Deactivations:
-    """The classes that regular stages passed over, once all that could start has started. Cost: two sets of classes."""
+    """Count the classes that the regular stages passed over, after everything that could start has started. Cost: two sets of classes."""
     order = overlay.view.order
     found = _of_room(overlay, order.root.classes, len(order.root.counts), overlay.room)
     found.resource_limits_exceeded = order.shut_classes
@@ -75,7 +78,10 @@ def of_regular_stages(overlay: Overlay) -> Deactivations:
 
 
 def of_preemptive_stage(overlay: Overlay, priority: PreemptionPriority, room: Resources | None) -> Deactivations:
-    """The classes that a preemptive stage passed over. If it started nothing, `room` is all that there would have been."""
+    """Count the classes that a preemptive stage passed over.
+
+    `room` is the resources that preemption could have made available if the stage started nothing, and None if it started a job.
+    """
     order = overlay.view.order
     eligible = order.root.classes & order.classes.of_priority(priority)
     count = eligible.bit_count()
@@ -89,7 +95,10 @@ def of_preemptive_stage(overlay: Overlay, priority: PreemptionPriority, room: Re
 
 
 def _of_room(overlay: Overlay, waiting: int, count: int, room: Resources) -> Deactivations:
-    """Those of so many classes for which a room on the node is too small, or the node is another, or the time."""
+    """Count which of the `waiting` classes do not fit into `room`, do not match the tags of the node, or wait for the turn of their gang.
+
+    `count` is the number of classes in `waiting`.
+    """
     view, classes = overlay.view, overlay.view.order.classes
     fitting = waiting & classes.fitting(room)
     if not fitting:

@@ -1,4 +1,4 @@
-"""Graceful operations: they are asked early and gently for what is above their share. They never lose anything in another way.
+"""Graceful operations: they are asked to end allocations that are above their fair share. Preemptive stages take nothing from them.
 
 Source: section 10 of the specification of allocation and preemption.
 """
@@ -16,9 +16,10 @@ from headrace_allocator.preemption.whole_gangs import goes_whole
 
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
-    """The preemptible allocations of graceful operations on the node that were not asked before. They count as used until they end.
+    """Yield a request for each preemptible allocation of a graceful operation on the node that was not asked before.
 
-    Gangs that go as a whole are not asked for a part.
+    The allocations count as used until they end. Gangs that are preempted as a whole get no request, since it would be for a part of
+    them.
     """
     for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)

@@ -1,7 +1,7 @@
-"""All that is decided on one heartbeat, in order: graceful requests, regular starts, preemptive stages, an overcommitted node.
+"""Everything that is decided on one heartbeat: graceful requests, regular starts, preemptive stages and overcommit repair, in this order.
 
-Nothing is booked: the decision is over an overlay, and whoever applies it changes the facts once.
-Source: section 8.1 of the specification of allocation and preemption.
+The decision is made over an overlay and changes no facts. The caller that applies the decision changes the facts. Source: section 8.1 of
+the specification of allocation and preemption.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from headrace_allocator.preemption.yarn.plans import Plan
 
 
 class Due(msgspec.Struct, frozen=True):
-    """Steps of the decision that may be made on this heartbeat."""
+    """The steps of the decision that may be taken on this heartbeat."""
 
-    #: False where no job may be given out, not even to allocations that are there.
+    #: False if no job may be given out, not even to existing allocations.
     extend: bool = True
-    #: False while an allocation waits on the node for room, too.
+    #: False if no allocation may start, for instance while an allocation on the node still waits for free resources.
     start: bool = True
-    #: True if places may be taken for others at all, and if the pause since the last preemptive stages on the node is over.
+    #: True if allocations may be preempted at all, and true if the backoff since the last preemptive stages on the node is over.
     preempt: bool = True
     preemptive_stages: bool = True
-    #: What is to be done by a YARN policy, though an allocation waits on the node.
+    #: Plans of a YARN policy, which are carried out even while an allocation on the node waits for free resources.
     plans: Sequence[Plan] = ()
-    #: True if the node has had less than was given out on it for longer than that is allowed.
+    #: True if the node has been overcommitted for longer than is allowed.
     repair_overcommit: bool = False
 
     @property
@@ -47,7 +47,7 @@ class Due(msgspec.Struct, frozen=True):
         return self.start and self.preempt and self.preemptive_stages
 
     def some_change(self, *, has_room: bool, stages_have_work: bool) -> bool:
-        """True if something may be decided for a node all of whose allocations run on as they are."""
+        """True if the decision could change something on a node whose existing allocations need no order."""
         return (
             bool(self.plans)
             or self.repair_overcommit
@@ -60,33 +60,34 @@ class HeartbeatDecision(msgspec.Struct):
     """The starts, extensions and preemptions that are decided for one node."""
 
     extensions: list[Extension | GiveBack] = []
-    #: In free room.
+    #: Starts in free resources.
     placements: list[Placement] = []
-    #: The preemptive stages that ran. What one starts and what it takes for that happens together or not at all.
+    #: The preemptive stages that ran. The start of a stage and its preemptions happen together or not at all.
     stages: list[StageOutcome] = []
-    #: For nobody: graceful requests, and what an overcommitted node has no room for.
+    #: Preemptions without a beneficiary: graceful requests, and allocations that do not fit on an overcommitted node.
     preemptions: list[Preemption] = []
-    #: What would be taken beside that, did pools not only observe preemption.
+    #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted though the least that they need did.
+    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     refused: set[OperationId] = set()
-    #: Why no more of them did; None where nothing may start, or too little room is left.
+    #: The reason for which no further job starts in the free resources; None if nothing may start or too little is left.
     room_left: RoomLeft | None = None
-    #: What was passed over meanwhile. None: nothing was.
+    #: The classes of jobs that the decision passed over; None if there are none.
     deactivations: Deactivations | None = None
-    #: True if jobs that could start on the node wait for its next heartbeat, as no more may start on this one.
+    #: True if more jobs could start on the node but wait for its next heartbeat, since the limit of starts per heartbeat is reached.
     is_cut_short: bool = False
 
 
 def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
-    """Decides on one heartbeat. Graceful requests and overcommit are not held up by an allocation that waits.
+    """Decide on one heartbeat.
 
-    `choose` says who is next.
+    Graceful requests and overcommit repair happen even while an allocation on the node waits for free resources. `choose` returns the
+    operation whose job starts next.
     """
     made, may_start = HeartbeatDecision(), False
     if due.preempt:
         made.preemptions = list(asked_gracefully(overlay))
-    # The room of plans is nobody else's.
+    # Plans come first, so that the resources of a plan go to no other operation.
     made.stages = [outcome for plan in due.plans if (outcome := carried_out(overlay, plan)) is not None]
     if due.extend:
         made.extensions = extend(overlay, choose)
@@ -102,7 +103,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         if due.stages:
             made.stages += run_stages(overlay, choose, may_start=may_start)
     if due.repair_overcommit:
-        # What an operation that is over left on the node has no group, and goes anyway.
+        # An allocation left over from an ended operation has no group. It is not preempted here, since it ends anyway.
         groups = groups_of(overlay, overlay.view.allocations)
         made.preemptions += [
             Preemption(victim, PreemptionReason.RESOURCE_OVERCOMMIT, groups[victim])
@@ -110,14 +111,14 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         ]
     _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
-        # Last, since it writes to the overlay what is not to be.
+        # This is the last step, since it writes changes to the overlay that will not happen.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made
 
 
 def _count_passed_over(made: HeartbeatDecision, overlay: Overlay) -> None:
-    """Counts what the stages passed over, and the operations that were refused on the way."""
+    """Count the classes that the stages passed over, and the operations that were refused."""
     stages = [outcome.deactivations for outcome in made.stages if outcome.deactivations is not None]
     if not (stages or overlay.refusals):
         return

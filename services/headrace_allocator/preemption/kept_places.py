@@ -1,7 +1,7 @@
-"""Kept places: why a preemptive stage left allocations of a node to others, found anew when somebody asks.
+"""Protected allocations: why a preemptive stage left the allocations of other operations on a node. Computed on request.
 
-Nothing of it is kept on the heartbeat path. The rules are those of `victims.candidates`, which a property test holds it against.
-Source: sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
+The heartbeat path stores nothing for this. The rules are those of `victims.candidates`; a property test compares the two. Source:
+sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
-#: Allocations that are looked at for one question: some ten milliseconds of work.
+#: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
 _MOST_POOLS: Final = 5
-#: Told by reasons of their own, whether or not a node was looked at.
+#: Rules that are explained by reasons of their own, even if no node was examined.
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
 class Kept(NamedTuple):
-    """A rule that keeps a place, and the pool that sets it or the one of the operation."""
+    """A rule that protects an allocation, and the pool that sets the rule. If no pool sets the rule, the pool is that of the operation."""
 
     by: KeptBy
     pool: PoolName
 
 
 def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation) -> Counter[Kept]:
-    """Counts the places of others on a node that no stage or pass would take for an operation, by rule."""
+    """Count, by rule, the allocations of other operations on a node that no stage and no YARN pass would preempt for `starving`."""
     if facts.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         by_yarn = (why_kept_by_yarn(facts, one, starving) for one in node.allocations.values())
         return Counter(kept for kept in by_yarn if kept is not None)
@@ -58,7 +58,10 @@ def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation
 def places_protected(
     facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
 ) -> list[PlacesProtected]:
-    """The rules that keep places on these nodes, those of most places first. It looks at a thousand places, not at more."""
+    """Return the rules that protect allocations on these nodes, the rule with the most allocations first.
+
+    It stops after the node with which it has examined a thousand allocations.
+    """
     places: dict[KeptBy, Counter[PoolName]] = {}
     on_nodes: dict[KeptBy, set[NodeName]] = {}
     for node, counts in _by_node(facts, order, nodes, starving):
@@ -76,7 +79,10 @@ def places_protected(
 def places_kept(
     facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
 ) -> list[tuple[KeptBy, int]]:
-    """All places of others that are kept on these nodes, by rule, the most of one rule first. It looks at a thousand places."""
+    """Count the protected allocations of other operations on these nodes by rule, the largest count first.
+
+    It stops after the node with which it has examined a thousand allocations.
+    """
     counts: Counter[KeptBy] = Counter()
     for _, found in _by_node(facts, order, nodes, starving):
         for kept, count in found.items():
@@ -96,9 +102,10 @@ def _by_node(
 
 
 def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) -> Kept | None:
-    """The rule of a YARN policy that keeps a place from an operation, None if none does or it is its own.
+    """Return the rule of a YARN policy that protects an allocation from `starving`.
 
-    Under the older policy pools lose places as a whole, so that no share of an operation keeps any.
+    Return None if no rule protects it or it is an allocation of `starving` itself. Under the older YARN policy the share of an operation
+    protects nothing, since whole pools lose allocations.
     """
     pools, operation = facts.pools, facts.operations.get(allocation.operation)
     if operation is None or operation is starving:
@@ -122,7 +129,10 @@ def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) 
 
 
 def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
-    """The first rule that keeps a place from an operation, None if none does or it is its own."""
+    """Return the first rule that protects an allocation from `starving`.
+
+    Return None if there is none or it is an allocation of `starving` itself.
+    """
     view, pools = overlay.view, overlay.view.pools
     operation = view.operations.get(allocation.operation)
     if operation is None or operation is starving:
@@ -143,7 +153,7 @@ def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> K
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # See `victims.excess_candidates`.
+        # The same rule as in `victims.excess_candidates`.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
@@ -154,7 +164,7 @@ def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> K
 
 
 def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation, least: Group) -> bool:
-    """True if it crosses the bound of its operation's share, and the one that starves may have it for that."""
+    """True if the allocation crosses the bound of its operation's fair share and may be preempted at the bound for `starving`."""
     operation = overlay.view.operations[allocation.operation]
     if (
         least is not Group.PREEMPTIBLE
@@ -167,7 +177,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
 
 
 def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
-    """The rule by which it is in a group that is more protected than what may be taken."""
+    """Return the rule that puts the allocation into a group more protected than `least`."""
     groups = operation.cut_groups(pools)
     if not groups.is_kept_by_share(allocation, least):
         return KeptBy.USAGE_THRESHOLD
@@ -177,7 +187,10 @@ def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation
 
 
 def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> Kept:
-    """Either its pool shields it, or it is a gang in a tree that shields these."""
+    """Return the rule that protects the operation from aggressive preemption.
+
+    It is an option of a pool, or the operation is a gang in a tree that protects gangs.
+    """
     options = _options(pools.pool(operation.spec.pool))
     if options is None or options.allow_aggressive_preemption:
         return Kept(KeptBy.GANG, operation.spec.pool)
@@ -188,7 +201,7 @@ def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> Kept:
 def _kept_as_a_whole(
     overlay: Overlay, operation: Operation, allocation: Allocation, starving: Operation, least: Group
 ) -> Kept | None:
-    """The rule that keeps all of an operation or of a pool, and last the one that keeps young jobs."""
+    """Return the rule that protects a whole operation or pool, or else the rule that protects jobs that started recently."""
     pools, pool = overlay.view.pools, operation.spec.pool
     policy = pools.options
     if policy.victim_rules is VictimRules.LEGACY:
@@ -209,7 +222,7 @@ def _kept_as_a_whole(
 def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | Pool, starving: Operation
 ) -> bool:
-    """True if a pool is shielded, and the one that starves is below it, so that it may take the place."""
+    """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
     pools = overlay.view.pools
     if not isinstance(shield, Pool) or not pools.options.enable_conditional_preemption:
         return False
@@ -218,7 +231,7 @@ def _is_held_for(
 
 
 def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
-    """The highest of the pools above each other, from this one up, whose options are so: it is the one that says it."""
+    """Return the highest pool that sets the option: walk up from `pool` for as long as `is_so` holds for the options."""
     highest = pool
     for each in pools.pool(pool).path():
         options = _options(each)

@@ -1,4 +1,4 @@
-"""The older rules of victims (`victim_rules: legacy`): pools are shielded, too. What one is shielded for its own may still take.
+"""The older victim rules (`victim_rules: legacy`): pools are shielded, too. Operations below a shielded pool may still preempt inside it.
 
 Source: section 9.3 of the specification of allocation and preemption.
 """
@@ -19,12 +19,12 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
 
-#: An element this near above the threshold is still shielded.
+#: Margin of satisfaction above the threshold within which an element is still shielded.
 _NEARLY: Final = 1e-4
 
 
 def blocking_ancestor(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
-    """The first element, from the operation upwards, that shields what it has: it starves, or is not satisfied enough."""
+    """Return the lowest element that shields its allocations: the operation or a pool above it that starves or is not satisfied enough."""
     elements: list[Operation | Pool] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
     for element in elements:
         if _blocks(overlay, element, least):
@@ -50,19 +50,19 @@ def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
     threshold = policy.preemption_satisfaction_threshold
     if is_aggressive:
         threshold = policy.aggressive_preemption_satisfaction_threshold
-    # Shares are parts of the cluster that the snapshot knew, which may have less or more by now.
+    # The shares are fractions of the cluster at the time of the snapshot; the cluster may have grown or shrunk since then.
     satisfied = local_satisfaction(used.share_of(pools.total), fair, demand)
     return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
 
 
 def held_for(overlay: Overlay, held: Mapping[PoolName, list[Allocation]], operation: Operation) -> Iterator[Allocation]:
-    """The allocations that are shielded for pools above the operation, which it may take."""
+    """Yield the allocations that are shielded by pools above the operation, so that the operation may preempt them."""
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
         yield from held.get(pool.name, ())
 
 
 def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Resources:
-    """The most of each resource that is held for any operation."""
+    """Return an upper bound of the resources held for any one operation: for each resource the largest amount."""
     most = ZERO
     for name in held:
         path = overlay.view.pools.pool(name).path()
@@ -72,7 +72,10 @@ def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Re
 
 
 def extra_room(overlay: Overlay, free: list[Allocation], held: Mapping[PoolName, list[Allocation]]) -> Extra:
-    """Each operation has what is held for it as more room, and each pool what of it may go."""
+    """Return the additional resources under the older rules.
+
+    Each operation may also use the allocations held for it. Each pool may also use the amount below it that may be freed.
+    """
     going: dict[PoolName, Resources] = {}
     for allocation in free:
         operation = overlay.view.operations[allocation.operation]

@@ -1,4 +1,4 @@
-"""Violated limits: what is used above a limit is taken back, from the newest that may be taken.
+"""Violated limits: usage above a limit is taken back, beginning with the newest allocation that may be preempted.
 
 Source: section 9.5 of the specification of allocation and preemption.
 """
@@ -15,7 +15,7 @@ from headrace_allocator.facts.pool_tree import exceeds
 
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
-    """Takes from the end of the keep order whatever is above a limit at that moment. It ends once all are repaired."""
+    """Free and yield allocations that are above a limit, from the end of the keep order, until no limit is exceeded."""
     if not _some_limit_is_passed(overlay, kept):
         return
     while kept:
@@ -27,17 +27,17 @@ def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[A
 
 
 def needs_repair(overlay: Overlay) -> bool:
-    """True if the node is overcommitted, or some pool, or an operation on the node, is above its limit."""
+    """True if the node is overcommitted, any pool of the tree is above its limit, or an operation on the node is above a limit."""
     view = overlay.view
     if view.pools.exceeded or not overlay.room.dominates(ZERO):
         return True
-    # Most trees have no operation with limits.
+    # Most trees have no operation with limits of its own.
     limited = [one.operation for one in view.allocations if one.operation in view.limited] if view.limited else ()
     return any(is_above_a_limit(overlay, view.operations[name]) for name in limited)
 
 
 def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -> bool:
-    """True if some pool, or an operation that has one of these, may be above its limit. Most nodes have nothing of the kind."""
+    """True if a pool, or an operation with one of these allocations, may be above its limit. False on most nodes."""
     pools, limited = overlay.view.pools, overlay.view.limited
     changed = (pools.pool(name) for name in overlay.pools)
     return (
@@ -48,7 +48,10 @@ def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -
 
 
 def is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
-    """True if the operation or a pool above it uses more of a resource than its limit. Tolerance does not count here."""
+    """True if the operation or a pool above it uses more of a resource than its limit allows.
+
+    The overcommit tolerance does not count here.
+    """
     if operation.limited and exceeds(overlay.held(operation), operation.spec.resource_limits):
         return True
     return any(

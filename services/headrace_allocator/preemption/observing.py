@@ -1,6 +1,6 @@
-"""Observed preemption: what would be taken, were pools with `preemption=observe` like others. It is recorded, and nothing is taken.
+"""Observed preemption: record what would be preempted if pools with `preemption=observe` allowed it. Nothing is preempted.
 
-A decision is observed as a whole: whatever it would take beside from other pools stays, too.
+A decision is observed as a whole: victims in other pools that belong to the same decision are not preempted either.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from headrace_allocator.preemption.audit import record_of
 from headrace_allocator.preemption.graceful import asked_gracefully
 from headrace_allocator.preemption.stages import Preemption, run_stages
 
-#: The last that are remembered, of the whole tree.
+#: Number of the newest observed preemptions that are kept, for the whole tree.
 _MOST_REMEMBERED: Final = 1_000
 _PAGE_BYTES: Final = 256 * 1024
 
 
 def would_be_preempted(overlay: Overlay, *, stages: bool, may_start: bool) -> list[Preemption]:
-    """Decides once more, with observing pools like others. `stages` is true where the preemptive stages ran and started nothing.
+    """Decide again with observing pools treated like other pools. Return the preemptions that would happen.
 
-    `may_start` is false where as many jobs started as may on one heartbeat.
+    `stages` is true if the preemptive stages ran and started nothing. `may_start` is false if the limit of starts per heartbeat is
+    reached.
     """
     overlay.observes, leafless = True, overlay.leafless
     found = [one for one in asked_gracefully(overlay) if _only_observes(overlay, one)]
     for outcome in run_stages(overlay, may_start=may_start) if stages else ():
         if any(_only_observes(overlay, one) for one in outcome.preemptions):
             found += outcome.preemptions
-    # Whatever a walk met here was counted when the stages ran.
+    # The walks of this second decision must not count: the real stages counted the same pools already.
     overlay.observes, overlay.leafless = False, leafless
     return found
 
@@ -48,14 +49,14 @@ def _only_observes(overlay: Overlay, preemption: Preemption) -> bool:
 
 
 class ObservedPreemptionLog:
-    """The last preemptions that were only observed. The same one is not recorded again with each heartbeat."""
+    """The newest preemptions that were only observed. A preemption that is observed again on the next heartbeat is recorded once."""
 
     def __init__(self) -> None:
         self._last: deque[ObservedPreemption] = deque(maxlen=_MOST_REMEMBERED)
         self._counts: Counter[PreemptionReason] = Counter()
 
     def note(self, facts: Facts, preemptions: Iterable[Preemption], moment: Moment) -> list[ObservedPreemption]:
-        """Records what one heartbeat decided. Returns what is new of it."""
+        """Record the observed preemptions of one heartbeat. Return those that were not recorded before."""
         new = []
         gone: dict[OperationId, Resources] = {}
         for one in preemptions:
@@ -74,12 +75,12 @@ class ObservedPreemptionLog:
         return new
 
     def page(self, facts: Facts, request: ListObserved) -> ObservedPreemptions:
-        """The last ones below a pool, the newest first."""
+        """Return a page of the newest observed preemptions below a pool, the newest first."""
         asked = islice(self._below(facts, request.pool), request.limit)
         return ObservedPreemptions(next(runs_within(asked, _PAGE_BYTES), []))
 
     def figures(self) -> list[Figure]:
-        """Counts of what would have been preempted, by reason."""
+        """Return the metric of observed preemptions by reason."""
         says = "Allocations that observed preemption would have taken, by reason."
         would_preempt = counter("would_preempt", "allocations", 0, says)
         counts = {reason.value: self._counts[reason] for reason in PreemptionReason}

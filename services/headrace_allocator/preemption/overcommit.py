@@ -1,6 +1,6 @@
-"""A node that has been overcommitted for too long: what fits is kept, the rest goes.
+"""Repair a node that has been overcommitted for too long: allocations that fit are kept, all others are preempted.
 
-No group, starvation or pool protects here. A smaller allocation may stay though a larger one before it goes.
+Groups, starvation and pools protect no allocation here. A smaller allocation may be kept even if a larger one before it is preempted.
 Source: section 11 of the specification of allocation and preemption.
 """
 
@@ -16,7 +16,10 @@ from headrace_allocator.preemption.victims import keep_order
 
 
 def victims_of_overcommit(overlay: Overlay, groups: Mapping[Allocation, Group]) -> Iterator[Allocation]:
-    """Takes each allocation that does not fit beside those that are kept before it. Each of a known operation has a group."""
+    """Free and yield each allocation that does not fit beside the allocations kept before it.
+
+    `groups` has the group of every allocation of a known operation.
+    """
     if overlay.room.dominates(ZERO):
         return
     operations, kept = overlay.view.operations, ZERO

@@ -1,6 +1,7 @@
-"""Plain preemption that took too much: it left less than is owed, or than a pool is guaranteed.
+"""Normal preemption that took too much: the loser has less than it is owed afterwards, or a pool less than its guarantee.
 
-It is looked at apart from the rules by which victims are chosen, so that a fault of those shows. Each life counts anew.
+The check does not share code with the choice of victims, so that it finds faults in those rules. The counts start at zero with each
+allocator process.
 """
 
 from __future__ import annotations
@@ -18,29 +19,33 @@ from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 
 class Left(enum.StrEnum):
-    """A state in which plain preemption should leave nobody."""
+    """A state in which normal preemption should leave no operation and no pool."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
-    #: It may come of an operation above its share beside one that waits below its own, both in the pool.
+    #: This state is legitimate if an operation of the pool is above its fair share while another operation of the pool waits below its
+    #: own.
     POOL_BELOW_GUARANTEE = "pool_below_guarantee"
 
 
 class Overreach:
-    """Plain preemptions that took too much in this term."""
+    """Normal preemptions of this term that took too much."""
 
     def __init__(self) -> None:
         self._counts: Counter[Left] = Counter()
 
     def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason, group: Group) -> None:
-        """An operation has just lost an allocation of that group. By the older rules even plain preemption may go below a share."""
+        """Check an operation that has just lost an allocation of that group.
+
+        Trees with the older victim rules are not checked, since these rules allow normal preemption to go below a share.
+        """
         options = pools.options
         if options.preempt_at_bound_for_owed_jobs and group is not Group.PREEMPTIBLE:
-            # What crosses a bound goes with the part that is below it.
+            # An allocation that crosses the bound is preempted as a whole, so that the usage may fall below the bound.
             return
         if reason is not PreemptionReason.PREEMPTION or options.victim_rules is VictimRules.LEGACY:
             return
         if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
-            # YARN compares amounts in another way.
+            # The YARN policies compare amounts differently.
             return
         threshold = pools.options.preemption_satisfaction_threshold
         kept, wanted = [threshold * share for share in loser.fair_share], loser.demand_share
@@ -50,7 +55,7 @@ class Overreach:
             self._counts[Left.POOL_BELOW_GUARANTEE] += 1
 
     def figures(self) -> list[Figure]:
-        """Counts by what was left."""
+        """Return the metric of these preemptions by the state they left."""
         says = "Plain preemptions that left less than is owed or guaranteed."
         family = counter("preempted_too_much", "allocations", 0, says)
         return by_label(family, "preempted_too_much", "left", {left.value: self._counts[left] for left in Left})
@@ -64,7 +69,7 @@ def _is_below_guarantee(pool: Pool, pools: PoolTree) -> bool:
 
 
 def _is_below(usage: Share, least: Share | list[float], fair: Share, demand: Share) -> bool:
-    """True if a usage is below `least` in each resource of which more would help, or in any if more helps in none."""
+    """True if the usage is below `least` in every resource of which more would help, or in any resource if more helps in none."""
     below = [min(some, wanted) - used > EPS for used, some, wanted in zip(usage, least, demand, strict=True)]
     helping = [is_below for is_below, owed, wanted in zip(below, fair, demand, strict=True) if owed < wanted]
     return all(helping) if helping else any(below)

@@ -1,8 +1,8 @@
-"""Room for a gang that starves, where the tree has `preempt_gangs_whole`: all that it takes is found before anything is taken.
+"""Find resources for all jobs of a starving gang before anything is preempted, in trees with the option `preempt_gangs_whole`.
 
-A heartbeat decides for one node, and takes what one job needs. A gang has no use of that unless all of its other jobs get a place too.
-So nodes are looked through apart from heartbeats, some with each tick, and what must go on each of them for the gang's jobs is noted.
-Only if that is enough for all of them, places are held and jobs are taken on all nodes at once.
+A heartbeat decides for one node and preempts what one job needs. This does not help a gang unless all its other jobs get resources, too.
+So the nodes are searched outside of heartbeats, some on each tick. The search records what would have to be preempted on each node for
+jobs of the gang. Only if that is enough for all its jobs, resources are held and allocations are preempted on all nodes at once.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
 from headrace_allocator.preemption.whole_gangs import is_owed_room_of, may_go_whole, part_of
 
-#: Nodes that are looked at with one tick, and gangs of which one is chosen; some milliseconds each.
+#: Nodes that are examined on one tick, and gangs among which one is chosen; some milliseconds each.
 _NODES_A_TICK: Final = 100
 _MOST_GANGS: Final = 100
-#: Gangs that go for one other.
+#: Upper bound of the gangs that are preempted as a whole for one starving gang.
 _MOST_GOING: Final = 8
 _IDLE: Final = frozenset({GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING})
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Room on one node for so many jobs, and what must go there for that."""
+    """Resources for a number of jobs on one node, and the allocations that must be preempted there for them."""
 
     node: Node
     jobs: int
@@ -49,34 +49,35 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """All that happens at once for one gang."""
+    """Everything that is held and preempted at once for one gang."""
 
     gang: Operation
     stage: PreemptiveStage
     places: list[Places]
-    #: Gangs that go as a whole, on whichever nodes they are. Their jobs are no victims in `places`.
+    #: Gangs that are preempted as a whole, on all their nodes. Their allocations are not among the victims in `places`.
     gangs: list[Operation]
 
     def victims(self) -> Iterator[Allocation]:
-        """All that goes."""
+        """Yield all allocations that are preempted."""
         yield from (allocation for one in self.places for allocation, _ in one.victims)
         yield from (allocation for gang in self.gangs for allocation in gang.allocations.values())
 
 
 class RoomForGangs:
-    """Looks for the room of one gang at a time."""
+    """The search for resources for gangs, one gang at a time."""
 
     def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
         self._facts = facts
         self._order = order
         self._gang: Operation | None = None
         self._left: Iterator[NodeName] = iter(())
-        #: By node, room for as many of its jobs as possible without other gangs, and the gangs of which some could be taken.
+        #: By node, resources for as many jobs of the gang as possible without preempting other gangs; and the other gangs that have
+        #: candidates.
         self._found: dict[NodeName, Places] = {}
         self._gangs: dict[Operation, None] = {}
 
     def tick(self, moment: Moment) -> Taken | None:
-        """Looks at some nodes more. Returns what is to be taken, once that is known to be enough."""
+        """Examine some more nodes. Return what to preempt once it is known to be enough for the whole gang."""
         if self._gang is None:
             self._gang = self._next_gang(moment)
             if self._gang is None:
@@ -97,7 +98,7 @@ class RoomForGangs:
         return self._all_of(gang, stage)
 
     def _next_gang(self, moment: Moment) -> Operation | None:
-        """The gang for which others may have to make room, the least satisfied of those that starve."""
+        """Return the next gang to search for: among the starving gangs the aggressive ones first, then the least satisfied one."""
         facts, backoff_s = self._facts, self._facts.pools.options.preemptive_scheduling_backoff / 1000
         found = []
         for operation in islice(facts.gangs.of.values(), _MOST_GANGS):
@@ -115,7 +116,7 @@ class RoomForGangs:
         return chosen
 
     def _may_take(self, operation: Operation) -> bool:
-        """True for a gang that starves, is owed all that it wants and could start all of its jobs at once but for the room."""
+        """True for a gang that starves, is owed all it wants, and could start all its jobs at once if there were enough free resources."""
         facts, gang = self._facts, operation.gang
         if gang is None or gang.priority is PreemptionPriority.NONE or operation.id not in facts.gangs.of:
             return False
@@ -131,7 +132,10 @@ class RoomForGangs:
     def _look_at(
         self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
     ) -> Places | None:
-        """Room for up to so many of its jobs on a node, from which all of the `going` gangs are gone. None for none."""
+        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had left it.
+
+        Return None if no job fits.
+        """
         facts, node = self._facts, self._facts.nodes.get(name)
         if (
             node is None
@@ -160,18 +164,21 @@ class RoomForGangs:
         return Places(node, jobs, [(one, found.groups[one]) for one in taken[:needed]]) if jobs else None
 
     def _jobs_in(self, room: Resources, gang: Operation, most: int) -> int:
-        """The number of its jobs that could start in a room one after another, so many at most."""
+        """Return how many jobs of the gang could start in `room` one after another, at most `most`."""
         size, spare, jobs = gang.spec.resources, self._facts.pools.min_spare, 0
         while jobs < most and room.dominates(spare.or_more(size)):
             jobs, room = jobs + 1, room - size
         return jobs
 
     def _all_of(self, gang: Operation, stage: PreemptiveStage) -> Taken | None:
-        """Places for all of its jobs, or None. Other gangs go only where all else that may go is not enough."""
+        """Return the nodes and victims for all jobs of the gang, or None if they are not enough.
+
+        Other gangs are preempted only if all other victims together are not enough.
+        """
         going: list[Operation] = []
         places = self._places(gang, stage, going)
         has = gang.held + gang.spec.resources * sum(one.jobs for one in self._found.values())
-        # The smallest first.
+        # The smallest gang first.
         for other in sorted(self._gangs, key=lambda one: (part_of(one, self._facts.pools), one.id)):
             if places is not None or len(going) == _MOST_GOING:
                 break
@@ -190,14 +197,14 @@ class RoomForGangs:
             enough = self._places(gang, stage, fewer)
             if enough is not None:
                 going, places = fewer, enough
-        # Where all fit without it nothing is preempted: the room is held as it is found on heartbeats.
+        # If all jobs fit without preemption, nothing is preempted. Then the resources are held as heartbeats find them.
         if not going and not any(one.victims for one in places):
             return None
         taken = Taken(gang, stage, places, going)
         return taken if self._is_within_limits(taken) else None
 
     def _is_within_limits(self, taken: Taken) -> bool:
-        """True if no pool passes its limit, once the victims are gone and all jobs of the gang run."""
+        """True if no pool exceeds its limit once the victims are gone and all jobs of the gang run."""
         pools, gang = self._facts.pools, taken.gang
         more = {pool.name: gang.spec.resources * gang.slots.ready_count for pool in pools.above(gang.spec.pool)}
         for one in taken.victims():
@@ -210,7 +217,10 @@ class RoomForGangs:
         )
 
     def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
-        """Free room first, then that for which least must go. None if it is not enough for all jobs."""
+        """Choose nodes for all jobs of the gang: free resources first, then the fewest victims for a job.
+
+        Return None if the jobs do not all fit.
+        """
         left, known = gang.slots.ready_count, dict(self._found)
         for name in {one.node for other in going for one in other.allocations.values()}:
             found = self._look_at(name, gang, stage, left, going)
@@ -219,7 +229,7 @@ class RoomForGangs:
         for one in sorted(known.values(), key=lambda one: len(one.victims) / one.jobs):
             if not left:
                 break
-            # It was looked at some time ago, or for more jobs than are left.
+            # The node was examined some time ago, or for more jobs than are left.
             now = self._look_at(one.node.record.node, gang, stage, min(left, one.jobs), going)
             if now is not None:
                 places.append(now)

@@ -1,6 +1,8 @@
-"""The preemptive stages of a heartbeat: one start in room that others give up, and the victims that make it.
+"""The preemptive stages of a heartbeat: each starts at most one job, in resources that its victims free.
 
-Aggressive comes first. At most one operation starts one job through preemption on a heartbeat, and what it takes goes with that start.
+The aggressive stage runs before the normal one. On one heartbeat at most one operation starts one job through preemption. Its victims are
+preempted together with this start or not at all.
+
 Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and preemption.
 """
 
@@ -45,14 +47,14 @@ from headrace_allocator.preemption.whole_gangs import start_in_room_of_gang
 
 
 class PreemptiveStage(msgspec.Struct, frozen=True):
-    """One kind of preemption."""
+    """A kind of preemptive stage: aggressive or normal."""
 
-    #: Only operations of exactly this priority start something.
+    #: The stage starts jobs of operations with exactly this preemption priority.
     priority: PreemptionPriority
-    #: The most protected group that may be taken.
+    #: The most protected group of allocations that the stage may preempt.
     least: Group
     reason: PreemptionReason
-    #: The name of the stage for those who ask how something started.
+    #: The name of the stage in explanations of how a job started.
     name: StartStage
 
 
@@ -65,22 +67,22 @@ _AGGRESSIVE: Final = PreemptiveStage(
 _NORMAL: Final = PreemptiveStage(
     PreemptionPriority.NORMAL, Group.PREEMPTIBLE, PreemptionReason.PREEMPTION, StartStage.PREEMPTIVE_NORMAL
 )
-#: In the order in which they run.
+#: All stages in the order in which they run.
 STAGES: Final = (_AGGRESSIVE, _NORMAL)
 
 
 class Preemption(msgspec.Struct, frozen=True):
-    """A decision to take an allocation, and what it is taken for."""
+    """A decision to preempt an allocation, and the operation it benefits."""
 
     allocation: Allocation
     reason: PreemptionReason
-    #: At the moment of the decision.
+    #: The group of the allocation at the time of the decision.
     group: Group
-    #: The operation that gets the room; None where nothing was started for it.
+    #: The operation that gets the freed resources; None if the preemption is for no start.
     beneficiary: Operation | None = None
-    #: True if the beneficiary starves itself, and not only a pool above it.
+    #: True if the beneficiary starves itself; false if only a pool above it starves.
     properly: bool = False
-    #: From the signal to the kill; None: as its operation has it.
+    #: Milliseconds from the signal to the kill; None for the timeout of the operation.
     timeout_ms: int | None = None
 
 
@@ -88,33 +90,30 @@ class StageOutcome(msgspec.Struct, frozen=True):
     """The start and the preemptions of one stage."""
 
     stage: PreemptiveStage
-    #: True if it looked for a place for somebody, and not only at what is to be repaired.
+    #: True if the stage tried to start a job; false if it only repaired the node or limits.
     somebody_starves: bool
     placement: Placement | None
     preemptions: list[Preemption]
-    #: Allocations that could have been taken, and what they use together. More could, were their jobs older.
+    #: Number of allocations that could be preempted, and their usage together. Allocations whose jobs are too young do not count.
     candidates: int
     discount: Resources
-    #: Free before the stage.
+    #: Free resources of the node before the stage.
     room: Resources
-    #: Room that was made for the start and that it does not need.
+    #: Resources that were freed for the start but that it does not need.
     unused: Resources
-    #: What in addition could have been taken for operations below a pool, by the older rules.
+    #: By shielded pool, the usage that could also be preempted for operations below it, under the older victim rules.
     held: dict[PoolName, Resources]
-    #: So many have jobs that began too lately, and this is left until the first of these may be taken.
+    #: Number of allocations whose jobs are too young to be preempted, and the milliseconds until the first of them may be.
     exempt: int = 0
     exempt_ms: int = 0
-    #: The classes of jobs that it passed over, where it looked for a place for somebody.
+    #: The classes of jobs that the stage passed over, if it tried to start a job.
     deactivations: Deactivations | None = None
-    #: True if it started an operation that can run on some nodes only, and took what others have too much.
+    #: True if the stage started an operation that can run on some nodes only, by preempting excess allocations of other operations.
     for_few_nodes: bool = False
 
 
 def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """False if the stages would change nothing on the node.
-
-    Then nothing is to be repaired, and nobody starves or could get room there.
-    """
+    """False if the stages would change nothing on the node: nothing needs repair, and no starving operation could start there."""
     if facts.pools.exceeded or not node.free.dominates(ZERO):
         return True
     if facts.limited and any(one.operation in facts.limited for one in node.allocations.values()):
@@ -123,11 +122,15 @@ def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 
 
 def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
-    """True if the node has room for a job that waits, or an allocation that may be taken for one. So it is on few of many nodes."""
+    """True if the node has free resources for a pending job, or an allocation that may be preempted for one.
+
+    This is so on few of many nodes.
+    """
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
-    # For those that can run on few nodes it may be taken of whoever has too much, though what that got last is elsewhere.
+    # For an operation that can run on few nodes, an allocation may be preempted as excess even if its own operation has newer ones
+    # elsewhere.
     few = waiting & classes.starving & classes.filtered if facts.pools.options.take_excess_for_few_nodes else 0
     few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture
@@ -135,13 +138,13 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     if picture.booked is None or picture.rests is None:
         of_rest = ((one.rest, one) for one in node.allocations.values())
     else:
-        # Where the newest of an operation is kept so are all others.
+        # If the newest allocation of an operation is protected, all its allocations are.
         of_rest = picture.rests.items()
     rules = pools.rules
     for rest, allocation in of_rest:
         if few and rest.preemptible_from is not NO_PLACE:
             return True
-        # Of most that is known without a look at the operation.
+        # This answers for most allocations, without a look at the operation.
         if rest.keeps(allocation, rules):
             continue
         operation = operations.get(allocation.operation)
@@ -151,17 +154,17 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 
 
 def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:
-    """Runs the stages until one started something. The normal one repairs violated limits, too, though nobody starves or may start."""
+    """Run the stages until one starts a job. The normal stage also repairs violated limits, even if no operation starves or may start."""
     order = overlay.view.order
-    # Classes are kept for those who come again, so that a priority may have some that nobody is of.
+    # A class keeps its number for reuse after its last operation has left, so a priority may have classes without operations.
     starving = [
         stage for stage in STAGES if may_start and order.classes.of_priority(stage.priority) & order.root.classes
     ]
     if not (starving or needs_repair(overlay)):
-        # A run in which nothing can happen counts as one, too.
+        # A run that could change nothing counts as a run of the stages, too.
         yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
-    # By the older rules what may go below a limit is room under it, in place of tolerance.
+    # Under the older rules there is no tolerance. Instead, usage that may be preempted counts as free under a limit.
     overlay.pass_limits(overlay.view.pools.options.victim_rules is not VictimRules.LEGACY)
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
@@ -176,9 +179,10 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
 
 
 def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
-    """Starts one job of an operation that can run on some nodes only, in place of what others have too much, wherever they got it last.
+    """Start one job of an operation that can run on some nodes only, by preempting excess allocations of other operations.
 
-    It comes last, repairs nothing, and is told only if it starts something.
+    It does not matter on which nodes the other operations have their newest allocations. This stage comes last and repairs nothing. It
+    yields an outcome only if it starts a job.
     """
     view = overlay.view
     waiting = view.order.root.classes & view.order.classes.filtered
@@ -207,9 +211,9 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
 
 
 def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_starves: bool) -> StageOutcome:
-    """Looks who could go, starts what fits then, and takes as many as that needs."""
+    """Run one stage: find the candidates, start the job that fits if they are gone, and preempt as many of them as the job needs."""
     found, room = candidates(overlay, stage.least), overlay.room
-    # What was freed before is no candidate.
+    # Allocations that were freed before this stage are no candidates.
     discount = Resources.sum(one.usage for one in found.free)
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = deactivations = None
@@ -220,7 +224,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
-    # Where nobody starts, all that goes repairs the node or a limit, and may have begun lately.
+    # If no operation starves, all victims repair the node or a limit. For a repair, even young jobs may be preempted.
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *crossing, *held_for(overlay, found.held, starter)]
     kept = keep_order([one for one in may_go if one not in of_gang], found.groups)
@@ -262,9 +266,9 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
 def start_with_crossing(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """The one start of a stage, the places of a gang that goes for it, and the allocations at bounds that may go for it.
+    """Return the start of a stage, the allocations of a gang that is preempted for it, and the allocations at bounds that may be.
 
-    Those at bounds are looked at where nobody starts without.
+    Allocations at bounds are considered only if no job can start without them.
     """
     placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
     if placement is not None or not found.crossing:
@@ -287,7 +291,7 @@ def start_with_crossing(
 def start_of_stage(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
 ) -> tuple[Placement | None, list[Allocation]]:
-    """The one start of a stage, in the room that is free or may be made, and the places of a gang that goes for it."""
+    """Return the start of a stage in resources that are free or can be freed, and the allocations of a gang that is preempted for it."""
     plainly = choose
     extra = Extra()
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
@@ -303,7 +307,7 @@ def start_of_stage(
 
 
 def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
-    """True if the operation has the stage's priority by its own starvation, and not only through a pool above it."""
+    """True if the operation has the stage's priority through its own starvation and not only through a pool above it."""
     if priority is PreemptionPriority.AGGRESSIVE:
         return starter.starvation is StarvationStatus.AGGRESSIVELY_STARVING
     return starter.starvation is StarvationStatus.STARVING

@@ -1,6 +1,8 @@
-"""Victims: which allocations of a node may be taken for a stage, in what order, and how many.
+"""Victims: which allocations of a node may be preempted for a stage, in which order, and how many.
 
-The choice is greedy, in one pass from the most preemptible and newest. It stops as soon as the node fits, and is no minimum.
+The choice is greedy: one pass from the most preemptible and newest allocation. It stops as soon as the node fits, so the set of victims
+need not be the smallest one.
+
 Source: sections 6.9, 9.1, 9.2 and 9.4 of the specification of allocation and preemption.
 """
 
@@ -28,7 +30,7 @@ from headrace_allocator.preemption.at_bound import crosses_bound, goes_for, may_
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Constants, because looking up an enumeration member costs as much as ten comparisons.
 _ENDED: Final = AllocationState.ENDED
 _NON_STARVING: Final = StarvationStatus.NON_STARVING
 _ON: Final = PreemptionSwitch.ON
@@ -38,37 +40,38 @@ _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """The allocations of a node that may go for a stage."""
+    """The allocations of a node that may be preempted in a stage."""
 
-    #: For whoever starts something.
+    #: Allocations that may be preempted for any operation that starts a job.
     free: list[Allocation]
-    #: By the older rules: for operations below a pool that is shielded as a whole.
+    #: By shielded pool, allocations that may be preempted only for operations below the pool (older victim rules).
     held: dict[PoolName, list[Allocation]]
-    #: For nobody, since their jobs began lately. They may go where a node or a limit is repaired. With the milliseconds that are left.
+    #: Allocations whose jobs are too young to be preempted for a start, with the milliseconds until they may be. Repairs may preempt
+    #: them.
     exempt: dict[Allocation, int]
-    #: The group of each, before anything was taken.
+    #: The group of each allocation before anything was preempted.
     groups: dict[Allocation, Group]
-    #: By gang, those that go with all others of it or not at all.
+    #: By gang, allocations that are preempted together with all other allocations of the gang or not at all.
     gangs: dict[Operation, list[Allocation]] = {}
-    #: Those that cross the bound of their operation's share. They may go for a job that its operation is owed whole.
+    #: Allocations that cross the bound of their operation's fair share. They may be preempted for an operation that is owed a whole job.
     crossing: list[Allocation] = []
 
     def to_repair(self) -> list[Allocation]:
-        """Those that may go for nobody, where a node or a limit is repaired, as they stand on the node."""
+        """Return the allocations that may be preempted to repair the node or a limit, in their order on the node."""
         apart = {*self.crossing, *(one for ones in self.held.values() for one in ones)}
         return [one for one in self.groups if one not in apart]
 
     def crossing_for(self, overlay: Overlay, starter: Operation) -> list[Allocation]:
-        """Those that cross a bound and may go for this operation."""
+        """Return the allocations that cross a bound and may be preempted for this operation."""
         return [one for one in self.crossing if goes_for(overlay, one, starter)]
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
-    """The allocations of the node that a stage may take. They are of at least this group, and of operations that may lose any.
+    """Find the allocations of the node that a stage may preempt: of at least group `least`, and of operations that may lose allocations.
 
-    Those of gangs that go as a whole are apart from the others.
+    Allocations of gangs that are preempted as a whole are listed apart.
     """
-    # Asked of each allocation on the node, so that little is called here.
+    # This loop runs for each allocation on the node, so it makes few calls.
     found = Candidates([], {}, {}, {})
     view, pools = overlay.view, overlay.view.pools
     is_legacy = pools.options.victim_rules is VictimRules.LEGACY
@@ -76,7 +79,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     rules = pools.rules
     at_bound = least is _PREEMPTIBLE and may_be_taken_at_bound(overlay)
     for allocation in view.allocations:
-        # First, since most tries find nothing that may go.
+        # This test comes first, since most runs find no candidate.
         if least is _PREEMPTIBLE and allocation.rest.keeps(allocation, rules):
             continue
         operation = view.operations.get(allocation.operation)
@@ -91,7 +94,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
-        # A gang that goes as a whole has no part that may go alone.
+        # A single allocation of a gang that is preempted as a whole is never a victim.
         is_crossing = (
             at_bound and group < least and not goes_whole(operation, pools) and crosses_bound(overlay, allocation)
         )
@@ -123,10 +126,11 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 
 
 def excess_candidates(overlay: Overlay) -> Candidates:
-    """The allocations of the node with which operations have more than is kept of them, whichever of theirs are the newest.
+    """Find the allocations on the node by which operations exceed what is protected of them.
 
-    They are for operations that can run on few nodes. The newest allocations of others may all be on other nodes, so that what these
-    have too much could not be taken where it is needed. No operation loses more than it has too much.
+    The usual candidates are the newest allocations of an operation, and these may all be on other nodes. An operation that can run on few
+    nodes could then preempt nothing there. So here any allocation of the excess counts, the newest or not. No operation loses more than
+    its excess.
     """
     found = Candidates([], {}, {}, {})
     taken: dict[Operation, list[Allocation]] = {}
@@ -152,7 +156,7 @@ def excess_candidates(overlay: Overlay) -> Candidates:
 
 
 def _is_there(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
-    """True if an allocation uses something, does not go already, and is of an operation that may be asked for it."""
+    """True if an allocation uses something, is not ending already, and belongs to an operation from which stages may take allocations."""
     is_going = allocation.take_back is not None or allocation.state is _ENDED
     if is_going or allocation in overlay.freed or allocation.usage == ZERO:
         return False
@@ -160,7 +164,10 @@ def _is_there(overlay: Overlay, operation: Operation, allocation: Allocation) ->
 
 
 def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
-    """True if its pool lets allocations be taken from an operation, or only observes and such a decision is made."""
+    """True if the pool allows preemption from the operation.
+
+    For a pool that only observes preemption, true while an observed decision is made.
+    """
     if options.preemption is not _OBSERVE:
         return options.preemption is _ON
     overlay.met_observing_pool = True
@@ -172,13 +179,13 @@ def _may_be_held(overlay: Overlay, group: Group) -> bool:
 
 
 def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation, Group]:
-    """The group of each allocation of a known operation."""
+    """Return the group of each allocation whose operation is known."""
     operations = overlay.view.operations
     return {one: overlay.group(operations[one.operation], one) for one in allocations if one.operation in operations}
 
 
 def keep_order(allocations: Iterable[Allocation], groups: Mapping[Allocation, Group]) -> list[Allocation]:
-    """Sorts allocations of the node, those first that are kept longest. Groups come first, then the beginning of progress."""
+    """Sort allocations of the node so that the allocations to keep longest come first: by group, then by the start of their current job."""
 
     def place(allocation: Allocation) -> tuple[Group, bool, float]:
         group = groups[allocation]
@@ -189,7 +196,7 @@ def keep_order(allocations: Iterable[Allocation], groups: Mapping[Allocation, Gr
 
 
 def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
-    """Takes from the end of the keep order, until the node has no less than what is used of it."""
+    """Free and yield allocations from the end of the keep order, until the node is no longer overcommitted."""
     while kept and not overlay.room.dominates(ZERO):
         victim = kept.pop()
         overlay.free(overlay.view.operations[victim.operation], victim)
@@ -197,7 +204,7 @@ def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[
 
 
 def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocation]:
-    """Gives back each victim without which the node still has room, the earliest start first. Returns those."""
+    """Give back each victim that the node does not need to free, the earliest start first. Return the victims given back."""
     spared = []
     for victim in sorted(victims, key=_began_ms):
         if overlay.room.dominates(victim.usage):

@@ -1,9 +1,9 @@
-"""Gangs as victims where the tree has `preempt_gangs_whole`: one that runs goes as a whole, and only for more than it loses.
+"""Gangs as victims in trees with the option `preempt_gangs_whole`: a running gang is preempted as a whole or not at all.
 
-One job less ends all of a gang. So its jobs are no victims one by one: they go together, for an operation or a pool above it that starves,
-is short of all the room that the gang has, and is short of more than the gang is owed itself. Both are told by the resource of which the
-gang has the largest part. Two gangs that cannot run together are each owed a part, so neither is taken for the other: the second one
-starts when the first one has ended.
+Ending one job ends all jobs of a gang, so its jobs are not victims one by one. A gang is preempted for a starving operation, or for a
+starving pool above the operation. The shortage must be at least as large as what the gang holds, and larger than what the gang is owed.
+Both are measured in the gang's dominant resource. If two gangs cannot run together, each is owed a part, so neither is preempted for the
+other: the second gang starts when the first one has ended.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.gangs.gang import TOGETHER
 
-#: Operations that are asked for one gang whether they are owed its room.
+#: Upper bound of the operations that are tested, for one gang, for whether they are owed the gang's resources.
 _MOST_ASKED: Final = 8
 
 
 def goes_whole(operation: Operation, pools: PoolTree) -> bool:
-    """True if its jobs may be taken together only."""
+    """True if the jobs of the operation may be preempted only together."""
     return operation.gang is not None and pools.options.preempt_gangs_whole
 
 
 def may_go_whole(operation: Operation) -> bool:
-    """True for a gang whose jobs are all on nodes. Those of one that breaks up go already."""
+    """True for a gang whose jobs are all on nodes. The jobs of a gang that breaks up are ending already."""
     return operation.gang is not None and operation.gang.phase in TOGETHER
 
 
 def is_owed_room_of(gang: Operation, starter: Operation, pools: PoolTree, held: Resources, freed: float = 0.0) -> bool:
-    """True if a gang may go for an operation that holds so much, where other gangs already gave it a part of the cluster (`freed`)."""
+    """True if a gang may be preempted for the operation `starter`, which holds `held`.
+
+    `freed` is the fraction of the cluster that other gangs have already freed for it.
+    """
     has = part_of(gang, pools)
     loses = min(has, gang.fair_share[_dominant(gang)])
     shortages = _shortages(gang, starter, pools, held)
@@ -45,7 +48,7 @@ def is_owed_room_of(gang: Operation, starter: Operation, pools: PoolTree, held: 
 
 
 def part_of(gang: Operation, pools: PoolTree) -> float:
-    """The part of the cluster that a gang has, of its dominant resource."""
+    """Return the fraction of the cluster that a gang holds, in its dominant resource."""
     return gang.held.share_of(pools.total)[_dominant(gang)]
 
 
@@ -57,7 +60,10 @@ def start_in_room_of_gang(
     choose: Choice,
     stage: StartStage,
 ) -> tuple[Placement | None, list[Allocation]]:
-    """Starts a job in the room that one gang, and others beside it, would leave on the node. Returns the places of that gang."""
+    """Start a job in the resources that are free on the node once one gang and the other candidates have left it.
+
+    Return the start and the allocations of that gang on the node.
+    """
     pools = overlay.view.pools
     for gang, places in sorted(gangs.items(), key=lambda one: (part_of(one[0], pools), one[0].id)):
 
@@ -79,7 +85,10 @@ def start_in_room_of_gang(
 
 
 def _shortages(gang: Operation, starter: Operation, pools: PoolTree, held: Resources) -> Iterator[float]:
-    """What is owed and not had, of the gang's dominant resource: by the operation and the pools above it that starve without the gang."""
+    """Yield each shortage in the gang's dominant resource, as a fraction of the cluster: fair share minus usage.
+
+    Only starving elements count: the operation, and the pools above it that do not contain the gang.
+    """
     at, total = _dominant(gang), pools.total
     if starter.share is not None and _starves(starter.share):
         yield starter.fair_share[at] - held.share_of(total)[at]

@@ -1,1 +1,1 @@
-"""Reservations of nodes for operations that starve and whose jobs fit on no node."""
+"""Reservations of nodes for starving operations whose next job fits on no node."""

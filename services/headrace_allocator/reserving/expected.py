@@ -1,4 +1,4 @@
-"""The time at which a job is expected to fit on a node, by what runs there, and which allocations count as free before that."""
+"""The time at which a job is expected to fit on a node, from the jobs that run there and the allocations that may be preempted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace_allocator.facts.operations import Operation
 
 
 def expected_wait_s(facts: Facts, node: Node, operation: Operation, unknown_s: float) -> float | None:
-    """The seconds until a job of an operation fits on a node on which nothing else starts. None: it never fits.
+    """Return the seconds until a job of an operation fits on a node if nothing else starts there. None: it never fits.
 
-    The length of a job is unknown until a job of its operation ended; such a job counts as `unknown_s`. Costs a look at each
-    allocation of the node.
+    The length of a job is unknown until a job of its operation has ended; until then a job counts as `unknown_s` seconds long. Cost: a
+    look at each allocation of the node.
     """
     size = operation.spec.resources.or_more(facts.pools.min_spare)
     free = node.free
@@ -40,7 +40,7 @@ def expected_wait_s(facts: Facts, node: Node, operation: Operation, unknown_s: f
 
 
 def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operation, unknown_s: float) -> float:
-    """The seconds until an allocation is expected to be free."""
+    """Return the seconds until an allocation is expected to be free."""
     operation = facts.operations.get(allocation.operation)
     is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
     if operation is None or is_going:
@@ -51,14 +51,14 @@ def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operatio
     ran_s = 0.0 if allocation.job is None else allocation.job.ran_ms(node.boottime_ms) / 1000
     if math.isinf(operation.mean_job_ms):
         return max(unknown_s, ran_s)
-    # A job that has outlived the mean counts as one that is late for as long again.
+    # A job that has run longer than the mean is expected to run on for as long as it is late.
     return abs(operation.mean_job_ms / 1000 - ran_s)
 
 
 def _may_be_taken_in_ms(
     facts: Facts, node: Node, allocation: Allocation, operation: Operation, starving: Operation
 ) -> int | None:
-    """The time until preemption may take an allocation for an operation that starves. None: it may not."""
+    """Return the milliseconds until the allocation may be preempted for the starving operation. None: it may not be preempted."""
     pools = facts.pools
     if starving.preemption_priority is PreemptionPriority.NONE or facts.preemption_paused:
         return None

@@ -1,10 +1,12 @@
-"""Chooses the nodes that are reserved, and lets them go.
+"""Choose the nodes that are reserved, and end reservations.
 
-An operation that starves, is owed another whole job and fits on no node looks for one. Each heartbeat says when its job would fit on
-that node; after one round of heartbeats the node where that is soonest is reserved. The reservation moves when another node is clearly
-better, and not often, so that the wait is bounded by the jobs on the nodes that were chosen. Nothing of it is saved: after a restart
-nodes are chosen anew.
-Cost: each heartbeat looks at up to `_MOST_LOOKS` operations and the allocations of its own node; each tick at up to `_MOST_NEW`.
+An operation looks for a node if it starves, is owed another whole job, and its job fits on no node. Each heartbeat tells when the job
+would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The reservation moves if another node is
+clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes. Reservations are not saved: after a
+restart nodes are chosen anew.
+
+Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node; each tick examines up to `_MOST_NEW`
+operations.
 """
 
 from __future__ import annotations
@@ -27,22 +29,23 @@ from headrace_allocator.facts.operations import Operation, is_starving
 from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.reserving.expected import expected_wait_s
 
-#: Operations of a tree that have a node reserved or look for one at the same time.
+#: Upper bound of the operations of a tree that have a reserved node or look for one.
 MOST_RESERVED: Final = 64
-#: Operations that begin to look with one tick, some 0.2 ms each with 10,000 nodes.
+#: Operations that may begin to look for a node on one tick; some 0.2 ms each with 10,000 nodes.
 _MOST_NEW: Final = 8
-#: Operations for which one heartbeat tells when a job would fit.
+#: Operations for which one heartbeat computes when a job would fit.
 _MOST_LOOKS: Final = 2
-#: A round of heartbeats: so long the best node is looked for, and so many paces where nodes come less often.
+#: The length of a round of heartbeats, in which the best node is sought: seconds, or heartbeat paces if these take longer.
 _ROUND_S: Final = 2.0
 _ROUND_PACES: Final = 2
-#: A reservation that has lasted for less time than is left moves to a node where the job is expected in this part of it, and so much
-#: sooner.
+#: A reservation that has lasted for less time than is left moves to a node where the wait is at most this fraction of the time left, and
+#: shorter by at least `_MOVES_SOONER_S` seconds.
 _MOVES_BELOW: Final = 0.5
 _MOVES_SOONER_S: Final = 10.0
-#: It moves so often at most.
+#: How often a reservation may move.
 MOST_MOVES: Final = 3
-#: After the longest time nothing is reserved for the operation for this part of that time.
+#: Pause after a reservation that timed out, as a fraction of the longest reservation time. Nothing is reserved for the operation
+#: meanwhile.
 _PAUSE: Final = 0.25
 
 
@@ -50,25 +53,25 @@ class _Looking(msgspec.Struct):
     """An operation that looks for a node."""
 
     since_s: float
-    #: The node where its job is expected to fit soonest, and when that is.
+    #: The node where the job is expected to fit soonest so far, and the time at which it is (steady-clock seconds).
     node: NodeName | None = None
     expected_s: float = 0.0
 
 
 class NodeReservations:
-    """Reserves nodes for operations, by what heartbeats and ticks show."""
+    """Reserves nodes for operations, as heartbeats and ticks arrive."""
 
     def __init__(self, facts: Facts, ranking: Ranking) -> None:
         self._facts = facts
         self._ranking = ranking
         self._looking: dict[OperationId, _Looking] = {}
-        #: Operations that look or have a node, in the order in which heartbeats tell of them.
+        #: Operations that look for a node or have one, in the order in which heartbeats consider them.
         self._turn: deque[OperationId] = deque()
-        #: Until when nothing is reserved for operations whose reservation lasted for the longest time.
+        #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
 
     def hear(self, node: Node, pace_ms: int, moment: Moment) -> None:
-        """A heartbeat: the reservation of the node is looked at again, or the node is offered to some operations."""
+        """Process a heartbeat: check the reservation of the node, or offer the node to some operations."""
         reservation = node.reserved
         if reservation is not None:
             self._look_again(reservation, node, moment)
@@ -82,7 +85,7 @@ class NodeReservations:
                 self._offer(node, operation, pace_ms, moment)
 
     def tick(self, moment: Moment) -> None:
-        """Ends reservations that are over, and lets operations look for a node."""
+        """End reservations that are over, and let more operations look for a node."""
         book, facts = self._facts.reservations, self._facts
         for name, until_s in list(self._paused.items()):
             if moment.steady_s >= until_s or name not in facts.operations:
@@ -100,7 +103,7 @@ class NodeReservations:
     # --- the choice -----------------------------------------------------------------------------------------------
 
     def _offer(self, node: Node, operation: Operation, pace_ms: int, moment: Moment) -> None:
-        """Tells an operation when its job would fit on a node. Its node is chosen once a round is over."""
+        """Compute when a job of an operation would fit on a node. Once a round is over, the best node is reserved."""
         name, longest_s = operation.id, self._longest_s
         looking, reservation = self._looking.get(name), self._facts.reservations.of.get(name)
         if (looking is None and reservation is None) or not _serves(self._facts, node, name):
@@ -123,7 +126,7 @@ class NodeReservations:
             self._facts.reservations.enter(Reservation(name, job, best, looking.expected_s, now_s, now_s + longest_s))
 
     def _look_again(self, reservation: Reservation, node: Node, moment: Moment) -> None:
-        """Lets a node go that cannot serve the operation any more, or notes when the job is expected to fit now."""
+        """End the reservation if the node can no longer serve the operation. Otherwise update when the job is expected to fit."""
         name, facts = reservation.operation, self._facts
         wait_s = None
         if name in facts.reservations.wanting and _serves(facts, node, name):
@@ -137,10 +140,10 @@ class NodeReservations:
 
     @property
     def _longest_s(self) -> float:
-        """The longest time for which a node is reserved, 0 where none is."""
+        """The longest time for which a node may be reserved, in seconds; 0 if no node may be reserved."""
         facts = self._facts
         options = facts.pools.options
-        # A YARN policy has rules of its own for what starves, and takes places beside the heartbeats.
+        # A YARN policy has its own rules for starving operations and preempts outside of heartbeats.
         is_on = facts.term and not facts.superseded and options.preemption_policy is PreemptionPolicy.YTSAURUS
         return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
 
@@ -152,7 +155,7 @@ class NodeReservations:
         return operation.fits_somewhere and pool_limit_reached(operation, facts.pools) is None
 
     def _look_for_more(self, moment: Moment) -> None:
-        """Lets some operations begin to look, those that have waited longest first."""
+        """Let some operations begin to look for a node, those that have waited longest first."""
         facts, book = self._facts, self._facts.reservations
         if not self._longest_s or not facts.recovery.complete:
             return
@@ -167,11 +170,11 @@ class NodeReservations:
             if name not in self._paused and self._is_due(name) and self._fits_nowhere(operation):
                 self._looking[name] = _Looking(moment.steady_s)
             else:
-                # It has its next turn behind all others.
+                # Move the operation to the end of the list of waiting operations.
                 book.wanting[name] = book.wanting.pop(name)
 
     def _fits_nowhere(self, operation: Operation) -> bool:
-        """True if no node has free resources for a job, but for those that are reserved for others."""
+        """True if no node has free resources for a job of the operation, except nodes reserved for other operations."""
         if not self._has_its_turn(operation):
             return False
         facts, job = self._facts, operation.spec.resources
@@ -179,7 +182,7 @@ class NodeReservations:
         return all(node.is_reserved_for_another(operation.id, job) for node in fitting)
 
     def _has_its_turn(self, operation: Operation) -> bool:
-        """True unless it starves for nothing but the order of its FIFO pool, of which it is not the first that waits."""
+        """True if the operation starves. Otherwise true only for the first waiting operation of a FIFO pool."""
         if is_starving(operation):
             return True
         pool, order = self._facts.pools.pool(operation.spec.pool), self._ranking.order
@@ -190,7 +193,7 @@ class NodeReservations:
 
 
 def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
-    """True if jobs of an operation may start on a node."""
+    """True if jobs of the operation may start on the node."""
     operation = facts.operations.get(name)
     if operation is None or not node.accepts_jobs:
         return False
@@ -200,7 +203,8 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
 def _is_clearly_better(reservation: Reservation, wait_s: float, moment: Moment) -> bool:
     left_s = reservation.expected_s - moment.steady_s
     if moment.steady_s - reservation.since_s >= left_s:
-        # What drained so far would be lost, and an estimate that is late says little.
+        # At least half of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says
+        # little.
         return False
     is_sooner = wait_s <= _MOVES_BELOW * left_s and wait_s <= left_s - _MOVES_SOONER_S
     return is_sooner and reservation.moves < MOST_MOVES

@@ -1,1 +1,1 @@
-"""News of the allocator: usage for fair_share, and decisions for whoever follows them."""
+"""Publications of the allocator: usage for fair_share, and decisions for subscribers."""

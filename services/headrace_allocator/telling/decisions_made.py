@@ -1,4 +1,4 @@
-"""Decisions on their way to those who follow what happens. Nothing depends on them, and the oldest are dropped where they are too many."""
+"""Decisions that wait to be published to subscribers. Nothing depends on them, so the oldest are dropped if there are too many."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from headrace.wire.preemption import ObservedPreemption, PreemptionRecord
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Until the next tick.
+#: Upper bound of the decisions that wait for the next tick.
 _MOST_WAITING: Final = 2_000
 
 
 class DecisionsMade:
-    """The newest decisions that were not told yet, numbered, so that a reader sees what it missed."""
+    """The newest decisions that are not published yet. They are numbered, so that a reader notices missing ones."""
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
         self._waiting: deque[AllocationStarted | AllocationPreempted] = deque(maxlen=_MOST_WAITING)
-        #: Of the heartbeat that is being answered. They are told behind what was taken for them.
+        #: Starts of the heartbeat that is being answered. They are published after the preemptions that made them possible.
         self._starts: list[AllocationStarted] = []
         self._count = 0
 
     def add_start(self, start: Start, allocation: Allocation, moment: Moment) -> None:
-        """An operation was given a place."""
+        """Record that an operation got an allocation."""
         where = moment.wall_ms, self._tree, start.operation, allocation.node, start.allocation, start.slots
         record = start.record
         how = () if record is None else (record.stage, record.share_before, record.fair_share, record.places_taken)
         self._starts.append(AllocationStarted(*where, *how))
 
     def note_starts(self) -> None:
-        """All starts and preemptions of a heartbeat are booked."""
+        """Queue the starts of a heartbeat, after all its preemptions are queued."""
         for start in self._starts:
             self._note(start)
         self._starts.clear()
 
     def note_preemption(self, allocation: Allocation, operation: Operation, record: PreemptionRecord) -> None:
-        """A place is taken back."""
+        """Queue the preemption of an allocation."""
         job = None if allocation.job is None else JobSlot(allocation.job.index, allocation.job.attempt)
         pool, node = operation.spec.pool, allocation.node
         self._note(AllocationPreempted(self._tree, operation.id, pool, node, allocation.id, job, record))
 
     def note_observed(self, observed: Iterable[ObservedPreemption]) -> None:
-        """Places would be taken back, did their pools not only observe."""
+        """Queue preemptions that would happen if the pools did not only observe preemption."""
         for one in observed:
             lost = one.operation, one.pool, one.node, one.allocation
             self._note(AllocationPreempted(self._tree, *lost, None, one.record))
 
     def take(self, term: int) -> Decisions | None:
-        """Takes the first that wait, as many as a message holds."""
+        """Remove and return the oldest waiting decisions, as many as a message holds. Return None if there are none."""
         if not self._waiting:
             return None
         first = self._count - len(self._waiting)

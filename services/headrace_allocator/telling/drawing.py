@@ -1,7 +1,7 @@
-"""Drawing: more indexes of an operation are asked of the ledger before they run out.
+"""Leases of job indexes: ask the ledger for more indexes of an operation before they run out.
 
-Of an operation of several trees each draws for itself. A tree that could run more says so each second while no index is free, and those
-that sit on ready jobs return half of them to the ledger.
+If several trees run an operation, each tree leases indexes for itself. A tree that could run more jobs while no index is free reports so
+each second. The trees that hold ready jobs then release half of them to the ledger.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-#: A block is drawn when fewer jobs than this can be given out at once.
+#: More indexes are leased when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
-#: Of an operation of several trees when there are fewer than this part of those that no tree has: the last ones go where they run at once.
+#: Divisor for operations of several trees: more is leased when fewer jobs are ready than the indexes that no tree has, divided by this.
+#: So the last indexes go to trees that run them at once.
 _LOW_PART: Final = 8
-#: The most that one draw adds: after a change of the allocator everything drawn and not ended is in doubt for a while.
+#: Upper bound of the indexes that one lease adds. After a change of the allocator all leased jobs that have not ended are in doubt for a
+#: while.
 _MOST_DRAWN: Final = 16_384
-#: Operations of one word to other trees, and runs of one return.
+#: Upper bounds of the operations in one message to other trees, and of the runs of indexes in one release.
 _MOST_WANTED: Final = 4_000
 _MOST_RETURNED: Final = 4_000
 
 
 def next_draw(operation: Operation) -> Draw | None:
-    """The indexes that should be drawn, or None if there are enough, or some are being drawn."""
+    """Return the lease of indexes to ask for, or None if enough are ready or a lease is under way."""
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    # A gang starts none of its jobs before all of them are drawn.
+    # A gang starts no job before all its indexes are leased.
     enough_ready = slots.ready_count >= _LOW_BLOCK and operation.gang is None
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
         return None
@@ -43,7 +45,7 @@ def next_draw(operation: Operation) -> Draw | None:
 
 
 def wants(facts: Facts) -> list[Effect]:
-    """Tells other trees of operations that have room here and no job to give out, while no index is free."""
+    """Ask other trees for jobs of operations that could start more here, but have no job to give out and no free index."""
     if facts.starts_paused or facts.superseded:
         return []
     wanted = [each.id for each in facts.of_several_trees.values() if each.slots.free == 0 and _could_start(facts, each)]
@@ -51,7 +53,7 @@ def wants(facts: Facts) -> list[Effect]:
 
 
 def set_aside_to_return(operation: Operation) -> bool:
-    """Takes half of the ready jobs out to be returned, and a single one too. False if there is none."""
+    """Set aside half of the ready jobs to be released, or a single one. Return False if there is none."""
     ready = operation.slots.ready_count
     if operation.slots.free is None or operation.returning is not None or not ready:
         return False
@@ -62,7 +64,7 @@ def set_aside_to_return(operation: Operation) -> bool:
 
 
 def pending_returns(operations: Iterable[Operation]) -> list[Effect]:
-    """Returns what is to be returned, until the log tells what became of it."""
+    """Return the releases to send. They are sent again until the log shows whether they were accepted."""
     return [Return(each.id, each.returning.change, each.returning.runs) for each in operations if each.returning]
 
 

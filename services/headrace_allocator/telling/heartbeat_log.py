@@ -1,4 +1,4 @@
-"""The log of heartbeats: what each ordered, what was given back, and how long its decision took."""
+"""The log of heartbeats: what each answer ordered, which allocations nodes gave back, and how long the decisions took."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headrace.wire.trace import has_span, placement_span, read_trace
 
 
 class HeartbeatLog:
-    """Writes lines about heartbeats, and keeps the lengths of decisions."""
+    """Writes log lines about heartbeats, and records the durations of decisions."""
 
     def __init__(self, log: Logger, trace_of: Callable[[OperationId], str]) -> None:
-        """`trace_of` tells the trace of an operation that is known."""
+        """`trace_of` returns the trace of a known operation."""
         self._log = log
         self._trace_of = trace_of
         self._decisions = LengthsOfTime("heartbeat_decisions", "Times that decisions on heartbeats took.")
 
     def note(self, heartbeat: Heartbeat, orders: Orders | None, took_ms: float) -> None:
-        """A heartbeat was decided on."""
+        """Record the decision on a heartbeat, which took `took_ms` milliseconds."""
         self._decisions.note(took_ms)
         if orders is not None:
             if orders.forget.allocations:
@@ -33,18 +33,18 @@ class HeartbeatLog:
                 self._note_placements(orders, tracing.now_ns() - int(took_ms * 1e6))
 
     def _note_given_back(self, heartbeat: Heartbeat, over: Collection[AllocationId]) -> None:
-        """Tells of those allocations that are over since the node gave them back by itself."""
+        """Log the allocations that have ended because the node gave them back by itself."""
         for report in heartbeat.allocations:
             if report.given_back_for and report.id in over:
                 ids = {"operation": report.operation, "allocation": report.id, "node": heartbeat.node}
                 self._log.info("allocation given back", **ids, why=report.given_back_for)
 
     def figures(self) -> list[Figure]:
-        """Lengths of the decisions."""
+        """Return the metrics of the durations of decisions."""
         return self._decisions.figures()
 
     def _note_placements(self, orders: Orders, began_ns: int) -> None:
-        """Writes a span for each place that a traced operation got. A heartbeat may be traced as well, by itself."""
+        """Write a span for each allocation that a traced operation got. The heartbeat itself may be traced separately."""
         heartbeat = tracing.current()
         for start in orders.start:
             operation = read_trace(self._trace_of(start.operation))

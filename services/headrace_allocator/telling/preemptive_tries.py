@@ -1,4 +1,4 @@
-"""Preemptive tries: the last word of a stage on its node, for those who ask why it gave them nothing."""
+"""Preemptive tries: the last result of a preemptive stage on its node, to explain why an operation got nothing there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_allocator.preemption.stages import StageOutcome
 
 
 def try_of(stage: StageOutcome, started: Sequence[Start], moment: Moment) -> PreemptiveTry:
-    """The try of a stage that looked for a place for somebody."""
+    """Return the result of a stage that tried to start a job."""
     operation = started[0].operation if started else OperationId("")
     room = (stage.room + stage.discount).within_wire()
     exempt_until_s = moment.steady_s + stage.exempt_ms / 1000
@@ -21,5 +21,5 @@ def try_of(stage: StageOutcome, started: Sequence[Start], moment: Moment) -> Pre
 
 
 def try_without_candidates(free: Resources, moment: Moment) -> PreemptiveTry:
-    """The same where nothing on the node may be taken, which is known without running a stage."""
+    """Return the result for a node on which nothing may be preempted. This is known without running a stage."""
     return PreemptiveTry(moment.steady_s, 0, free.within_wire(), OperationId(""), 0, moment.steady_s)

@@ -1,6 +1,6 @@
-"""Records of starts, made when nodes are told of them.
+"""Records of starts, made when a start is ordered from a node.
 
-Agents hand them back with the end of each job, so that the log has them.
+Agents report them with the end of each job, so that the log contains them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from headrace_allocator.facts.pool_tree import PoolTree
 def start_record(
     allocation: Allocation, operation: Operation, pools: PoolTree, stage: StartStage, taken: int
 ) -> StartRecord:
-    """The record of an allocation that its operation holds already."""
+    """Return the record of an allocation that is already counted in what its operation holds."""
     before = (operation.held - allocation.resources).share_of(pools.total)
     return StartRecord(stage, _short(before), _short_fair_share(operation.fair_share), taken)
 
 
 def _short(share: Share) -> Share:
-    """The same share. A whole 0 takes one byte on the wire, a float nine, and the record is in the log with each job."""
+    """Return the same share with whole zeros.
+
+    A whole 0 takes one byte on the wire and a float nine, and the log has the record for each job.
+    """
     slots, cpu, gpu, memory, network = share
     return slots or 0, cpu or 0, gpu or 0, memory or 0, network or 0
 
 
-#: Every allocation keeps its record, and those of one operation mostly have the very same fair share in it.
+#: Cached, since every allocation keeps its record, and the records of one operation mostly have the same fair share.
 _short_fair_share: Final = lru_cache(maxsize=10_000)(_short)

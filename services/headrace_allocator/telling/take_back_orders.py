@@ -1,4 +1,4 @@
-"""Orders by which a node ends an allocation, or hands it back at the end of its job. Pure."""
+"""Orders to a node to end an allocation, or to give it back at the end of its job. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from headrace_allocator.decision.extending import GiveBack
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Between the request to end and the kill, of an operation that is not known.
+#: Milliseconds between the request to end and the kill, for an operation that is not known.
 _INTERRUPTION_TIMEOUT_MS: Final = 10_000
 
 
 def order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:
-    """The order for an allocation that goes. Its operation is None where it is not known."""
+    """Return the order for an allocation that must end. `operation` is None if it is not known."""
     assert allocation.take_back is not None
     record = allocation.preemption
     if at_once:
@@ -27,5 +27,5 @@ def order_to_take_back(allocation: Allocation, operation: Operation | None, *, a
 
 
 def order_to_give_back(one: GiveBack) -> TakeBack:
-    """The order for one whose place is wanted elsewhere: nothing that runs is harmed."""
+    """Return the order to give an allocation back for use by another operation. The running job is not interrupted."""
     return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)

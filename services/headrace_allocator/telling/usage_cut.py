@@ -14,7 +14,7 @@ from headrace_allocator.facts.operations import Operation, never_fits
 
 
 class UsageCut(msgspec.Struct, frozen=True):
-    """The news since the cut before. Keys of what is gone are ids of operations and those of nodes' items."""
+    """The changes since the previous publication. `gone` has the keys of removed items: of operations, and of nodes with the same tags."""
 
     frame: UsageFrame
     items: list[UsageItem]
@@ -22,19 +22,19 @@ class UsageCut(msgspec.Struct, frozen=True):
 
 
 class UsageCutting:
-    """A cut that is made in slices, since very many operations may have changed at once.
+    """Collects changed usage in slices, since very many operations may have changed at once.
 
-    Each operation is told as it is when its turn comes. One that changes after its turn is told again by the next cut.
+    Each operation is included as it is when its slice comes. If it changes after that, the next publication includes it again.
     """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._items: dict[OperationId, UsageItem] = {}
-        #: Operations of the cut that is being made whose turn has not come.
+        #: Number of operations that are still to be collected for the current publication.
         self._left = 0
 
     def slice(self, most: int) -> UsageCut | None:
-        """Goes on by up to `most` operations, or begins a cut. Returns what changed since the last cut, or None until it is done."""
+        """Collect up to `most` operations. Return the changes since the last publication once all are collected, and None before."""
         facts = self._facts
         self._left = self._left or len(facts.touched)
         for name in list(islice(facts.touched, min(most, self._left))):
@@ -50,18 +50,18 @@ class UsageCutting:
         facts.told_frame = _usage_frame(facts)
         for name in gone:
             items.pop(name, None)
-        # In the order in which they changed: to sort very many would take longer than a slice may.
+        # The items are in the order in which they changed: sorting very many would take longer than a slice may.
         nodes, empty = _nodes_of_tags(facts)
         return UsageCut(facts.told_frame, [*items.values(), *nodes], [*gone, *empty])
 
 
 def usage_changed(facts: Facts) -> bool:
-    """True if usage is not what was cut last."""
+    """True if usage has changed since it was last collected."""
     return bool(facts.touched or facts.gone or facts.tagged_rooms.changed) or _usage_frame(facts) != facts.told_frame
 
 
 def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
-    """The nodes of tags whose room changed since the last cut, and keys of those that have none any more."""
+    """Return items for tags whose nodes have other resources together than before, and the keys of tags that no node has any more."""
     rooms = facts.tagged_rooms
     changed, rooms.changed = rooms.changed, {}
     told = [UsageItem.of_nodes(tags, rooms.of[tags].within_wire()) for tags in changed if tags in rooms.of]
@@ -86,7 +86,7 @@ def _usage_of(operation: Operation) -> UsageItem:
 
 
 def _pending(operation: Operation) -> Resources:
-    """The amount that all waiting jobs need together."""
+    """Return the resources that all pending jobs need together."""
     if operation.task_groups and operation.schedulable:
         return Resources.sum(group.job * group.pending for group in operation.task_groups).within_wire()
     return operation.spec.resources * operation.pending_jobs

@@ -1,4 +1,4 @@
-"""The shell of usage: it is cut in slices, and what changed is published for fair_share."""
+"""Publish the usage of a tree for fair_share: collect it in slices, and publish what changed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
 
 T = TypeVar("T")
 
-#: Operations whose usage is cut between two turns of the loop; some 2 ms.
+#: Operations whose usage is collected between two turns of the event loop; some 2 ms.
 _SLICE: Final = 100
-#: From so many on, they are compared and encoded beside the loop: a thread costs as much as some fifty of them.
+#: From this number on, items are compared and encoded in a thread. A thread costs as much as some fifty items.
 _MANY: Final = 500
 
 
 class UsageTelling:
-    """Publishes the usage of one tree while its allocator leads."""
+    """Publishes the usage of one tree while this allocator leads."""
 
     _publisher: SnapshotPublisher[UsageItem, UsageFrame]
 
@@ -46,20 +46,20 @@ class UsageTelling:
         self._engine = engine
         self._shell = shell
         self._changed = anyio.Event()
-        #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
+        #: Held by the task that works on the publisher; no other task may access it meanwhile.
         self._publishing = anyio.Lock()
 
     def lead(self, term: Term) -> None:
-        """Publishes with this term from now on."""
+        """Publish with this term from now on."""
         self._publisher = SnapshotPublisher(UsagePart, self._tree, term, UsageFrame(), key=lambda item: item.operation)
 
     def look(self) -> None:
-        """Usage may have changed."""
+        """Wake the publishing task if usage has changed."""
         if not self._changed.is_set() and usage_changed(self._engine.facts):
             self._changed.set()
 
     async def run(self) -> None:
-        """Publishes what changed, and once a period that nothing did, until cancelled."""
+        """Publish changes as they occur, and an empty update once a period if nothing changed, until cancelled."""
         settings = self._runtime.settings
         while True:
             with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
@@ -73,7 +73,7 @@ class UsageTelling:
                 await anyio.sleep(settings.usage_interval_ms / 1000)
 
     async def on_whole(self, request: WholeRequest, _caller: Caller) -> bytes:
-        """A page of everything that was published."""
+        """Return a page of everything that was published."""
         async with self._publishing:
             return await _beside(len(self._publisher.items), partial(self._publisher.page, request))
 
@@ -86,7 +86,7 @@ class UsageTelling:
         try:
             await self._runtime.bus.publish(subjects.usage(self._tree), part)
         except BusError as error:
-            # A reader that misses a part asks for the whole.
+            # A reader that misses a part asks for everything.
             logger().debug("usage not published", tree=self._tree, error=str(error))
 
 

@@ -1,4 +1,4 @@
-"""The English of what keeps places of others from an operation that starves, and of what would free them."""
+"""The English text of the rules that protect allocations from a starving operation, and of what would change that."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _CURES: Final = {
 
 
 def words_of_rule(rule: KeptBy) -> str:
-    """The rule that keeps places, in a few words."""
+    """Return a rule that protects allocations, in a few words."""
     return _WORDS[rule]
 
 
 def words_of_protected(reason: PlacesProtected) -> str:
-    """The reason for which places of others are not taken, with the pools that they are in."""
+    """Return the text of why allocations of other operations are not preempted, with the pools that they are in."""
     places = "1 place" if reason.places == 1 else f"{reason.places} places"
     nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
     shown = sum(count for _, count in reason.pools)
@@ -63,10 +63,10 @@ def words_of_protected(reason: PlacesProtected) -> str:
 
 
 def cure_of_protected(reason: PlacesProtected, own: str) -> str:
-    """The change that would let such places be taken for an operation of the pool `own`."""
+    """Return the text of the change that would let these allocations be preempted for an operation of the pool `own`."""
     return _CURES[reason.kept_by].format(pool=typed(reason.pools[0][0]), own=own)
 
 
 def typed(pool: PoolName) -> str:
-    """The pool as it can be pasted into a shell, to which <Root> would be a file to read."""
+    """Return the name of the pool so that it can be pasted into a shell, where `<Root>` would be an input redirection."""
     return "/" if pool == ROOT_POOL else quote(pool)

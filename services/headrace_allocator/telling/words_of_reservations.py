@@ -1,4 +1,4 @@
-"""The English of reservations of nodes."""
+"""The English text of reservations of nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace_allocator.facts.nodes import Node
 
 
 def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
-    """A reservation as the reason for which jobs wait."""
+    """Return the text of a reservation as the reason for which jobs wait."""
     if isinstance(reason, NodeReserved):
         return (
             f"node {reason.node} is reserved for it: its job is expected to fit there in {_seconds(reason.expected_s)}, "
@@ -21,7 +21,7 @@ def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
 
 
 def words_of_reservation(node: Node, moment: Moment) -> str:
-    """The reservation of a node, empty for none."""
+    """Return the text of the reservation of a node; empty if there is none."""
     reservation = node.reserved
     if reservation is None:
         return ""

@@ -1,1 +1,1 @@
-"""Preemption by YARN's rules: who may lose what, and the search for it, which runs beside the heartbeats."""
+"""Preemption by YARN's rules: which operations may lose allocations, and the search for victims, which runs outside of heartbeats."""

@@ -1,4 +1,4 @@
-"""The allocations of a node that YARN's rules let go, and what their operations have."""
+"""The allocations of a node that YARN's rules allow to preempt, and what their operations hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_allocator.preemption.yarn.search import NodeContainers
 
 
 def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allocation]:
-    """Lists what may be looked at on a node, the newest first."""
+    """List the containers on a node that may be victims, the newest first."""
     owners: dict[Operation, Owner] = {}
     found: list[Container[Allocation]] = []
     for one in reversed(node.allocations.values()):
@@ -32,30 +32,30 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
 
 
 def owner_of(operation: Operation, pools: PoolTree, kept: Resources) -> Owner:
-    """The operation as one that has `kept` and may lose some of it."""
+    """Return the operation as an owner of containers that holds `kept`."""
     fair = operation.total.part(operation.fair_share)
     return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
 
 
 def is_there(allocation: Allocation) -> bool:
-    """True if an allocation has something that is not to go already."""
+    """True if an allocation uses something and is not ending already."""
     return allocation.take_back is None and allocation.state is not AllocationState.ENDED and allocation.usage != ZERO
 
 
 def is_master(operation: Operation, allocation: Allocation) -> bool:
-    """True if it runs the job without which the others of its operation are of no use."""
+    """True if the allocation runs the master: the job without which the other jobs of the operation are useless."""
     return operation.spec.first_job_is_master and 0 in allocation.slots
 
 
 def policy_of(operation: Operation, pools: PoolTree) -> QueuePolicy:
-    """The policy of the operation's pool."""
+    """Return the scheduling policy of the operation's pool."""
     if operation.in_fifo_pool:
         return QueuePolicy.FIFO
     return QueuePolicy.FAIR if operation.options(pools).yarn_memory_only else QueuePolicy.DRF
 
 
 def may_lose(operation: Operation, options: EffectiveOptions) -> bool:
-    """True if allocations of an operation may be taken at all."""
+    """True if allocations of the operation may be preempted at all."""
     if operation.is_graceful or operation.share is None or options.preemption is not PreemptionSwitch.ON:
         return False
     return options.allow_preemption_from and options.allow_normal_preemption

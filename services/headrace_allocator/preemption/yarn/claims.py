@@ -1,4 +1,4 @@
-"""Claims of operations under the newer engine: the smallest is seen to first, each at most once in a while.
+"""Claims of operations under the newer YARN policy: the smallest claim is processed first, and then paused for a while.
 
 Source: section 5 of the specification of YARN's FairScheduler.
 """
@@ -23,27 +23,27 @@ from headrace_allocator.preemption.yarn.candidates import containers_on, policy_
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from headrace_allocator.preemption.yarn.search import FewestMasters, missing_containers, smallest_first
 
-#: Claims that one pass sees to.
+#: Upper bound of the claims that one pass processes.
 _MOST: Final = 1_000
 
 
 class Claims:
-    """The operations that claim what they are short of."""
+    """The operations that claim resources they are owed and do not have."""
 
     def __init__(self, facts: Facts, plans: Plans) -> None:
         self._facts = facts
         self._plans = plans
         self._due: dict[OperationId, Resources] = {}
-        #: Until when each is left alone since it was seen to.
+        #: Steady-clock seconds until which each operation is paused after its claim was processed.
         self._paused_until_s: dict[OperationId, float] = {}
         self.seen_to = 0
 
     def forget(self) -> None:
-        """Nobody claims anything that was known."""
+        """Drop all claims."""
         self._due.clear()
 
     def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
-        """Notes who of these claims something by the newest shares."""
+        """Record which of these operations claim something by the newest shares."""
         for key in keys:
             item, name = items.get(key), OperationId(key)
             self._due.pop(name, None)
@@ -52,11 +52,11 @@ class Claims:
                 self._due[name] = Resources.sum(amounts)
 
     def some_may_be_seen_to(self, moment: Moment) -> bool:
-        """True if some claim is not paused."""
+        """True if at least one claim is not paused."""
         return any(self._paused_until_s.get(name, 0.0) <= moment.steady_s for name in self._due)
 
     def see_to_all(self, moment: Moment) -> Iterator[NodeName | None]:
-        """Goes through the claims, a step for each node that is looked at. Gives a node for which something was planned."""
+        """Process the claims, one step for each node that is examined. Yield a node for which a plan was made, or None."""
         now_s = moment.steady_s
         self._paused_until_s = {name: until_s for name, until_s in self._paused_until_s.items() if until_s > now_s}
         waiting = [(smallest_first(due), name) for name, due in self._due.items() if name not in self._paused_until_s]
@@ -86,17 +86,17 @@ class Claims:
                         break
                     yield None
                 if search.best is None or not search.best.containers:
-                    # The next of the same size would find no more.
+                    # The search for the next container of this size would find no more.
                     break
                 victims = tuple(one.id for one in search.best.containers)
                 node, until_s = NodeName(search.best.node), self._paused_until_s[operation.id]
                 self._plans.add(Plan(node, victims, until_s, operation.id, size))
-                # The next one begins at the node that had enough for this one.
+                # The next search begins at the node that had enough for this container.
                 names = names[looked_at - 1 :] + names[: looked_at - 1]
                 yield node
 
     def _is_settled(self, search: FewestMasters[Allocation], operation: Operation, name: NodeName) -> bool:
-        """True if no better node need be looked for once this one was looked at."""
+        """Examine a node. True if no other node could be better."""
         node = self._facts.nodes.get(name)
         if node is None or not node.accepts_jobs or not node.total.dominates(search.size):
             return False

@@ -1,4 +1,4 @@
-"""Containers and their owners, as the searches for victims see them."""
+"""Containers and their owners, in the form that the searches for victims use."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Owner:
     """An operation that may lose containers."""
 
     name: str
-    #: All that it has, without what is marked already.
+    #: Everything the operation holds, without containers that are already marked as victims.
     kept: Resources
     fair_share: Resources
-    #: That of its pool.
+    #: The scheduling policy of the operation's pool.
     policy: QueuePolicy
-    #: False below a pool from which nothing may be taken.
+    #: False below a pool that allows no preemption.
     may_lose: bool = True
 
     def may_fall_to(self, left: Resources, total: Resources) -> bool:
-        """True if so much is not below its fair share. Exactly that much may be left."""
+        """True if the operation may be left with `left`: this is not below its fair share. Exactly the fair share may be left."""
         return self.may_lose and not is_below(left, self.fair_share, total, self.policy)
 
 
 class Container(NamedTuple, Generic[Id]):
-    """A container that runs on some node."""
+    """A container that runs on a node."""
 
     id: Id
     owner: Owner

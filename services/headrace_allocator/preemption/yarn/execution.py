@@ -1,4 +1,4 @@
-"""Plans that become orders, on the heartbeat of their node."""
+"""Carry out plans: turn them into orders on the heartbeat of their node."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _STAGE: Final = PreemptiveStage(
 
 
 def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
-    """Takes what a plan says, as far as it is still needed, and starts the job that it is for. None where that cannot be.
+    """Preempt the victims of a plan as far as they are still needed, and start its job. Return None if the plan cannot be carried out.
 
-    Nobody's share is looked at again. The job has its place at once, and waits on the node until those before it are gone.
+    The shares of operations are not checked again. The allocation of the job exists at once; the job waits on the node until the victims
+    have ended.
     """
     view, room = overlay.view, overlay.room
     victims = [one for one in plan.victims if one in view.allocations and is_there(one) and one not in overlay.freed]

@@ -1,4 +1,4 @@
-"""Passes of preemption under a YARN policy, beside the heartbeats: a bounded number of steps at a time."""
+"""Passes of preemption under a YARN policy. They run outside of heartbeats, a bounded number of steps at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_allocator.preemption.yarn.rounds import Rounds
 
 
 class YarnPasses:
-    """Sees to what is claimed, by the tree's policy. What is decided waits as a plan for the heartbeat of its node."""
+    """Processes claims by the tree's YARN policy. Each decision is kept as a plan until the next heartbeat of its node."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -28,7 +28,7 @@ class YarnPasses:
         self._pass: Iterator[NodeName | None] | None = None
 
     def on_shares(self, cut: ShareCut) -> None:
-        """Takes over who claims something. Under another policy nothing of what was claimed, planned or warned counts any more."""
+        """Record which operations or pools claim something. If the policy changed, drop all earlier claims, plans and warnings."""
         keys: Iterable[str] = (*cut.changed, *cut.removed)
         if cut.options.preemption_policy is not self._policy:
             self._policy, self._pass = cut.options.preemption_policy, None
@@ -43,11 +43,11 @@ class YarnPasses:
             self.rounds.on_shares(cut.items, keys)
 
     def is_due(self, moment: Moment) -> bool:
-        """True if a pass is not over, or one may begin."""
+        """True if a pass is running, or one may begin."""
         return self._pass is not None or self._may_begin(moment)
 
     def on_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
-        """Goes on by up to so many steps. The answer is True while the pass is not over."""
+        """Run up to `most` steps. The answer is True while the pass is not finished."""
         if self._pass is None:
             self.plans.drop(before_s=moment.steady_s)
         if self._pass is None and self._may_begin(moment):
@@ -66,7 +66,7 @@ class YarnPasses:
         return Outcome(self._pass is not None, effects)
 
     def figures(self) -> list[Figure]:
-        """Claims, plans and warnings."""
+        """Return the metrics of claims, plans and warnings."""
         plans = counter("plans", "plans", 0, "Plans of preemption under a YARN policy, by what became of them.")
         return [
             counter("claims_seen_to", "claims", self.claims.seen_to, "Claims of operations that a YARN policy saw to."),

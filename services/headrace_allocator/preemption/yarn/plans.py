@@ -1,6 +1,7 @@
-"""Plans: what the searches decided to take, until the node's next heartbeat, when it is ordered.
+"""Plans: the decisions of the searches, kept until the next heartbeat of their node turns them into orders.
 
-Whatever is planned counts as taken from its operation and as booked on its node. A plan that cannot be carried out is dropped.
+A planned preemption already counts as taken from its operation, and a planned start as booked on its node. A plan that cannot be carried
+out is dropped.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from headrace_allocator.facts.nodes import Node
 
 
 class Plan(msgspec.Struct, frozen=True, eq=False):
-    """Allocations to be taken on one node."""
+    """Allocations to preempt on one node, and the job to start there."""
 
     node: NodeName
     victims: tuple[Allocation, ...]
-    #: Nobody waits for it any more after this.
+    #: Steady-clock seconds after which the plan is dropped.
     until_s: float
-    #: The operation that gets the room for a job of this size; None: whoever comes first.
+    #: The operation that gets the freed resources, for a job of this size; None if the resources are for no particular operation.
     operation: OperationId | None = None
     size: Resources = ZERO
 
@@ -34,12 +35,12 @@ class Plans:
     def __init__(self) -> None:
         self._of: dict[NodeName, list[Plan]] = {}
         self._marked: dict[Allocation, Resources] = {}
-        #: By operation, what is marked of it.
+        #: By operation, the usage of its allocations that plans take.
         self._taken: dict[OperationId, Resources] = {}
         self.counts: Counter[str] = Counter()
 
     def add(self, plan: Plan) -> None:
-        """Marks what a plan takes."""
+        """Add a plan and mark its victims."""
         self._of.setdefault(plan.node, []).append(plan)
         for one in plan.victims:
             self._marked[one] = one.usage
@@ -47,29 +48,29 @@ class Plans:
         self.counts["made"] += 1
 
     def take(self, node: NodeName) -> list[Plan]:
-        """Removes the plans for a node, which are carried out now or never."""
+        """Remove and return the plans for a node. The caller carries them out now, or they are lost."""
         plans = self._of.pop(node, [])
         for plan in plans:
             self._unmark(plan)
         return plans
 
     def is_marked(self, allocation: Allocation) -> bool:
-        """True if a plan takes an allocation."""
+        """True if the allocation is a victim of a plan."""
         return allocation in self._marked
 
     def taken(self, operation: OperationId) -> Resources:
-        """The amount that plans take from an operation."""
+        """Return the amount that plans take from an operation."""
         return self._taken.get(operation, ZERO)
 
     def room_on(self, node: Node) -> Resources:
-        """The room that a node has once its plans are carried out."""
+        """Return the free resources of a node as if its plans were carried out."""
         room = node.free
         for plan in self._of.get(node.record.node, ()):
             room = room + Resources.sum(self._marked[one] for one in plan.victims) - plan.size
         return room
 
     def drop(self, *, before_s: float | None = None) -> None:
-        """Drops all plans, or those that nobody waits for any more."""
+        """Drop all plans, or only those that expire at `before_s` or earlier (steady-clock seconds)."""
         for plan in list(self):
             if before_s is None or plan.until_s <= before_s:
                 self.counts["dropped"] += 1
@@ -82,7 +83,7 @@ class Plans:
         return (plan for plans in self._of.values() for plan in plans)
 
     def _unmark(self, plan: Plan) -> None:
-        # No look at other plans: there may be thousands, and a heartbeat takes those of its node.
+        # Other plans are not looked at: there may be thousands, and a heartbeat removes the plans of its node.
         for one in plan.victims:
             left = self.taken(one.operation) - self._marked.pop(one)
             if left == ZERO:

@@ -1,7 +1,7 @@
-"""The search of YARN's older engine: an amount is taken over the whole cluster, from whoever would be served last. Pure.
+"""The search of YARN's older policy: an amount is taken across the whole cluster, from the branch that would be served last. Pure.
 
-Containers are warned first. One that is still needed more than a while later goes.
-Source: section 6 of the specification of YARN's FairScheduler.
+A container is warned first. It is preempted if it is still needed after a waiting time. Source: section 6 of the specification of YARN's
+FairScheduler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Size(NamedTuple, Generic[Id]):
 
 @dataclass(slots=True, eq=False)
 class Branch(Generic[Id]):
-    """A queue or an operation, with what it has but for what is warned in this round."""
+    """A queue or an operation, with its usage minus the containers that were warned in this round."""
 
     name: str
     usage: Resources
@@ -33,36 +33,36 @@ class Branch(Generic[Id]):
     weight: float = 1.0
     began: int = 0
     policy: QueuePolicy = QueuePolicy.DRF
-    #: False for a queue from which nothing may be taken.
+    #: False for a queue that allows no preemption.
     may_lose: bool = True
     above: Branch[Id] | None = None
     below: list[Branch[Id]] = field(default_factory=list)
-    #: Of an operation, those that are not warned, the one to go first in front; None for a queue.
+    #: Containers of an operation that are not warned, the first victim first; None for a queue.
     containers: Iterator[Size[Id]] | None = None
 
     @property
     def sibling(self) -> Sibling:
-        """The branch as it is compared with others: without regard to demand."""
+        """The branch in the form in which siblings are compared: without its demand."""
         return Sibling(self.name, self.usage, ZERO, self.least, self.weight, self.began)
 
     @property
     def has_queues(self) -> bool:
-        """True if it is a parent of queues."""
+        """True if at least one child is a queue."""
         return any(each.containers is None for each in self.below)
 
     def lose(self, amount: Resources) -> None:
-        """Takes an amount off it and off all above."""
+        """Subtract an amount from the usage of the branch and of all branches above it."""
         branch: Branch[Id] | None = self
         while branch is not None:
             branch.usage, branch = branch.usage - amount, branch.above
 
 
-#: Where a container is: the operation's branch, and its size.
+#: A function that returns the operation's branch and the size of a container.
 Find = Callable[[Id], "tuple[Branch[Id], Resources] | None"]
 
 
 class Round(Generic[Id]):
-    """One round: an amount to be taken, first of what was warned in earlier rounds."""
+    """One round: an amount to take, beginning with the containers that were warned in earlier rounds."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Round(Generic[Id]):
         self._root = root
         self._total = total
         self._needy_quirk = needy_quirk
-        #: False as Hadoop had it before 2.8's last releases: the round ends at a queue that has nothing above its share.
+        #: False for Hadoop before the last 2.8 releases, where the round ends at a queue that has nothing above its share.
         self._skips_content = skips_content
 
     def still_needs(self, branch: Branch[Id], size: Resources) -> bool:
-        """Counts a container of a branch that was warned before. False if nothing is left to be taken."""
+        """Take the container of a branch that was warned before. False if the amount of the round is already reached."""
         if not self._is_some_left:
             return False
         branch.lose(size)
@@ -89,7 +89,10 @@ class Round(Generic[Id]):
         return True
 
     def pick(self) -> Size[Id] | None:
-        """Takes one more container, from the branch that would be served last. None if that has none, or nothing is left."""
+        """Take one more container, from the branch that would be served last.
+
+        Return None if the branch has no container, or if the amount of the round is already reached.
+        """
         branch = self._last() if self._is_some_left else None
         found = next(branch.containers, None) if branch is not None and branch.containers is not None else None
         if branch is None or found is None:
@@ -134,16 +137,16 @@ class Round(Generic[Id]):
 
 
 class WarnedContainers(Generic[Id]):
-    """The containers that were warned. One that is needed no more is forgotten: picked again, it is warned anew."""
+    """The warned containers. A container that is no longer needed is removed; if it is picked again, its waiting time starts anew."""
 
     def __init__(self) -> None:
-        #: When each was warned.
+        #: Time of each warning, in milliseconds.
         self.listed: dict[Id, int] = {}
 
     def take(self, part: Round[Id], find: Find[Id], now_ms: int, wait_ms: int) -> Iterator[Id | None]:
-        """Goes through one round, a step for each container. Gives those that were warned for longer than they may wait.
+        """Run one round, one step for each container. Yield a container whose warning is older than `wait_ms`, or None.
 
-        `find` tells where a container is, and None once it is gone or going.
+        `find` returns where a container is, or None if it is gone or ending.
         """
         before, self.listed = self.listed, {}
         for one, warned_ms in before.items():

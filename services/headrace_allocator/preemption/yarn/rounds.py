@@ -1,4 +1,4 @@
-"""Rounds of the older engine: what all pools are short of together is taken, from whoever would be served last.
+"""Rounds of the older YARN policy: the shortages of all pools are added up and taken from the pools that would be served last.
 
 Source: section 6 of the specification of YARN's FairScheduler.
 """
@@ -22,7 +22,7 @@ from headrace_allocator.preemption.yarn.queue_victims import Branch, Round, Size
 
 
 class Rounds:
-    """The pools that are short of something, and the allocations that were warned for them."""
+    """The pools that are short of resources, and the allocations that were warned for them."""
 
     def __init__(self, facts: Facts, plans: Plans) -> None:
         self._facts = facts
@@ -32,7 +32,7 @@ class Rounds:
         self._began_s: float | None = None
 
     def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
-        """Notes which pools of these are short of something by the newest shares."""
+        """Record which of these pools are short of resources by the newest shares."""
         for key in keys:
             if key.startswith("/"):
                 item, name = items.get(key), PoolName(key[1:])
@@ -42,18 +42,18 @@ class Rounds:
 
     @property
     def warned(self) -> int:
-        """The number of allocations that were warned."""
+        """The number of warned allocations."""
         return len(self._warned.listed)
 
     def is_due(self, moment: Moment) -> bool:
-        """True if a round may begin, and there is something to do in it."""
+        """True if the interval since the last round is over and there is something to do."""
         if not (self._short or self._warned.listed):
             return False
         interval_s = self._facts.pools.options.yarn.legacy_interval / 1000
         return self._began_s is None or moment.steady_s - self._began_s >= interval_s
 
     def run(self, moment: Moment) -> Iterator[NodeName | None]:
-        """Goes through one round, a step for each pool, operation and allocation. Gives a node for which something was planned."""
+        """Run one round, one step for each pool, operation and allocation. Yield a node for which a plan was made, or None."""
         self._began_s = moment.steady_s
         amount = ZERO
         for name, item in self._short.items():
@@ -80,7 +80,7 @@ class Rounds:
                 yield None
 
     def _tree(self, branches: dict[OperationId, Branch[Allocation]]) -> Generator[None, None, Branch[Allocation]]:
-        """Makes the branches of all pools and operations that have something, a step for each."""
+        """Build the branches of all pools and of all operations that hold something, one step for each. Return the root."""
         pools, facts = self._facts.pools, self._facts
         of_pool = {
             name: self._branch_of_pool(name, item, pools.pool(name).used) for name, item in list(pools.pools.items())
@@ -119,7 +119,7 @@ class Rounds:
         )
 
     def _to_go(self, operation: Operation) -> Iterator[Size[Allocation]]:
-        """The allocations of an operation that are not warned: the newest first, its master last."""
+        """Yield the allocations of an operation that are not warned: the newest first, the master last."""
         if not may_lose(operation, operation.options(self._facts.pools)):
             return
         there = [one for one in reversed(operation.allocations.values()) if is_there(one)]

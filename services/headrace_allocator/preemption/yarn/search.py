@@ -1,8 +1,8 @@
-"""The search of YARN's newer engine. Pure.
+"""The search of YARN's newer policy: for each missing container, find victims on one node with the fewest masters. Pure.
 
-For each missing container it finds a set of victims on one node, with the fewest masters.
+No operation falls below its fair share through the search. The set of victims need not be the smallest one: the first set that fits is
+taken.
 
-No operation falls below its fair share by what is taken. The sets are not the smallest ones: the first that fits is taken.
 Source: sections 5.1 to 5.3 of the specification of YARN's FairScheduler.
 """
 
@@ -16,7 +16,7 @@ from headrace_allocator.preemption.yarn.containers import Container, Id, Owner
 
 
 class NodeContainers(NamedTuple, Generic[Id]):
-    """A node, the room that nobody has on it, and what may be looked at there."""
+    """A node, its free resources, and the containers on it that may be victims."""
 
     name: str
     room: Resources
@@ -24,24 +24,24 @@ class NodeContainers(NamedTuple, Generic[Id]):
 
 
 class Victims(NamedTuple, Generic[Id]):
-    """Containers on one node that make room for a missing one."""
+    """Containers on one node whose end makes a missing container fit."""
 
     node: str
     containers: list[Container[Id]]
 
     @property
     def masters(self) -> int:
-        """The number of masters among them."""
+        """The number of masters among the victims."""
         return sum(one.is_master for one in self.containers)
 
 
 def missing_containers(
     requests: Iterable[tuple[Resources, int]], left: Resources, *, by_memory: bool = False
 ) -> list[Resources]:
-    """Lists the containers to be sought, by what an operation asks for and what it is due.
+    """List the sizes of the containers to search for, from the requests of an operation and the amount `left` that it is due.
 
-    As many of a size as fit into what is left of that. A resource that is not due does not count, nor do slots. With `by_memory` memory
-    alone does, as in a queue that compares nothing else, and in YARN everywhere.
+    Each request counts as often as its size fits into what is left. A resource that is not due does not count, and neither do slots. With
+    `by_memory` only memory counts, as in a queue that compares memory only, and as everywhere in YARN.
     """
     found: list[Resources] = []
     for size, count in requests:
@@ -55,14 +55,14 @@ def missing_containers(
 
 
 def smallest_first(due: Resources) -> tuple[int, ...]:
-    """The key by which claims are sorted: one that fits into another comes before it."""
+    """Return the sort key of claims. A claim that fits into another one comes before it."""
     return due.as_tuple()
 
 
 def victims_on(node: NodeContainers[Id], size: Resources, total: Resources) -> Victims[Id] | None:
-    """Takes containers of a node, masters last, until one of a size fits there. Returns None if it never does.
+    """Choose containers of a node as victims, masters last, until a container of this size fits. Return None if it does not fit.
 
-    Where it fits without any, nobody need lose one. A node without containers has nothing to look at.
+    The set is empty if the size fits without victims. A node without containers is not considered.
     """
     room, found, taken = node.room.or_more(ZERO), Victims[Id](node.name, []), dict[Owner, Resources]()
     for one in sorted(node.containers, key=lambda each: each.is_master):
@@ -76,7 +76,7 @@ def victims_on(node: NodeContainers[Id], size: Resources, total: Resources) -> V
 
 
 class FewestMasters(Generic[Id]):
-    """The best victims for one missing container of all nodes that were looked at so far."""
+    """The best victims for one missing container among all nodes examined so far."""
 
     def __init__(self, size: Resources, total: Resources) -> None:
         self.size = size
@@ -84,7 +84,7 @@ class FewestMasters(Generic[Id]):
         self.best: Victims[Id] | None = None
 
     def look_at(self, node: NodeContainers[Id]) -> bool:
-        """Looks at one more node, which must be better to be taken. True if none can be better than what was found."""
+        """Examine one more node. It replaces the best one only if it has fewer masters. True if no other node can be better."""
         found = victims_on(node, self.size, self._total)
         if found is not None and (self.best is None or found.masters < self.best.masters):
             self.best = found
