@@ -263,10 +263,10 @@ class AllocatorEngine:
     def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
         """Apply the options of the tree: node rules, and whether starts or preemption are paused.
 
-        Raises `BadInput` if the node filter is not a formula; the previous rules then stay.
+        Raises `BadInput` if the node filter is not a formula; all previous options then stay.
         """
-        self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         parse_formula(options.node_filter)
+        self.facts.starts_paused, self.facts.preemption_paused = options.pause_starts, options.pause_preemption
         self.facts.set_node_rules(NodeRules(options.node_filter, options.require_isolation))
         if filter_nodes(self.facts):
             self.ranking.mark_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -13,7 +14,7 @@ from headrace.bus import Message, NoResponders, connect
 from headrace.bus.nats import bus as nats_bus
 from headrace.bus.nats import fair_listener
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.protocol import Senders
+from headrace.bus.protocol import Newest, Senders
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
 
@@ -45,14 +46,15 @@ class Raw:
         self._socket.close()
 
 
-async def serve_all(bus: NatsBus, word: str) -> list[str]:
-    """Serves `word.SENDER.verb`. Returns the senders in the order in which they are read."""
+async def serve_all(bus: NatsBus, word: str, *, newest: bool = False) -> list[str]:
+    """Serve `word.SENDER.verb`. Return the senders in the order in which they are read."""
     read: list[str] = []
 
     async def handler(_message: Message) -> bytes:
         return b"done"
 
-    serving = await bus.serve(f"{word}.*.verb", handler, senders=SENDERS)
+    told_apart: dict[str, Any] = {"newest": Newest(SENDERS.name, 60.0)} if newest else {"senders": SENDERS}
+    serving = await bus.serve(f"{word}.*.verb", handler, **told_apart)
 
     (listener,) = [each for each in bus._link._listeners if each.subject == serving.subject]
     hand_on = listener._on_message
@@ -65,9 +67,11 @@ async def serve_all(bus: NatsBus, word: str) -> list[str]:
     return read
 
 
-async def test_whoever_was_heard_before_is_heard_in_anothers_flood(server: NatsServer, word: str) -> None:
+@pytest.mark.parametrize("newest", [False, True], ids=["all", "newest"])
+async def test_whoever_was_heard_before_is_heard_in_anothers_flood(server: NatsServer, word: str, newest: bool) -> None:
+    """A node that flooded its heartbeats made the server cut the allocator off, with what all other nodes had sent."""
     async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
-        read = await serve_all(bus, word)
+        read = await serve_all(bus, word, newest=newest)
         assert await asks.request(f"{word}.anna.verb", b"", timeout_s=10) == b"done"
         await bus.barrier()
         raw = Raw(server)

@@ -166,7 +166,7 @@ class NatsBus:
         self._servings.append(serving)
         serving.closing.callback(self._servings.remove, serving)
         try:
-            most_unread = _MOST_UNREAD_OF_MANY if senders is not None else None
+            most_unread = None if senders is None and newest is None else _MOST_UNREAD_OF_MANY
             listener = await self._link.listen(subject, serving.on_message, queue=queue, most_unread=most_unread)
         except BaseException:
             await serving.close()

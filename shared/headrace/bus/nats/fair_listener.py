@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 #: Subjects of their own. The one that was silent for longest goes first.
-_MOST_LANES: Final = 1_024
+_MOST_LANES: Final = 16_384
 _TRY_AGAIN_S: Final = 0.1
 
 
