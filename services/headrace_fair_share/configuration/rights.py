@@ -23,23 +23,23 @@ class Rights:
         self._lists = lists
 
     def to_make_pools_in(self, parent: PoolName) -> NotAllowed | None:
-        """Creating a pool in `parent`, or moving a pool there, needs `write` on it."""
+        """Refuse to create a pool in `parent`, or to move a pool there, without `write` on it."""
         return self._without(Right.WRITE, parent, f"make pools in {parent}")
 
     def to_change(self, pool: PoolName) -> NotAllowed | None:
-        """Changing attributes, and transferring guarantees, needs `write` on the pool."""
+        """Refuse to change attributes of a pool, or to transfer its guarantees, without `write` on the pool."""
         return self._without(Right.WRITE, pool, f"change pool {pool}")
 
     def to_remove(self, pool: PoolName) -> NotAllowed | None:
-        """Removing a pool needs `write` on it."""
+        """Refuse to remove a pool without `write` on it."""
         return self._without(Right.WRITE, pool, f"remove pool {pool}")
 
     def to_move(self, pool: PoolName) -> NotAllowed | None:
-        """Moving and renaming a pool need `write` on it."""
+        """Refuse to move or rename a pool without `write` on it."""
         return self._without(Right.WRITE, pool, f"move pool {pool}")
 
     def to_change_options(self, tree: TreeName) -> NotAllowed | None:
-        """Changing options of the tree needs `administer` on the root."""
+        """Refuse to change options of the tree without `administer` on the root."""
         return self._without(Right.ADMINISTER, ROOT_POOL, f"change options of tree {tree}")
 
     def to_set(self, attribute: str, pool: PoolName) -> NotAllowed:

@@ -31,7 +31,7 @@ LARGEST_TREE_BYTES = 500 * 1024
 _WRITE_S = 2.0
 #: Seconds after which a pending change is not started: with its write it would take longer than its client waits.
 _LONGEST_WAIT_S = 1.5
-#: Number of times that a change is decided again because another process wrote in between.
+#: Number of tries to decide and write a change; another process may write in between.
 _MOST_TRIES = 5
 
 

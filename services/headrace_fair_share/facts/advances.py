@@ -71,7 +71,7 @@ class AdvanceChain:
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """Handle that integral has another version than the head follows.
+        """Handle integral's answer that it has another version than the one the head follows.
 
         If that version is in this chain, the chain continues after it. Otherwise a new chain starts.
         """

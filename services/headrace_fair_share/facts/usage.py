@@ -36,7 +36,7 @@ class KnownUsage:
         self.frame = UsageFrame()
         #: Total resources of the tree. Unchanged while the allocator recovers and has not heard from all nodes.
         self.total = ZERO
-        #: The part of the total on nodes with each set of tags; unchanged in the same situation. None: not reported.
+        #: Total resources of the nodes with each set of tags; unchanged while the allocator recovers. None: not reported.
         self.rooms: Mapping[tuple[str, ...], Resources] | None = None
         self._nodes: dict[str, NodesOfTags] = {}
         self._heard_us: int | None = None

@@ -47,10 +47,11 @@ def outcome_in_plenty(
     resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS,
     places: Sequence[int] | None = None,
 ) -> Outcome | None:
-    """Compute all results of a tree. Return None if it is not that simple; the numpy computation then takes over.
+    """Compute all results of an unsaturated tree without numpy. Return None if the tree does not qualify.
 
-    That is the case if something does not fit, has a guarantee, or starves. `resting` counts, per pool, the operations directly in it that
-    are not among the elements. `places` are the positions to compute, the root's first. The other elements have no usage and no demand.
+    A tree does not qualify if something does not fit, has a guarantee, or starves; the caller then uses the numpy computation. `resting`
+    counts, per pool, the operations directly in it that are not among the elements. `places` are the positions to compute, the root's
+    first. The other elements have no usage and no demand.
     """
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None
