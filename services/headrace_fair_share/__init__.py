@@ -1,1 +1,1 @@
-"""Fair share: the configuration of one pool tree, and what each pool and operation of it is owed."""
+"""The fair-share service: the configuration of one pool tree, and the fair share of each of its pools and operations."""

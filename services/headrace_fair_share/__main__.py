@@ -8,7 +8,7 @@ from headrace_fair_share.settings import FairShareSettings
 
 
 def main() -> None:
-    """Runs the service until it is asked to stop."""
+    """Run the service until it is asked to stop."""
     run_service("fair_share", FairShareSettings, serve)
 
 

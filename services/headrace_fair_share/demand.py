@@ -1,6 +1,6 @@
-"""The demand of an operation: its usage and all that it waits for.
+"""The demand of an operation: its usage and everything that it is pending for.
 
-The allocator's word counts as soon as it names an operation. Until then admission's does, by which all open jobs are pending.
+The allocator's figures count as soon as it reports the operation. Until then admission's count: all unfinished jobs are pending.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from headrace_fair_share.facts.operations import KnownOperation
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
-    """The demand and usage of one operation, in amounts."""
+    """The demand and usage of one operation, as amounts."""
 
     demand: Resources
     usage: Resources
-    #: True if jobs of a running operation wait for a place; only then it is schedulable.
+    #: True if a running operation has pending jobs. Only then is the operation schedulable.
     is_pending: bool
-    #: Slots that the waiting jobs need, and the smallest job.
+    #: Slots that the pending jobs need; resources of the smallest job.
     needed_slots: int = 0
     min_needed: Resources = ZERO
 
 
 def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: bool) -> Demand:
-    """Works out the demand of an operation from the newest usage, if the allocator names it there.
+    """Compute the demand of an operation from the newest usage, if the allocator reports the operation there.
 
-    Without usage, `was_named` tells an operation that the allocator named before, which now has nothing, from one that it has not
-    heard of. An operation that is suspended or not running demands only what it still uses.
+    Without usage, `was_named` distinguishes an operation that the allocator reported before, which has nothing now, from an operation that
+    it does not know yet. A suspended operation, or one that is not running, demands only what it still uses.
     """
     if usage is None:
         if was_named or not operation.takes_part:

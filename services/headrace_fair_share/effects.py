@@ -1,6 +1,6 @@
-"""The effects that the engine of fair share asks its shell to perform.
+"""The effects that the engine of fair_share asks its shell to perform.
 
-Every effect but `UpdateSooner`, `OfferSample` and `StepDown` ends with a message to the engine that tells what became of it.
+After every effect except `UpdateSooner`, `OfferSample` and `StepDown` the shell calls the engine to report the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace_fair_share.update.cut import Cut
 
 
 class UpdateSooner(msgspec.Struct, frozen=True):
-    """The next update may be due sooner than was said: something changed."""
+    """Something changed: the next update may be due sooner than the engine said."""
 
 
 class SendAdvance(msgspec.Struct, frozen=True):
@@ -30,9 +30,9 @@ class Compute(msgspec.Struct, frozen=True):
     """Compute an update, then call `on_updated` or `on_update_failed`."""
 
     cut: Cut
-    #: True: nothing that was kept of the updates before is to be used.
+    #: True: compute from scratch, without results kept from previous updates.
     afresh: bool
-    #: True: on the loop, since it is over before a thread would have begun. Else beside it.
+    #: True: compute on the event loop, because it ends before a thread would start. False: compute in a worker thread.
     is_brief: bool = False
 
 
@@ -49,14 +49,14 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class KeepBrokenTree(msgspec.Struct, frozen=True):
-    """Write a tree on which the algorithm broke to a file, for those who mend it."""
+    """Write a tree on which the algorithm failed to a file, for debugging."""
 
     tree: TreeInput
     fault: Exception
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """Another process may lead with that term. If it does, this one ends."""
+    """Another process may lead with this term. If it does, this process ends."""
 
     term: Term
     told_by: str

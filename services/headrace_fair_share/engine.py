@@ -1,11 +1,12 @@
-"""The engine of fair share: everything known of one tree, and the updates made of it. Pure.
+"""The engine of fair_share: everything known about one tree, and its updates. Pure.
 
-Facts come from four sides: the configuration, operations from admission, usage from the allocator, volumes from integral. An update is
-a chain of messages, each of which tells what became of the effect before:
+Facts come from four sources: the configuration, operations from admission, usage from the allocator, volumes from integral. An update is a
+chain of calls and effects, in which each call reports the result of the previous effect:
 
     on_update_due -> SendAdvance -> on_advance_answer (again and again) -> Compute -> on_updated -> Publish -> on_published
 
-It is made of a frozen cut, computed beside the loop, and takes effect as a whole. If it fails, the shares of before stay.
+An update has a frozen input. It is computed outside the event loop if it takes long, and takes effect as a whole. If it fails, the previous
+shares stay in force.
 """
 
 from __future__ import annotations
@@ -59,32 +60,32 @@ from headrace_fair_share.update.schedule import UpdateSchedule
 from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.state import YarnState
 
-#: An update waits so much longer for the volumes of each thousand pools.
+#: Additional microseconds that an update waits for volumes, per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
-#: Faults of which the trees are kept, in one life of the service.
+#: Number of faults per run of the service whose trees are kept.
 _MOST_FAULTS = 10
-#: In characters, since every part of a snapshot carries it.
+#: Longest error message in characters; bounded because every part of a snapshot repeats it.
 _LONGEST_FAULT = 2_000
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
     """The settings that the engine reads."""
 
-    #: While usage is older, time does not count for starvation.
+    #: Age in microseconds above which usage does not count: time then does not count for starvation.
     usage_counts_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
-    #: How long an update waits for volumes.
+    #: Microseconds that an update waits for volumes.
     advance_budget_us: int = 20_000
-    #: Least time between two updates, and the longest; 0: by the number of operations.
+    #: Shortest and longest time between two updates, in microseconds; a longest time of 0 depends on the number of operations.
     update_spacing_us: int = 5_000
     update_period_us: int = 0
-    #: Nothing that an update kept of those before is trusted for longer.
+    #: Microseconds after which an update is computed from scratch, without results kept from previous updates.
     full_update_period_us: int = 5_000_000
     bounds: Bounds = Bounds()
 
 
 class FairShareEngine:
-    """One tree, in one life of the service. Of term 0 it only learns."""
+    """The engine of one tree in one run of the service. With term 0 it only collects facts."""
 
     def __init__(self, tree: TreeName, term: Term, options: EngineOptions) -> None:
         self._tree = tree
@@ -101,38 +102,41 @@ class FairShareEngine:
         self.clocks, self.yarn = Clocks.none(), YarnState()
         self._seen_to = SeenTo()
         self.updates = self.failed_updates = 0
-        #: Updates that went on from the one before and gave other shares than one from scratch.
+        #: Incremental updates whose shares differed from an update from scratch.
         self.wrong_updates = 0
-        #: Operations that the last update passed over.
+        #: Number of resting operations that the last update skipped.
         self._resting = 0
         self._ephemeral_pools = ToldEphemeralPools(tree)
-        #: Those that there are, below that configuration; None until somebody asks: ten thousand take 50 ms to find.
+        #: The existing ephemeral pools under a configuration. None until requested, because finding ten thousand takes 50 ms.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
         self.time = TimeThatCounts()
         self._averages = UsageAverages()
         self._schedule = UpdateSchedule(
             options.update_spacing_us, options.update_period_us, options.full_update_period_us
         )
-        #: True if the last update worked everything out anew and did not fail.
+        #: True if the last update was computed from scratch and did not fail.
         self._last_update_holds = False
         self._wait_for_volumes_until_us = 0
         self._faults: set[str] = set()
 
-    # --- what becomes known -----------------------------------------------------------------------------------------
+    # --- incoming facts ---------------------------------------------------------------------------------------------
 
     def on_more_operations(self, page: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """A page of everything live. It counts with the last one."""
+        """Take a page of live operations. It takes effect with the last page."""
         self.operations.gather(page)
         return Outcome(None)
 
     def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
-        """The last page of everything live, replacing what was known. Ephemeral pools are told anew behind it."""
+        """Take the last page of live operations, which together replace everything known.
+
+        Admission reports the ephemeral pools again afterwards.
+        """
         self._ephemeral_pools.clear()
         self._standing = None
         return self._changed(self.operations.replace(operations) | self._try_held_back())
 
     def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
-        """Events of the log, in their order. Applying an event again changes nothing."""
+        """Apply events of the log in their order. Applying an event again changes nothing."""
         changed = False
         for event in events:
             if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
@@ -144,12 +148,12 @@ class FairShareEngine:
         return self._changed(self._try_held_back() or changed)
 
     def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
-        """A snapshot of the allocator."""
+        """Apply a usage snapshot of the allocator."""
         self._seen_to.note(usage, self.time.now_ms)
         return self._changed(self.usage.apply(usage, moment))
 
     def on_leading(self, term: Term, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
-        """Updates are made with this term from now on. Clocks that an earlier one saved go on from where they stood."""
+        """Start to make updates with this term. Clocks that an earlier term saved continue from their saved ages."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
         ages = [age for each in saved for age in each.ages]
         self.clocks = clocks_of(ages, self.time.now_ms)
@@ -157,7 +161,7 @@ class FairShareEngine:
         return Outcome(None)
 
     def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
-        """The configuration as the bucket has it, whoever wrote it."""
+        """Apply the configuration stored in the bucket, whichever process wrote it."""
         different = self.configuration.on_stored(stored)
         return self._changed(self._put_in_force() or different)
 
@@ -166,7 +170,10 @@ class FairShareEngine:
     def on_change_request(
         self, request: ChangePools, person: Person, moment: Moment
     ) -> Outcome[PoolPlan | Refusal | None, Effect]:
-        """Decides on a change: an answer, or a tree to write. Nothing changes before `on_tree_written`."""
+        """Decide on a change of the configuration: return an answer, or a `WriteTree` effect.
+
+        Nothing changes before `on_tree_written`.
+        """
         if takes_away(request) and not self.operations.are_known:
             return Outcome(NotReady("the operations are not known yet"))
         warn = promise_warnings(MatchingNodes(self.usage.rooms))
@@ -176,7 +183,7 @@ class FairShareEngine:
         return Outcome(decision)
 
     def on_tree_written(self, change: Change, revision: int, moment: Moment) -> Outcome[PoolPlan, Effect]:
-        """A decided change is durable: it is in force, or held back, and is confirmed."""
+        """Confirm a change that is durable now, and put it in force or hold it back."""
         plan = self.configuration.on_written(change, revision)
         self._put_in_force()
         if self.configuration.held_back:
@@ -184,7 +191,7 @@ class FairShareEngine:
         return Outcome(plan, self._changed(True).effects)
 
     def on_what_if(self, request: WhatIf, person: Person, moment: Moment) -> Outcome[Supposed | Refusal, Effect]:
-        """Cuts all that is known as it is, and as it would be after some changes. Nothing changes, whatever comes of it."""
+        """Return the update input as it is, and as it would be after the requested changes. The engine itself does not change."""
         if not self.operations.are_known or not self.configuration.is_known:
             return Outcome(NotReady("the operations and pools are not known yet"))
         held_back = partial(self.configuration.holds_back, ephemeral=self._ephemeral_by_parent())
@@ -193,14 +200,14 @@ class FairShareEngine:
     # --- an update --------------------------------------------------------------------------------------------------
 
     def seconds_until_update(self, moment: Moment) -> float:
-        """Seconds until `on_update_due` is to be called, 0 if it is due."""
+        """Return the seconds until `on_update_due` must be called, 0 if it is due."""
         period_ms, at_rest = self.configuration.pools.options.fair_share_update_period, self._is_at_rest()
         return self._schedule.seconds_until_due(
             moment, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms
         )
 
     def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
-        """Time passes: volumes are advanced before the update is cut. Where nothing can have changed, readers are told just that."""
+        """Start an update: advance the volumes first. If nothing can have changed, publish only that."""
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(moment)
         counts, complete = self._usage_counts(moment), self.usage.frame.complete
@@ -211,7 +218,7 @@ class FairShareEngine:
             return Outcome(None, [OfferSample(), Publish(self.frame, [], [])])
         self._averages.add(dt_us)
         if self.configuration.is_known:
-            # Before that nobody knows which pools have savings; naming none would cost them.
+            # Earlier it is not known which pools have volumes, and an advance without pools would delete their volumes.
             pools = self.configuration.in_force
             self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), moment.wall_ms)
         advance = self.volumes.chain.head()
@@ -220,16 +227,16 @@ class FairShareEngine:
         return self._advanced(advance, moment)
 
     def on_advance_answer(self, answer: AdvanceAnswer | None, moment: Moment) -> Outcome[None, Effect]:
-        """Integral answered the oldest advance that it has not confirmed. None: not in time, and the volumes of before are used."""
+        """Take integral's answer to the oldest unconfirmed advance. None: no answer in time; the previous volumes are used."""
         if answer is None:
             return self._advanced(None, moment)
         if isinstance(answer, StaleTerm):
-            # Unless that is true and ends us, the update goes on as if nobody had answered.
+            # Unless this is true and ends the process, the update continues as if there were no answer.
             return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, moment).effects])
         return self._advanced(self.volumes.on_answer(answer), moment)
 
     def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
-        """The results of a cut are there: they take effect as a whole."""
+        """Put the results of an update in force as a whole."""
         self.updates += 1
         self.frame, self.clocks, self.yarn, self._resting = update.frame, update.clocks, update.yarn, update.resting
         self.items.update((item.key, item) for item in update.changed)
@@ -243,9 +250,9 @@ class FairShareEngine:
         return Outcome(None, [*kept, OfferSample(), Publish(update.frame, update.changed, update.removed)])
 
     def on_update_failed(self, failure: FailedUpdate, moment: Moment) -> Outcome[None, Effect]:
-        """The algorithm broke: the shares of before stay in force, and everybody is told so.
+        """Keep the previous shares in force after the algorithm failed, and publish the error.
 
-        The tree is kept for those who mend it, once for each fault in a life of the service.
+        The tree is kept for debugging, once per fault and run of the service.
         """
         self.failed_updates += 1
         self._last_update_holds, self._resting = False, 0
@@ -255,14 +262,14 @@ class FairShareEngine:
         return Outcome(None, [*effects, Publish(frame, [], [])])
 
     def on_published(self, moment: Moment) -> Outcome[None, Effect]:
-        """The update is over. Readers have its shares, or will ask for them."""
+        """End the update. Readers have its shares, or will request them."""
         self._schedule.on_end(moment)
         return Outcome(None)
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def ephemeral_pools(self) -> Sequence[Pool]:
-        """The ephemeral pools that there are, parents first."""
+        """Return the existing ephemeral pools, parents first."""
         configured = self.configuration.in_force
         if self._standing is None or self._standing[0] is not configured:
             used = (name for name in self.operations.in_use() if name not in configured.pools)
@@ -270,29 +277,29 @@ class FairShareEngine:
         return self._standing[1]
 
     def ages(self) -> list[Age]:
-        """Ages of all clocks, the longest first: what must survive of them."""
+        """Return the ages of all clocks, the oldest first. They are saved to survive a restart."""
         ages = self.yarn.with_ages(self.clocks.ages(self.time.now_ms), self.time.now_ms)
         return sorted(ages, key=lambda age: (-(age.below_ms or age.short_ms or 0), age.key))
 
     def checks(self) -> Iterator[Check]:
-        """The structures: configuration, operations, usage, advances, results of pools, clocks, ephemeral pools."""
+        """Yield checks of the configuration, operations, usage, advances, pool results, clocks and ephemeral pools."""
         yield self.configuration.check
         yield self.operations.check
         yield self.usage.check
         yield self.volumes.chain.check
         if sharing_of(self.configuration.in_force.options) is Sharing.VECTOR:
-            # YARN's shares are rounded up, and minimums are given whether or not there is enough.
+            # YARN's shares are rounded up, and its minimums are granted even if there is not enough.
             yield lambda: check_shares(self.items, self.pool_results)
-        # Before the first update those that were saved stand by.
+        # Before the first update there are no share items that the saved clocks could belong to.
         yield lambda: self.clocks.check(self.items.keys()) if self.updates else []
         yield lambda: misplaced(self.ephemeral_pools(), self.configuration.in_force)
 
     def check(self) -> list[str]:
-        """Broken invariants in words, empty if all hold."""
+        """Return the broken invariants as texts, empty if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Sizes of the tree, updates by how they went, and the advances to integral."""
+        """Return metrics: sizes of the tree, updates by outcome, and advances to integral."""
         return [
             gauge("pools", "pools", len(self.configuration.pools.pools), "Configured pools."),
             gauge("operations", "operations", len(self.operations.by_id), "Operations that are running or waiting."),
@@ -321,7 +328,7 @@ class FairShareEngine:
         return Outcome(None, [UpdateSooner()])
 
     def _advanced(self, next_advance: Advance | None, moment: Moment) -> Outcome[None, Effect]:
-        """Goes on with the next advance while there is time, else with the computation."""
+        """Continue with the next advance while there is time, else with the computation."""
         left_us = self._wait_for_volumes_until_us - moment.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
@@ -331,7 +338,7 @@ class FairShareEngine:
         return Outcome(None, [Compute(self._cut(moment, self._news.take(), is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
-        """Keeps a tree for those who mend it, once for each fault."""
+        """Return the effect that keeps a tree for debugging, once per fault."""
         words = repr(wrong.fault)
         if words in self._faults or len(self._faults) >= _MOST_FAULTS:
             return []
@@ -339,7 +346,7 @@ class FairShareEngine:
         return [KeepBrokenTree(wrong.tree, wrong.fault)]
 
     def _put_in_force(self) -> bool:
-        """Brings the stored configuration into force unless ephemeral pools are in its way. True if something is different."""
+        """Put the stored configuration in force unless ephemeral pools prevent it. Return True if anything changed."""
         return self.configuration.put_in_force(self._ephemeral_by_parent())
 
     def _ephemeral_by_parent(self) -> dict[PoolName, list[PoolName]]:
@@ -352,24 +359,27 @@ class FairShareEngine:
         return bool(self.configuration.held_back) and self._put_in_force()
 
     def _usage_counts(self, moment: Moment) -> bool:
-        """True if usage says who is treated unfairly. While an operator lets no job start, nobody is."""
+        """Return True if usage counts for starvation. While an operator pauses starts, it does not."""
         return self.usage.counts(moment) and not self.configuration.pools.options.pause_starts
 
     def _is_at_rest(self) -> bool:
-        """True if the last update holds until something changes: no clock runs, no volume and no average moves."""
+        """Return True if the results of the last update stay until something changes: no clock, volume or average moves."""
         moves = len(self.clocks.running) or self.yarn.had_share_ms or self.volumes.chain.has_pools or self._averages.of
         return self._last_update_holds and not moves
 
     def _is_afresh_due(self, moment: Moment) -> bool:
-        """True if an update is to work everything out anew, as every few seconds."""
+        """Return True if the update must be computed from scratch, as every few seconds."""
         if not self._schedule.begins_afresh(moment):
             return False
-        # Seldom, for every update in which a weight changes costs as much as a whole one.
+        # Averages are updated rarely, because an update in which a weight changes costs as much as an update from scratch.
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
     def _cut(self, moment: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False) -> Cut:
-        """All that is known now, for an update. Later changes do not reach it, unless it is brief and over before there are any."""
+        """Return everything known now as the input of an update.
+
+        Later changes do not affect it. The input of a brief update shares data with the engine, because it ends before anything can change.
+        """
         operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
         return Cut(
             pools=self.configuration.in_force,
@@ -398,5 +408,5 @@ class FairShareEngine:
         )
 
     def _grants(self) -> Mapping[PoolName, float]:
-        """The integral shares that the last update granted, which volumes are charged for."""
+        """Return the integral shares granted by the last update, for which the volumes are charged."""
         return {name: each.grant_ratio for name, each in self.pool_results.items() if each.grant_ratio}

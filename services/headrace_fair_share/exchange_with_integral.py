@@ -1,4 +1,4 @@
-"""The exchange with integral: an advance goes out and volumes come back, both in as many messages as they need."""
+"""The exchange with integral: sends an advance and receives volumes, both in as many messages as they need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ANSWER: Final[Any] = AdvanceAnswer | AdvancePartTaken
 
 
 async def answer_to(advance: Advance, bus: Bus, timeout_s: float) -> AdvanceAnswer:
-    """Sends an advance and returns integral's whole answer. Each request has this timeout. Raises `BusError`, `BadMessage`."""
+    """Send an advance and return integral's whole answer. `timeout_s` applies to each request. Raises `BusError`, `BadMessage`."""
     tree = advance.tree
     answer: AdvanceAnswer | AdvancePartTaken | None = None
     for part in parts_of(advance):

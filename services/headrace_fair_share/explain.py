@@ -1,6 +1,6 @@
-"""The explanation of a pool: its way from the root, and whoever has what it lacks. Pure.
+"""The explanation of a pool: its path from the root, and which pools and operations hold what it lacks. Pure.
 
-Works on a copy of one update's results, beside the loop: it looks at every element of the tree once.
+It works on a copy of one update's results, in a worker thread, because it looks at every element of the tree once.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: Such an element would get more from its pool, had that more; a limit only if it is of a pool above.
+#: An element bound like this would get more if its pool had more; for a limit this holds only if a pool above has the limit.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """The results of one update with the operations that they are of, which no later update changes."""
+    """The results of one update with its operations; later updates do not change them."""
 
     tree: TreeName
     frame: ShareFrame
     items: Mapping[str, ShareItem]
     operations: Mapping[OperationId, KnownOperation]
-    #: Strong guarantees as configured.
+    #: Configured strong guarantees.
     guarantees: Mapping[PoolName, PartialResources]
 
     @staticmethod
     def of(engine: FairShareEngine) -> Shares:
-        """Copies what an explanation needs."""
+        """Copy from the engine what an explanation needs."""
         pools = engine.configuration.in_force.pools
         guarantees = {name: pool.settings.strong_guarantee_resources for name, pool in pools.items()}
         return Shares(
@@ -65,7 +65,7 @@ class Shares(msgspec.Struct, frozen=True):
 
 
 def explain_pool(shares: Shares, request: ExplainPool) -> PoolExplained | NotFound | NotReady:
-    """Explains a pool, and another one beside it if the request names one."""
+    """Explain a pool, and a second pool for comparison if the request names one."""
     if f"/{ROOT_POOL}" not in shares.items:
         return NotReady("no shares were computed yet")
     for name in filter(None, (request.name, request.against)):
@@ -76,7 +76,7 @@ def explain_pool(shares: Shares, request: ExplainPool) -> PoolExplained | NotFou
 
 
 class _Explainer:
-    """Explains pools of one update."""
+    """Explains the pools of one update."""
 
     def __init__(self, shares: Shares) -> None:
         self._shares = shares
@@ -159,7 +159,7 @@ class _Explainer:
         return Division.WEIGHT if any(map(self._wants_more, siblings)) else Division.REST
 
     def _wants_more(self, item: ShareItem) -> bool:
-        """True if an element would get more from its pool, had that more."""
+        """Return True if an element would get more if its pool had more."""
         bound = self._bindings.of(item.key)
         return bound.kind in _DIVIDED and (bound.kind is not BoundKind.LIMIT or bool(bound.pool))
 
@@ -177,7 +177,7 @@ class _Explainer:
             demand=self._total.part(item.demand_share),
         )
 
-    # --- who has it -------------------------------------------------------------------------------------------------
+    # --- holders of what the pool lacks -----------------------------------------------------------------------------
 
     def _holders(self, name: PoolName, resource: str) -> Holders:
         items, total = self._shares.items, self._total
@@ -191,7 +191,7 @@ class _Explainer:
             for item in children
             if item.kind is ElementKind.OPERATION and max(item.usage_share) > 0.0
         ]
-        # A pool has beyond its share what its operations have together, less what others of them lack.
+        # A pool's excess over its share is the sum over its operations, minus what some of its operations lack.
         beyond = {each.pool: self._beyond(items[f"/{each.pool}"]) for each in operations}
         pools = [
             msgspec.structs.replace(
@@ -221,7 +221,7 @@ class _Explainer:
         )
 
     def _below(self, name: PoolName) -> set[str]:
-        """The pool and all below it."""
+        """Return the pool and all pools below it."""
         inside: set[str] = set()
         waiting: list[str] = [name]
         while waiting:

@@ -1,4 +1,4 @@
-"""Spans of the first snapshot of each traced operation: from when it is known here until its share is published."""
+"""Trace spans of an operation's first snapshot: from the time it becomes known here until its share is published."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trace import SpanContext, read_trace
 
-#: Operations that wait for their first snapshot, the newest of them. A process that stands by publishes none.
+#: Largest number of operations whose first snapshot is awaited; the oldest are dropped. A standby publishes none.
 _MOST_WAITING: Final = 1_000
-#: Longer than it takes until somebody leads in place of a process that ended.
+#: Age in milliseconds up to which an operation counts as new; longer than a standby takes to become leader.
 _NEW_MS: Final = 60_000
 
 
@@ -27,23 +27,23 @@ class _Heard(msgspec.Struct, frozen=True):
 
 
 class FirstSnapshots:
-    """Knows the traced operations that no snapshot has named yet."""
+    """The traced operations that no published snapshot contains yet."""
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
         self._waiting: dict[OperationId, _Heard] = {}
 
     def note(self, events: Collection[Event]) -> None:
-        """Notes the operations that these events start."""
+        """Record the operations that these events start."""
         if tracing.is_on():
             for event in events:
                 if isinstance(event, OperationStarted):
                     self._note(event.operation, event.spec.trace)
 
     def note_known(self, operations: Collection[LiveOperation]) -> None:
-        """Notes the new ones of a whole: they may have started while nobody here listened.
+        """Record the new operations among all live operations: they may have started while no process here listened.
 
-        Where another process published some of them, their spans are told again, with the ids that they had.
+        If another process already published some of them, their spans are recorded again with the same ids.
         """
         if tracing.is_on():
             since_ms = tracing.now_ns() // 1_000_000 - _NEW_MS
@@ -61,7 +61,7 @@ class FirstSnapshots:
 
     @contextmanager
     def published(self, changed: Collection[ShareItem], version: str) -> Iterator[None]:
-        """Publishes a snapshot. Where it is the first of some operations, it is linked with the traces of all of them."""
+        """Trace the publication of a snapshot. If it is the first for some operations, link the span with their traces."""
         names = [OperationId(item.name) for item in changed if item.kind == "operation"] if self._waiting else []
         first = {name: heard for name in names if (heard := self._waiting.pop(name, None))}
         if not first:

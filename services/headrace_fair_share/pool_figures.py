@@ -1,4 +1,4 @@
-"""Figures of every pool, for Prometheus: what it wants, is owed, uses and has saved. Pure."""
+"""Prometheus metrics of every pool: its demand, fair share, usage and volume. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-#: Resources that are told, with their units.
+#: Resources that have metrics, with their units.
 _UNITS: Final = {"user_slots": "slots", "cpu": "hundredths of a core", "gpu": "gpus", "memory": "bytes"}
 
 
 def pool_figures(engine: FairShareEngine) -> Callable[[], Iterator[Figure]]:
-    """Takes a picture of the pools. The call that is returned makes figures of it, in any thread."""
+    """Take a snapshot of the pools. The returned function makes metrics from it and may run in any thread."""
     items = dict(engine.items)
     pools = [
         (name, items[key], results) for name, results in engine.pool_results.items() if (key := pool_key(name)) in items

@@ -1,4 +1,4 @@
-"""The shell of fair share: hears operations, usage and pools, computes updates beside the loop, publishes what changed."""
+"""The shell of fair_share: receives operations, usage and pools, computes updates, publishes what changed."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ from headrace_fair_share.view import pool_list
 from headrace_fair_share.what_if.requests import WhatIfRequests
 
 _Next = Outcome[None, Effect]
-#: Operations that are learnt between two turns of the loop; some 3 ms.
+#: Operations that are processed between two turns of the event loop; some 3 ms.
 _LEARNT_SLICE = 256
-#: Shares that are encoded on the loop; well below a millisecond.
+#: Share items that are encoded on the event loop; well below a millisecond.
 _TOLD_AT_ONCE = 32
 
 
 async def serve(runtime: Runtime[FairShareSettings]) -> None:
-    """Follows a tree, and computes its shares from the lease on until the process is asked to stop."""
+    """Follow a tree, and compute its shares from the time the lease is acquired until the process is asked to stop."""
     tree = tree_name(runtime.settings.tree)
     pools = await CopiedBucket.open(runtime.bus, subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
     service = FairShareService(runtime, tree, pools)
@@ -96,7 +96,7 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
 
 
 class FairShareService:
-    """One tree's fair share: it learns what it must know before it leads, and tells nothing until then."""
+    """The fair share of one tree. Before it leads it collects facts and publishes nothing."""
 
     _role: Role
     _clocks: ClockStore
@@ -128,9 +128,9 @@ class FairShareService:
             tree, self.engine, self._shell, runtime.settings.person, self._requests.unknown_tree
         )
         self._update_times = LengthsOfTime("share_updates", "Times that updates took, beside the loop or on it.")
-        #: Used by one worker thread at a time.
+        #: Used by one thread at a time.
         self._updater = Updater()
-        #: Held by whoever works on the publisher, which nobody else may look into meanwhile.
+        #: Held while the publisher is in use, possibly by a worker thread.
         self._publishing = anyio.Lock(fast_acquire=True)
         self._usage: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(
             tree, UsageFrame(), key=lambda item: item.operation
@@ -153,11 +153,11 @@ class FairShareService:
         self._serves_whole = False
         self._first_snapshots = FirstSnapshots(tree)
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- life cycle -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator[None]:
-        """Learns pools, operations and usage meanwhile."""
+        """Follow pools, operations and usage while the context is open."""
         async with self._pools.mirror(self._store.on_change), anyio.create_task_group() as tasks:
             tasks.start_soon(self.operations.run)
             tasks.start_soon(self._usage_feed.run)
@@ -168,7 +168,7 @@ class FairShareService:
         await self._bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
 
     async def lead(self, role: Role) -> None:
-        """Serves from the first subscription to the last saved clock."""
+        """Serve as the leader, from the first subscription to the last saved clocks."""
         self._role = role
         self._history = HistoryKeeper(self._bus, self._tree, self.engine, self._settings.history_options(), role)
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
@@ -193,7 +193,7 @@ class FairShareService:
         await self._save_clocks()
 
     def figures(self) -> list[Figure]:
-        """Snapshots of allocators that somebody has succeeded, and the history's own."""
+        """Return metrics: messages of deposed allocators, the history, and the lengths of updates."""
         return [
             counter("old_terms", "snapshots", self._usage_feed.refused, "Messages of a term that is over."),
             *self._history.figures(),
@@ -213,10 +213,10 @@ class FairShareService:
         except BusError as error:
             self._log.warning("clocks not saved", error=str(error))
 
-    # --- what becomes known -----------------------------------------------------------------------------------------
+    # --- incoming facts ---------------------------------------------------------------------------------------------
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
-        """Takes all live operations, from admission."""
+        """Take all live operations, from admission."""
         self._first_snapshots.note_known(operations)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
@@ -226,7 +226,7 @@ class FairShareService:
         self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
-        """Events of the log, from admission."""
+        """Take events of the log, from admission."""
         self._first_snapshots.note(events)
         outcome = self.engine.on_events(events, self._shell.moment())
         self._shell.take(outcome)
@@ -278,7 +278,7 @@ class FairShareService:
                 await self._sooner.wait()
 
     async def _perform(self, effect: Effect) -> _Next:
-        """Performs an effect of an update. Returns what the engine said to its result."""
+        """Perform an effect of an update. Return the engine's outcome for the result."""
         match effect:
             case SendAdvance():
                 return await self._send(effect)
@@ -330,12 +330,12 @@ class FairShareService:
         frame, changed, removed = effect.frame, effect.changed, effect.removed
         async with self._publishing:
             if len(changed) + len(removed) > _TOLD_AT_ONCE:
-                # Beside the loop, as the update itself: at 10,000 operations it is tens of milliseconds.
+                # In a worker thread, like the update itself: at 10,000 operations this takes tens of milliseconds.
                 parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
             else:
                 parts = self._publisher.advance(frame, changed, removed)
         if not self._serves_whole:
-            # Not before there is something to tell, and before anybody can miss it.
+            # Serve snapshots only once there is something to publish, and before any reader can miss it.
             subject = subjects.share_whole(self._tree)
             await self._runtime.border.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True
@@ -346,7 +346,7 @@ class FairShareService:
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
         if changed or removed:
-            # Behind the message, for which somebody waits.
+            # Log after publishing, because readers wait for the message.
             self._log.debug(
                 "shares",
                 version=str(self._publisher.version),
@@ -355,7 +355,7 @@ class FairShareService:
                 operations=[item.name for item in changed if item.kind == "operation"][:20],
             )
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _serve_people(self) -> None:
         border = self._runtime.border
@@ -379,5 +379,5 @@ class FairShareService:
     async def _on_explain(self, request: ExplainPool, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._requests.unknown_tree(request.tree)
-        # Beside the loop, as it looks at every element of the tree.
+        # In a worker thread, because it looks at every element of the tree.
         return await anyio.to_thread.run_sync(explain_pool, Shares.of(self.engine), request)

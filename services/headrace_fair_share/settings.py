@@ -19,49 +19,52 @@ Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 
 
 class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Computes what each pool and operation of a tree is owed."""
+    """Computes the fair share of every pool and operation of a tree."""
 
-    #: An update runs at least this often; 0: 200 ms below 1,000 operations, 1 s from there on.
+    #: Longest time between two updates; 0: 200 ms below 1,000 operations, 1 s from there on.
     fair_share_update_period_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 0
-    #: Least time between two updates; twice the cost of the last one where that is more (of a costly one four times, up to 100 ms), but
-    #: no more than a second.
+    #: Shortest pause between two updates. After a longer update the pause is twice its cost (four times for a costly one, up to 100 ms),
+    #: but at most a second.
     update_spacing_ms: Annotated[int, msgspec.Meta(ge=0, le=60_000)] = 5
-    #: How long an update waits for the volumes of integral guarantees.
+    #: Longest time that an update waits for the volumes of integral guarantees.
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
-    #: Advances that are kept for integral while it does not answer; later ones are given up and counted.
+    #: Number of advances that are kept for integral while it does not answer; later ones are dropped and counted.
     most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    #: With usage older than this time does not count: statuses stay, clocks stand.
+    #: Largest age of usage at which time counts for starvation. With older usage, statuses stay and clocks stand still.
     usage_counts_within_ms: Period = 2_000
-    #: Without a word of the allocator for this long its whole usage is asked for.
+    #: Silence of the allocator after which its complete usage is requested.
     usage_silence_ms: Period = 1_000
-    #: Names that users may give pools, and names that administrators may give besides.
+    #: Pattern of pool names that every user may give.
     pool_name_pattern_for_users: str = Bounds().pool_name_pattern_for_users
+    #: Pattern of pool names that administrators may give in addition.
     pool_name_pattern_for_administrators: str = Bounds().pool_name_pattern_for_administrators
-    #: Levels of pools below the root, and pools from any pool on downwards.
+    #: Largest number of levels of pools below the root.
     most_pool_levels: Annotated[int, msgspec.Meta(ge=1, le=100)] = Bounds().most_levels
+    #: Largest number of pools in the subtree of any pool, itself included.
     largest_pool_subtree: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = Bounds().largest_subtree
-    #: How often the clocks of starvation are saved.
+    #: Time between two saves of the starvation clocks.
     clocks_save_period_ms: Period = 5_000
-    #: How often figures of pools are recorded for `headrace pool volume`; less often where the room would be full before its time.
+    #: Time between two samples of pools for `headrace pool volume`; longer if `history_max_bytes` would not last for `history_max_age_ms`.
     history_period_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
-    #: How long what was recorded is kept, and how much room it may take: as `headrace bus provision` was told.
+    #: Longest time that samples are kept; the same as given to `headrace bus provision`.
     history_max_age_ms: Annotated[int, msgspec.Meta(ge=60_000, le=10**11)] = 7 * 86_400_000
+    #: Largest size of all samples; the same as given to `headrace bus provision`.
     history_max_bytes: Annotated[int, msgspec.Meta(ge=2**20, le=2**50)] = 512 * 2**20
 
-    #: Where trees are written on which the algorithm broke; empty: `headrace-broken-trees` in the system's folder of temporary files.
+    #: Folder for trees on which the algorithm failed; empty: `headrace-broken-trees` in the system's folder of temporary files.
     broken_trees_folder: str = ""
 
     def broken_trees_path(self) -> Path:
-        """Returns the folder of trees on which the algorithm broke."""
+        """Return the folder for trees on which the algorithm failed."""
         return Path(self.broken_trees_folder or Path(tempfile.gettempdir()) / "headrace-broken-trees")
 
-    #: Options with which the tree is made where it does not exist yet; once there is one, its own hold.
+    #: Options with which the tree is created if it does not exist yet; an existing tree keeps its own.
     new_tree_options: dict[str, bool | int | float | str | dict[str, int | float | str]] = msgspec.field(
         default_factory=dict
     )
 
     def tree_options(self) -> TreeOptions:
-        """Returns the options of a new tree. Raises `BadInput` for one that is unknown or has a value that cannot be used."""
+        """Return the options of a new tree. Raises `BadInput` for an unknown option or an unusable value."""
         try:
             changed = TREE_ATTRIBUTES.changed(TreeOptions(), self.new_tree_options, "new_tree_options")
         except Defects as defects:
@@ -74,7 +77,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         return options
 
     def engine_options(self) -> EngineOptions:
-        """The settings that the engine reads."""
+        """Return the settings that the engine reads."""
         return EngineOptions(
             usage_counts_within_us=self.usage_counts_within_ms * 1000,
             most_missed_advances=self.most_missed_advances,
@@ -90,7 +93,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
         )
 
     def history_options(self) -> HistoryOptions:
-        """The settings that the history reads."""
+        """Return the settings that the history reads."""
         return HistoryOptions(self.history_period_ms, self.history_max_age_ms, self.history_max_bytes)
 
     def __post_init__(self) -> None:

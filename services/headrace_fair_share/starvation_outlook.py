@@ -1,6 +1,6 @@
 """When an element and the pools above it will starve, by the clocks of the last update. Pure.
 
-It is worked out for whoever asks, so that updates and snapshots, of which there are many, bear nothing of it.
+It is computed on request, so that updates and snapshots, of which there are many, have no cost from it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from headrace_fair_share.update.elements import or_never, pool_key
 
 
 class _Way(NamedTuple):
-    """The elements from the root down to the one that was asked about."""
+    """The elements from the root down to the requested element."""
 
     items: Sequence[ShareItem]
     options: Sequence[EffectiveOptions]
-    #: Of the last one, if it is an operation: the slots that its waiting jobs need.
+    #: Slots that the pending jobs need, if the last element is an operation.
     needed_slots: Sequence[int]
 
 
 def outlooks_of(engine: FairShareEngine, key: str) -> list[StarvationOutlook]:
-    """Returns the outlook of an element, then of the pools above it: of those that are short of something."""
+    """Return the outlook of an element, then of the pools above it. Elements without a running clock are left out."""
     way = _way_to(engine, key)
     keys = [item.key for item in way.items]
     clocks = engine.clocks.of(keys, {key: place for place, key in enumerate(keys)})
@@ -42,7 +42,7 @@ def outlooks_of(engine: FairShareEngine, key: str) -> list[StarvationOutlook]:
 
 
 def _way_to(engine: FairShareEngine, key: str) -> _Way:
-    """Finds the way to an element. Without an operation that waits for nothing any more: the next update stops its clocks."""
+    """Return the path to an element. An operation without pending jobs is left out, because the next update resets its clocks."""
     items: list[ShareItem] = []
     options: list[EffectiveOptions] = []
     item = engine.items.get(key)
@@ -69,7 +69,7 @@ def _way_to(engine: FairShareEngine, key: str) -> _Way:
 
 
 def _to_come(engine: FairShareEngine, way: _Way, clocks: Clocks) -> Coming | None:
-    """Foretells what comes of the clocks. None where that cannot be told."""
+    """Predict from the clocks when elements will starve. None if no prediction is possible."""
     tree = engine.configuration.in_force.options
     if not engine.time.goes_on or tree.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None

@@ -1,4 +1,4 @@
-"""Pools as people see them: the configuration of now with the results of the last update. Pure."""
+"""Pools as displayed: the present configuration with the results of the last update. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from headrace_fair_share.starvation_outlook import outlooks_of
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-#: The most that a page takes; pools without room go to the next page.
+#: Largest size of a page; pools that do not fit go to the next page.
 _PAGE_BYTES: Final = 64 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> PoolList | NotFound:
-    """Lists the pools that were asked for, as many as fit a page, at least one if there is any."""
+    """Return the requested pools, as many as fit a page, but at least one if there is any."""
     view = _View(engine)
     order = view.order()
     if request.name:
@@ -62,7 +62,7 @@ def pool_list(engine: FairShareEngine, request: GetPools, version: Version) -> P
 
 
 def _within(items: list[ShareItem], most_bytes: int) -> tuple[list[ShareItem], int]:
-    """The first items that fit, and the bytes that are left, which are negative if items are left out."""
+    """Return the first items that fit, and the remaining bytes, which are negative if items are left out."""
     for place, item in enumerate(items):
         most_bytes -= len(_encode(item))
         if most_bytes < 0:
@@ -71,7 +71,7 @@ def _within(items: list[ShareItem], most_bytes: int) -> tuple[list[ShareItem], i
 
 
 class _View:
-    """The pools of one moment."""
+    """The pools at one point in time."""
 
     def __init__(self, engine: FairShareEngine) -> None:
         self._engine = engine
@@ -84,24 +84,24 @@ class _View:
             self._paths[name] = f"{above}/{name}"
 
     def order(self) -> list[PoolName]:
-        """The root, configured pools with parents first, then ephemeral ones by path."""
+        """Return the root, configured pools (parents first), then ephemeral pools by path."""
         return [ROOT_POOL, *self.configured.preorder, *sorted(self._ephemeral, key=self._path)]
 
     def operations(self, pools: list[PoolName], request: GetPools) -> dict[PoolName, list[ShareItem]]:
-        """The operations in some pools, all or those that starve or may preempt."""
+        """Return the operations in some pools: all, or those that starve or may preempt."""
         found: dict[PoolName, list[ShareItem]] = {name: [] for name in pools}
         everybody = not request.only_starving
         for item in self._engine.items.values():
             if item.kind is ElementKind.OPERATION and item.parent in found and (everybody or _is_hungry(item)):
                 found[item.parent].append(item)
         if request.outlook_of:
-            # In a pool of thousands there may be no room in the page for the one that somebody asks about.
+            # The requested operation comes first, because a page may be too small for all operations of a pool of thousands.
             for items in found.values():
                 items.sort(key=lambda item: item.key != request.outlook_of)
         return found
 
     def pool(self, name: PoolName) -> PoolView:
-        """One pool with all its fields."""
+        """Return one pool with all its fields."""
         engine, pools = self._engine, self.configured
         pool = pools.pools.get(name) or self._ephemeral.get(name)
         parent = PoolName("") if name == ROOT_POOL else pool.parent if pool else ROOT_POOL
@@ -145,13 +145,13 @@ class _View:
         return self._with_integral_fields(view)
 
     def _path(self, name: PoolName) -> str:
-        """Names from the top down. An ephemeral pool stands where admission has put it."""
+        """Return the names from the top down. An ephemeral pool has the parent that admission gave it."""
         if name not in self._paths:
             self._paths[name] = self.configured.path(name)
         return self._paths[name]
 
     def _with_integral_fields(self, view: PoolView) -> PoolView:
-        """Adds the fields of an integral guarantee, by the total of the last update."""
+        """Add the fields of an integral guarantee, computed with the total of the last update."""
         total, period_s = self._engine.frame.total, saturation_period_s(self.configured)
         integral, volumes = view.settings.integral_guarantees, self._engine.volumes
         flow = specified_ratio(integral.resource_flow.whole, total)
@@ -173,7 +173,7 @@ class _View:
         )
 
     def _distribution(self) -> ResourceDistribution:
-        """Says how much of the tree is promised."""
+        """Return how much of the tree's resources is guaranteed."""
         pools, root = self.configured, self._engine.items.get(pool_key(ROOT_POOL))
         strong = [pools.settings(name).strong_guarantee_resources.whole for name in pools.children[ROOT_POOL]]
         ratios = (root.total_resource_flow_ratio, root.total_burst_ratio) if root else (0.0, 0.0)
@@ -186,7 +186,7 @@ def _is_hungry(item: ShareItem) -> bool:
 
 
 def _new_item(name: PoolName, parent: PoolName, settings: PoolConfig, *, ephemeral: bool) -> ShareItem:
-    """The item of a pool that no update has seen yet."""
+    """Return the share item of a pool that no update contains yet."""
     kind = ElementKind.ROOT if name == ROOT_POOL else ElementKind.POOL
     weight = 1.0 if settings.weight is None else settings.weight
     return ShareItem(kind=kind, name=name, parent=parent, weight=weight, ephemeral=ephemeral)

@@ -1,1 +1,1 @@
-"""The configuration of pool trees: what is written, the rules that it keeps, and who may change it."""
+"""The configuration of pool trees: how it is stored, the rules it must keep, and who may change it."""

@@ -1,7 +1,7 @@
 """Moves of pools from one tree to another.
 
-A tree is one stored value and its changes are one or none. Two trees are two values. A pool is first made where it goes to and then
-taken away where it was, so that whatever happens in between leaves it in both, which harms nothing: names are unique in a tree only.
+A tree is one stored value, so a change of it is atomic. Two trees are two values. The pool is therefore created in the new tree first and
+then removed from the old one. After a failure in between it is in both trees, which does no harm: names are unique within a tree only.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan
 from headrace.wire.refusals import Refusal
 from headrace.wire.trees import MovePoolToTree
 
-#: Puts a change to a tree.
+#: Requests a change of a tree.
 Ask = Callable[[ChangePools], Awaitable[PoolPlan | Refusal]]
 
 
 async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, there: Ask) -> PoolPlan | Refusal:
-    """Moves a pool of `pools`, if neither of the trees refuses its part."""
+    """Move a pool of `pools` to another tree, unless one of the trees refuses its part."""
     leave = ChangePools([Remove(request.name, recursive=True, in_use=request.in_use)], pools.name)
     leaving = await here(msgspec.structs.replace(leave, dry_run=True))
     if not isinstance(leaving, PoolPlan):
         return leaving
     if leaving.broken:
-        # Asked for in earnest, so that the refusal is the one that people know.
+        # Not as a dry run, so that the refusal is the usual one.
         return await here(leave)
     arrive = _departure(pools, request.name, request.parent or ROOT_POOL, request.new_name or request.name)
     arriving = await there(ChangePools(arrive, request.to_tree, request.dry_run))
@@ -40,7 +40,7 @@ async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, ther
 
 
 def _departure(tree: PoolTree, name: PoolName, parent: PoolName, new_name: PoolName) -> list[PoolChange]:
-    """Returns the changes that make the pool and all below it in another tree, below `parent` there."""
+    """Return the changes that create the pool and everything below it in another tree, below `parent` there."""
     changes: list[PoolChange] = []
     for each in tree.subtree(name):
         pool = tree.pools[each]

@@ -1,7 +1,7 @@
-"""Changes of a tree, one after the other, and the problems with them. Pure.
+"""Changes of a tree, applied one after the other, and the problems with them. Pure.
 
-A `Draft` takes changes and goes on after one that cannot be made, so that everything that is wrong is told at once. The tree that comes
-of it is used only where nothing was wrong and no rule is broken: all of the changes, or none.
+A `Draft` continues after a change that cannot be made, so that all problems are reported at once. The resulting tree is used only if there
+was no problem and no rule is broken: either all changes are made or none.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from headrace_fair_share.configuration.transfer import transferred
 from headrace_fair_share.configuration.written_attributes import kept_unknown, read_object, without_pool_attributes
 
 _LONGEST_NAME: Final = 100
-#: Of what is set on one pool, and on one tree, as JSON.
+#: Largest size of the settings of one pool, and of the options of one tree, as JSON.
 _LARGEST_POOL_BYTES: Final = 64 * 1024
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
-#: Options of a tree by which rules of its pools go.
+#: Options of a tree that rules about its pools depend on.
 _CONCERN_POOLS: Final = (
     "main_resource",
     "pool_config_presets",
@@ -51,12 +51,12 @@ _CONCERN_POOLS: Final = (
 
 
 class Draft:
-    """A tree in the making."""
+    """A tree that is being changed."""
 
     def __init__(
         self, before: PoolTree, bounds: Bounds, person: Person, in_use: Mapping[PoolName, int] | None = None
     ) -> None:
-        """`in_use` counts the operations that name a pool."""
+        """Create a draft of changes to `before`. `in_use` counts the operations in each pool."""
         self.before = before
         self._bounds = bounds
         self._rights = Rights(person, self._access)
@@ -65,15 +65,15 @@ class Draft:
         self._options = before.options
         self._index: PoolTree | None = before
         self._touched: dict[PoolName, None] = {}
-        #: Attributes that the changes name, of the tree without a pool.
+        #: Attributes that the changes name, by pool; options of the tree have an empty pool name.
         self._named: set[tuple[PoolName, str]] = set()
         self.problems: list[Refusal] = []
         self.warnings: list[str] = []
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- changes and results ----------------------------------------------------------------------------------------
 
     def make(self, change: PoolChange) -> None:
-        """Takes one change in. What is wrong with it goes to `problems`."""
+        """Apply one change. Problems with it are added to `problems`."""
         match change:
             case Create():
                 self._create(change)
@@ -91,7 +91,7 @@ class Draft:
                 assert_never(change)
 
     def check(self) -> None:
-        """Checks the rules that concern a tree as a whole. What is broken goes to `problems`. Once, after the last change."""
+        """Check the rules that concern the tree as a whole, once after the last change. Violations are added to `problems`."""
         tree = self.tree
         names: list[PoolName] | None = list(self._touched)
         if tree.options != self.before.options:
@@ -104,7 +104,7 @@ class Draft:
 
     @property
     def tree(self) -> PoolTree:
-        """The tree as it would be."""
+        """The resulting tree."""
         if self._index is None:
             pools = _parents_first(self._pools)
             tree = Tree(tree=self.before.name, pools=pools, options=self._options, format=TREE_FORMAT)
@@ -113,11 +113,11 @@ class Draft:
 
     @property
     def touched(self) -> list[PoolName]:
-        """Pools that were made or changed, in the order of the changes."""
+        """Pools that were created or changed, in the order of the changes."""
         return [name for name in self._touched if name in self._pools]
 
     def names(self, pool: PoolName, attribute: str) -> bool:
-        """True if some change names an attribute of a pool, or without a pool an option of the tree."""
+        """Return True if a change names this attribute of the pool, or this option of the tree if the pool name is empty."""
         return (pool, attribute) in self._named
 
     # --- one change each --------------------------------------------------------------------------------------------
@@ -220,14 +220,14 @@ class Draft:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _with_attributes(self, before: PoolConfig, written: bytes, rights_at: PoolName, name: PoolName) -> PoolConfig:
-        """The settings with changes made as far as they can be. What the person may not set is put to the problems."""
+        """Return the settings with all usable changes applied. Attributes that the person may not set are added to the problems."""
         place = f"pools.{name}"
         try:
             plain = read_object(written, place)
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
-        # With what can be used of them, so that all rules that are broken come to light at once.
+        # The usable attributes are applied, so that all broken rules are found at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
         self.problems.extend(map(as_refusal, problems))
         if not self._rights.administers(rights_at):
@@ -245,7 +245,7 @@ class Draft:
         return settings
 
     def _check_size(self, place: str, value: msgspec.Struct, most_bytes: int) -> None:
-        """A page of a list has room for any one pool or tree."""
+        """Check that any one pool or tree fits on a page of a list."""
         size_bytes = len(msgspec.json.encode(value))
         if size_bytes > most_bytes:
             self.problems.append(BadRequest(place, f"{size_bytes} bytes", f"at most {most_bytes} bytes"))
@@ -280,7 +280,7 @@ class Draft:
             )
 
     def _check_use(self, name: PoolName) -> None:
-        """A pool does not become a fifo pool while pools that nobody made live in it."""
+        """Refuse that a pool becomes a fifo pool while it contains ephemeral pools."""
         settings, old = self.tree.settings(name), self.before.settings(name)
         if settings.mode is not PoolMode.FIFO or old.mode is PoolMode.FIFO or name not in self.before.pools:
             return
@@ -313,7 +313,7 @@ class Draft:
             self.problems.append(refusal)
 
     def _access(self, pool: PoolName) -> Iterator[Access]:
-        """Access lists of a pool and of all above it, without an index, which each change would make anew."""
+        """Yield the access lists of a pool, of all pools above it and of the tree, without an index, which each change would rebuild."""
         while pool in self._pools:
             yield self._pools[pool].settings.access
             pool = self._pools[pool].parent
@@ -330,7 +330,7 @@ class Draft:
 
 
 def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
-    """The pools in their order, but each behind its parent."""
+    """Return the pools in their order, but each after its parent."""
     placed: dict[PoolName, Pool] = {}
     for pool in pools.values():
         chain = []

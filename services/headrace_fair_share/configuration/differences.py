@@ -1,4 +1,4 @@
-"""The differences between two configurations of a tree, as a plan says them. Pure."""
+"""The differences between two configurations of a tree, as they appear in a plan. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.wire.pool_changes import AttributeDifference, PoolDifference, Pool
 
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
-    """Returns the pools made, changed and removed, and the options that change. A pool of another name is another pool."""
+    """Return the pools created, changed and removed, and the options that change. A renamed pool counts as another pool."""
     made = [name for name in after.preorder if name not in before.pools]
     gone = [name for name in before.preorder if name not in after.pools]
     changed: dict[PoolName, PoolDifference] = {}
     for name in after.preorder:
         if name in before.pools and (
             before.pools[name] != after.pools[name]
-            # The path of one that stays as it is changes with its parent's alone.
+            # The path of an unchanged pool changes only with its parent's path.
             or (after.pools[name].parent in changed and before.path(name) != after.path(name))
         ):
             changed[name] = _difference(before, after, name)
@@ -33,7 +33,7 @@ def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
 
 
 def fitting(plan: PoolPlan, most_bytes: int) -> PoolPlan:
-    """Returns the plan with as many differences as there is room for. Those left out are counted."""
+    """Return the plan with as many differences as fit into `most_bytes`. The differences left out are counted."""
     while len(msgspec.msgpack.encode(plan)) > most_bytes and (plan.created or plan.changed or plan.removed):
         kept = [each[: len(each) // 2] for each in (plan.created, plan.changed, plan.removed)]
         dropped = len(plan.created) + len(plan.changed) + len(plan.removed) - sum(map(len, kept))

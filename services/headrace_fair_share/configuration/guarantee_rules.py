@@ -1,7 +1,7 @@
-"""The rules of guarantees: children get no more than their parent has, and integral guarantees do not nest. Pure.
+"""The rules of guarantees: children do not have more than their parent in sum, and integral guarantees do not nest. Pure.
 
-A child may have a figure only of a resource of which its parent has one, an explicit zero included. Top pools are not compared with
-the cluster: more than there is may be promised there, and is reported.
+A child may have a guarantee only of resources of which its parent has a guarantee, even if that is an explicit zero. Top pools are not
+compared with the cluster: guarantees above its size are allowed there, and are reported.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _STRONG = "strong_guarantee_resources"
 
 
 def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yields the broken rules on a pool, and between it and its children."""
+    """Yield the rules that a pool breaks, by itself or together with its children."""
     yield from _without_main_resource(tree, name)
     yield from _sums(tree, name)
     yield from broken_integral_guarantees(tree, name)
 
 
 def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yields the broken rules of integral guarantees: relaxed pools have no burst, and none stands below another."""
+    """Yield the rules of integral guarantees that a pool breaks: a relaxed pool has no burst, and no integral pool is below another."""
     own = tree.pools[name].settings.integral_guarantees
     if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
         yield BadRequest(
@@ -52,7 +52,7 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
 
 
 def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
-    """Says what the pools under the root are guaranteed beyond `total`, resource by resource, with both figures."""
+    """Return a warning for each resource of which the top pools are guaranteed more than `total`, with both amounts."""
     if total == ZERO:
         return []
     promised = Resources.sum(
@@ -67,7 +67,7 @@ def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
 
 
 def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
-    """Says what a burst pool will get, where that is less than one may think."""
+    """Return warnings about a burst pool that will get less than its settings suggest."""
     pool = tree.pools.get(name)
     if pool is None or pool.settings.integral_guarantees.guarantee_type is not IntegralType.BURST:
         return []
@@ -87,9 +87,10 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
 
 
 def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]:
-    """Says why an integral pool with a flow never gets volume: its part of a scarce resource rounds to none.
+    """Return warnings about an integral pool whose flow is so small that it never gets any volume.
 
-    Volume accrues of every resource that the cluster has, and is worth what there is of the scarcest.
+    Volume accrues for every resource of the cluster, and the resource with the smallest ratio decides what the volume is worth. If the flow
+    of one resource rounds to zero, the pool gets nothing.
     """
     pool = tree.pools.get(name)
     if pool is None or pool.settings.integral_guarantees.guarantee_type is IntegralType.NONE:

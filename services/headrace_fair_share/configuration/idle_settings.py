@@ -1,4 +1,4 @@
-"""Settings from which nothing follows: those that never act here, and those that do not under the tree's other options. Pure."""
+"""Settings without effect: those that never act here, and those that do not act under the tree's other options. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _ONLY: Final = "kept, but in force only under preemption_policy"
 
 
 class Idle(NamedTuple):
-    """One setting from which nothing follows."""
+    """One setting that has no effect."""
 
-    #: Empty: it is the tree's own.
+    #: The pool that has the setting; empty for an option of the tree.
     pool: PoolName
     name: str
     why: str
 
     @property
     def attribute(self) -> str:
-        """The attribute without what follows of its key."""
+        """The attribute without the rest of its key."""
         return self.name.partition("/")[0]
 
 
 class _Rule(NamedTuple):
-    """Attributes that act under some options of the tree alone."""
+    """Attributes that act only under some options of the tree."""
 
     why: str
     acts: Callable[[TreeOptions], bool]
@@ -109,7 +109,7 @@ _RULES: Final = (
 
 
 def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> list[Idle]:
-    """The settings from which nothing follows now: those of the tree, then those of all its pools or of some."""
+    """Return the settings that have no effect now: first those of the tree, then those of all pools or of `names`."""
     options = tree.options
     found = [Idle(PoolName(""), name, _NEVER[why]) for why, name in TREE_ATTRIBUTES.not_in_force(options)]
     rules = [rule for rule in _RULES if not rule.acts(options)]
@@ -125,7 +125,7 @@ def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> 
 
 
 def in_words(idle: Iterable[Idle]) -> list[str]:
-    """Names them by what they lack: the tree's together, those of pools one by one."""
+    """Return texts that group the settings by reason: options of the tree together, attributes of pools one by one."""
     of_tree: dict[str, list[str]] = {}
     of_pools: dict[tuple[str, str], list[PoolName]] = {}
     for each in idle:
@@ -138,7 +138,7 @@ def in_words(idle: Iterable[Idle]) -> list[str]:
 
 
 def _set_keys(schema: Schema, value: object) -> Iterator[str]:
-    """The keys of what is set, those within a record one by one."""
+    """Yield the keys of all settings that differ from the default; within a record, one key per field."""
     for name, attribute in schema.attributes.items():
         inner = getattr(value, name)
         if isinstance(attribute.kind, Record) and inner is not None:

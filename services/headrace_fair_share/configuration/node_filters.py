@@ -1,6 +1,6 @@
-"""The judgement of a new node filter: nothing is written under which a node would belong to two trees.
+"""The check of a new node filter: a filter that would put a node in two trees is not stored.
 
-Filters are written rarely, and nodes come and go. Only a change of a filter is judged, over the nodes that are enrolled by then.
+Filters rarely change, while nodes come and go. Therefore only a change of a filter is checked, against the nodes enrolled at that time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from headrace_fair_share.configuration.tree_configuration import Change
 
 
 class NodeFilters:
-    """The filters of all trees, and the tags of all nodes."""
+    """The node filters of all trees, and the tags of all nodes."""
 
     def __init__(self, trees: KeyValue, nodes: Callable[[], Awaitable[KeyValue]]) -> None:
         self._trees = trees
         self._nodes = nodes
 
     async def refusal(self, change: Change) -> Refusal | None:
-        """Refuses a filter that takes a node of another tree. None if there is nothing against the change."""
+        """Refuse a filter that takes a node of another tree. Return None if the change is allowed."""
         node_filter = change.tree.options.node_filter
         if node_filter == change.decided_on.options.node_filter:
             return None

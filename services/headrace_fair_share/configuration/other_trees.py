@@ -1,4 +1,4 @@
-"""Configurations of trees that another fair_share serves, or nobody: read from the bucket, changed by compare-and-set."""
+"""Configurations of the trees that this process does not serve: read from the bucket, changed by compare-and-set."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LONGEST_TROUBLE: Final = 4_096
 
 
 class _OtherTree(PoolStore):
-    """A tree that nobody here serves, as it is decided on: its stored value and what that says."""
+    """The configuration of a tree that this process does not serve, while a change of it is decided."""
 
     def __init__(self, bucket: KeyValue, tree: TreeName, bounds: Bounds, clock: Clock, judge: Judge) -> None:
         self.configured = TreeConfiguration(tree, bounds)
         super().__init__(bucket, tree, clock, self.configured.on_stored, judge)
 
     async def decided(self, decide: Callable[[], Change | PoolPlan | Refusal]) -> PoolPlan | Refusal:
-        """Decides, writes and answers. Decides anew where somebody else wrote in between."""
+        """Decide, write and answer. Decide again if another process wrote in between."""
         return await self.change(decide, self.configured.on_written)
 
 
@@ -51,13 +51,13 @@ class OtherTrees:
         self._own = own
         self._bounds = bounds
         self._clock = clock
-        #: What was told last, with the values that it was made of.
+        #: The view of each tree made last, with the stored value that it was made from.
         self._views: dict[str, tuple[Entry, TreeView]] = {}
 
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
-        """A page of all trees, or one of them."""
+        """Return a page of all trees, or the tree `name`."""
         try:
-            # To read the whole bucket takes a consumer of its own, and `headrace up` asks for its own tree again and again.
+            # Reading the whole bucket needs its own consumer, and `headrace up` requests only its own tree again and again.
             one = await self._bucket.get(name) if name == self._own else None
             entries = await self._bucket.entries() if one is None else {one.key: one}
         except BusError as error:
@@ -74,7 +74,7 @@ class OtherTrees:
         return TreeList(page, more=len(page) < len(wanted))
 
     async def create(self, request: CreateTree, person: Person) -> PoolPlan | Refusal:
-        """Makes a tree without pools."""
+        """Create a tree without pools."""
         try:
             name = tree_name(request.name)
         except BadInput as error:
@@ -90,7 +90,7 @@ class OtherTrees:
         )
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
-        """Takes a tree away."""
+        """Remove a tree."""
         refusal = to_remove_trees(person)
         if refusal is not None:
             return refusal
@@ -112,7 +112,7 @@ class OtherTrees:
 
         answer = await tree.decided(decide)
         if isinstance(answer, PoolPlan) and not answer.dry_run:
-            # It has become empty first, and so only what was looked at is deleted: nothing that somebody wrote meanwhile.
+            # The tree was emptied by compare-and-set first, so the delete removes nothing that another process wrote in between.
             try:
                 await self._bucket.delete(request.name)
             except BusError as error:
@@ -121,7 +121,7 @@ class OtherTrees:
         return answer
 
     async def change(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
-        """Changes a tree of which no operations are known here."""
+        """Change a tree whose operations are not known here."""
         tree = await self._stored(request.tree)
         if not isinstance(tree, _OtherTree):
             return tree
@@ -145,7 +145,7 @@ class OtherTrees:
     async def _view(self, entry: Entry) -> TreeView:
         known = self._views.get(entry.key)
         if known is None or known[0] != entry:
-            # Beside the loop, and once: to judge a tree of thousands of pools takes seconds.
+            # In a worker thread, and only once: checking a tree of thousands of pools takes seconds.
             known = self._views[entry.key] = (entry, await anyio.to_thread.run_sync(self._viewed, entry))
         return known[1]
 

@@ -1,6 +1,7 @@
-"""Requests of people about the configuration: decided by the engine, written to the bucket, answered when durable.
+"""Requests to change the configuration: the engine decides, the bucket stores the change, and the answer follows when it is durable.
 
-A request is answered by the fair_share of the tree that it asks. All others keep silent. A tree that does not exist is told of by all.
+A request is answered by the fair_share of the tree that it asks. The fair_share services of other trees do not answer. If the tree does not
+exist, all of them answer that.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 
 _OURSELVES: Final = Person("fair_share", administrator=True)
-#: Until a lost configuration is written again, and between two tries.
+#: Seconds before a lost configuration is written again, and between two tries.
 _RETRY_S: Final = 0.5
 
 _TreeRequest = ListTrees | CreateTree | RemoveTree
 
 
 class ConfigurationRequests:
-    """Changes of the own tree, decided by the engine, and of all others."""
+    """Changes of the tree that this process serves, decided by the engine, and of all other trees."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class ConfigurationRequests:
         self._person = person
 
     async def serve(self, border: Border) -> None:
-        """Answers people from now on."""
+        """Start to answer requests of users."""
         user = CallerKind.USER
         await border.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
         await border.serve(subjects.user("*", "pool.move_to_tree"), MovePoolToTree, user, self._on_move)
@@ -65,7 +66,7 @@ class ConfigurationRequests:
         await border.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
 
     async def keep_stored(self, make_bucket: Callable[[], Awaitable[object]]) -> None:
-        """Writes the configuration again whenever the bucket has lost it, as long as it takes."""
+        """Write the configuration again whenever the bucket has lost it, and retry until that succeeds."""
         while True:
             await self._store.lost.wait()
             self._store.lost = anyio.Event()
@@ -81,7 +82,7 @@ class ConfigurationRequests:
             logger().warning("configuration written again", tree=self._tree, revision=self._store.revision)
 
     def unknown_tree(self, tree: str) -> NotFound | None:
-        """Answers about a tree that is not ours, or None where another service answers."""
+        """Return the answer for a tree that this process does not serve, None if another service answers."""
         trees = self._store.trees
         return None if tree in trees else NotFound(what="tree", name=tree, near=near(tree, trees) or sorted(trees)[:3])
 

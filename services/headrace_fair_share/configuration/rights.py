@@ -1,7 +1,7 @@
-"""The rights that a change of configuration needs: one question each. Pure.
+"""The rights that a change of configuration needs. Pure.
 
-`write` on a pool holds for it and all below. `administer` includes it, and brings what is for administrators. Trees are made and
-removed by administrators of the whole only. `headrace.pools.rights` says how lists of users are read.
+`write` on a pool covers the pool and everything below it. `administer` includes `write` and what only administrators may do. Only
+administrators of the whole installation create and remove trees. `headrace.pools.rights` defines how access lists are read.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from headrace.wire.refusals import NotAllowed, not_allowed
 
 
 class Rights:
-    """The rights of one person in a tree in the making. Questions are answered by a refusal, or None if it is allowed."""
+    """The rights of one person in a tree that is being changed. Each check returns a refusal, or None if the person is allowed."""
 
     def __init__(self, person: Person, lists: Callable[[PoolName], Iterable[Access]]) -> None:
-        """`lists` gives the lists of users of a pool, of all above it and of the tree."""
+        """Create the checks. `lists` returns the access lists of a pool, of all pools above it and of the tree."""
         self._person = person
         self._lists = lists
 
     def to_make_pools_in(self, parent: PoolName) -> NotAllowed | None:
-        """Making a pool, or moving one there, needs `write` on the parent."""
+        """Refuse to create a pool in `parent`, or to move a pool there, without `write` on it."""
         return self._without(Right.WRITE, parent, f"make pools in {parent}")
 
     def to_change(self, pool: PoolName) -> NotAllowed | None:
-        """Changing attributes, and giving or taking guarantees, needs `write` on the pool."""
+        """Refuse to change attributes of a pool, or to transfer its guarantees, without `write` on the pool."""
         return self._without(Right.WRITE, pool, f"change pool {pool}")
 
     def to_remove(self, pool: PoolName) -> NotAllowed | None:
-        """Removing needs `write` on the pool."""
+        """Refuse to remove a pool without `write` on it."""
         return self._without(Right.WRITE, pool, f"remove pool {pool}")
 
     def to_move(self, pool: PoolName) -> NotAllowed | None:
-        """Moving and renaming need `write` on the pool."""
+        """Refuse to move or rename a pool without `write` on it."""
         return self._without(Right.WRITE, pool, f"move pool {pool}")
 
     def to_change_options(self, tree: TreeName) -> NotAllowed | None:
-        """Changing options of the tree needs `administer` on the root."""
+        """Refuse to change options of the tree without `administer` on the root."""
         return self._without(Right.ADMINISTER, ROOT_POOL, f"change options of tree {tree}")
 
     def to_set(self, attribute: str, pool: PoolName) -> NotAllowed:
-        """The refusal of an administrators' attribute, where `administers` says no."""
+        """Return the refusal to set an attribute that only administrators may set. Call it if `administers` returns False."""
         return self._refusal(Right.ADMINISTER, pool, f"set {attribute} on pool {pool}")
 
     def administers(self, pool: PoolName) -> bool:
-        """True if administrators' attributes, unknown attributes and administrators' names may be given there."""
+        """Return True if the person may give administrators' attributes, unknown attributes and administrators' names there."""
         return self._has(Right.ADMINISTER, pool)
 
     def _has(self, right: Right, pool: PoolName) -> bool:
@@ -61,10 +61,10 @@ class Rights:
 
 
 def to_make_trees(person: Person) -> NotAllowed | None:
-    """Making trees is for administrators of the whole."""
+    """Return a refusal unless the person is an administrator of the whole installation, who may create trees."""
     return None if person.administrator else not_allowed(person, "make trees")
 
 
 def to_remove_trees(person: Person) -> NotAllowed | None:
-    """Removing trees is for administrators of the whole."""
+    """Return a refusal unless the person is an administrator of the whole installation, who may remove trees."""
     return None if person.administrator else not_allowed(person, "remove trees")

@@ -1,8 +1,8 @@
-"""The rules that a tree's configuration keeps as a whole. Pure.
+"""The rules that a tree's configuration must keep as a whole. Pure.
 
-`broken_rules` lists what breaks them: fifo pools have no child pools and are no hubs, a running limit is not above the total limit of
-the same pool, presets exist and say what presets may, depth and subtrees are bounded, and guarantees fit (`guarantee_rules`).
-A rule is checked for the pools it is asked for, with their parents and children.
+`broken_rules` lists the violations. Fifo pools have no child pools and are not hubs. A running limit is not above the total limit of the
+same pool. Presets exist and contain only what presets may. Depth and subtrees are bounded. Guarantees fit (`guarantee_rules`). A rule is
+checked for the requested pools, their parents and their children.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _LONGEST_SHOWN: Final = 100
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The bounds of all trees, as the process is set."""
+    """The bounds of all trees, from the settings of the process."""
 
-    #: Names that anybody may give a pool.
+    #: Pattern of pool names that every user may give.
     pool_name_pattern_for_users: str = "[-_a-z0-9]+"
-    #: Names that administrators may give.
+    #: Pattern of pool names that administrators may give.
     pool_name_pattern_for_administrators: str = "[-_a-z0-9:A-Z]+"
-    #: Levels of pools below the root.
+    #: Largest number of levels of pools below the root.
     most_levels: int = 30
-    #: Pools in the subtree of a pool, itself included.
+    #: Largest number of pools in the subtree of a pool, itself included.
     largest_subtree: int = 1_000
 
 
 def broken_rules(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName] | None = None) -> list[Refusal]:
-    """Every rule that pools break: those of `names` with their parents and children, or all."""
+    """Return every rule that pools break: the pools of `names` with their parents and children, or all pools."""
     asked = tree.preorder if names is None else list(dict.fromkeys(name for name in names if name in tree.pools))
     around = dict.fromkeys(asked)
     for name in asked:
@@ -62,7 +62,7 @@ def broken_rules(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName] | Non
 
 
 def broken_options(options: TreeOptions) -> list[Refusal]:
-    """Every rule that options of a tree break among themselves."""
+    """Return every rule that the options of a tree break among themselves."""
     found: list[Refusal] = []
 
     def order(lower: str, least: float, upper: str, most: float) -> None:
@@ -103,7 +103,10 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
 
 
 def misplaced(tree: PoolTree) -> list[Refusal]:
-    """Returns pools whose name stands twice, or whose parent does not stand before them. Nothing else can be said of such a tree."""
+    """Return an error for each pool with a duplicate or unusable name, or without a parent before it.
+
+    Other rules cannot be checked for such a tree.
+    """
     if len(tree.pools) != len(tree.tree.pools):
         twice = [pool.name for pool in tree.tree.pools]
         return [Exists(what="pool", name=name) for name in tree.pools if twice.count(name) > 1]
@@ -119,7 +122,7 @@ def misplaced(tree: PoolTree) -> list[Refusal]:
 
 
 def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
-    """Values that no request could have brought there: of the options, and of the pools of `names`."""
+    """Return the values that no request could have set: of the options, and of the pools in `names`."""
     found: list[Refusal] = []
     try:
         TREE_ATTRIBUTES.changed(TreeOptions(), TREE_ATTRIBUTES.written(tree.options), "options")
@@ -137,7 +140,7 @@ def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
 
 
 def as_refusal(problem: BadInput, rule: str = "") -> BadRequest:
-    """Returns the refusal that tells of an unusable value."""
+    """Return the refusal that reports an unusable value."""
     return BadRequest(problem.place, _shown(problem.value), problem.expected, rule=rule)
 
 
@@ -172,7 +175,7 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
 
 
 def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:
-    """The refusal of a timeout for guarantees where nothing follows from it: operations gain by pools above them that starve."""
+    """Yield a refusal of a timeout for guarantees that has no effect: operations gain only through starving pools above them."""
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):
         return
@@ -193,7 +196,7 @@ def _sizes(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName]) -> Iterato
 
 
 def _subtree(tree: PoolTree, bounds: Bounds, top: PoolName, level: int) -> Iterator[Refusal]:
-    """Sizes and levels of all pools from `top` on, which stands at `level`."""
+    """Check sizes and levels of all pools from `top` down, which is at `level`."""
     order = tree.subtree(top)
     sizes = dict.fromkeys(order, 1)
     for name in reversed(order[1:]):

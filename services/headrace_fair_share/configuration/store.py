@@ -1,4 +1,4 @@
-"""The store of pools: one key per tree, changed by compare-and-set, followed by a mirror."""
+"""The store of pool trees: one key per tree, changed by compare-and-set, followed by a mirror."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 
-#: The largest value that is written; far above what the rules of a tree allow with ordinary names.
+#: Largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024
-#: Whoever asked for a change waits for 4 s, and is to hear why it is not written.
+#: Seconds that a write may take. The client waits for 4 s and must be able to learn why the change was not written.
 _WRITE_S = 2.0
-#: A change that waited longer than this for those before it is not begun: with its write it would take longer than its client waits.
+#: Seconds after which a pending change is not started: with its write it would take longer than its client waits.
 _LONGEST_WAIT_S = 1.5
-#: How often a change is decided anew because somebody else wrote meanwhile.
+#: Number of tries to decide and write a change; another process may write in between.
 _MOST_TRIES = 5
 
 
 def read_stored(entry: Entry) -> StoredTree:
-    """Reads a value of the bucket: a tree, or why it is none."""
+    """Read a value of the bucket: a tree, or the reason why the value is not a tree."""
     try:
         return StoredTree(entry.revision, read_tree(entry.value))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return StoredTree(entry.revision, None, str(error))
 
 
-#: Looks beyond the own tree for what speaks against a decided change.
+#: Checks a decided change against other trees and nodes; returns a refusal or None.
 Judge = Callable[[Change], Awaitable[Refusal | None]]
 
 
 class PoolStore:
-    """The stored configuration of one tree. `on_stored` hears of every value, our own included. `trees` names all trees."""
+    """The stored configuration of one tree. `on_stored` is called with every value, including values that this process wrote."""
 
     def __init__(
         self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object], judge: Judge
@@ -59,20 +59,20 @@ class PoolStore:
         self._clock = clock
         self._on_stored = on_stored
         self._turn = anyio.Lock()
-        #: Of the newest value that is known, 0 if there is none.
+        #: Revision of the newest known value, 0 if there is none.
         self.revision = 0
         #: All trees that have a configuration.
         self.trees: frozenset[str] = frozenset()
-        #: Set once the bucket has lost what is known here.
+        #: Set when the bucket has lost a revision that is known here.
         self.lost = anyio.Event()
         self._is_changing = False
-        #: Changes that wait for their turn.
+        #: Number of pending changes.
         self._waiting = 0
-        #: What the mirror told last meanwhile. It is our own value as a rule, which nobody need read.
+        #: The newest value from the mirror during a change. Usually it is the value that this process wrote, which need not be read.
         self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        """Takes changes from the mirror of the bucket."""
+        """Take changes from the mirror of the bucket."""
         self.trees = frozenset(entries)
         entry = entries.get(self._tree)
         if entry is not None:
@@ -84,7 +84,7 @@ class PoolStore:
                 self._take(entry)
 
     async def ensure(self, options: TreeOptions) -> None:
-        """Writes an empty tree with these options where there was none, so that everybody knows that it exists. Raises `BusError`."""
+        """Write an empty tree with these options if there is no tree, so that all services see that it exists. Raises `BusError`."""
         entry = await self._bucket.get(self._tree)
         if entry is None and not self.revision:
             value = write_tree(Tree(tree=self._tree, options=options))
@@ -102,10 +102,10 @@ class PoolStore:
         decide: Callable[[], Change | PoolPlan | Refusal],
         on_written: Callable[[Change, int], PoolPlan],
     ) -> PoolPlan | Refusal:
-        """Decides, writes unless only the plan was asked for, and answers only what is durable.
+        """Decide, write unless only a plan was requested, and answer only when the change is durable.
 
-        Decides anew when somebody else wrote in between. A change that waited too long for its turn is refused before anything is done:
-        its client would give up in the middle of the write, and not know what became of it.
+        The change is decided again if another process wrote in between. A change that waited too long for its turn is refused before
+        anything is done. Otherwise its client would stop waiting in the middle of the write, and would not know whether it was written.
         """
         came_s = self._clock.steady_s()
         self._waiting += 1
@@ -170,12 +170,12 @@ class PoolStore:
         except BusError as error:
             return NotReady(f"somebody else changed the pools, and they cannot be read: {error}")
         if entry is None:
-            # Somebody deleted the key: the next try makes it anew.
+            # The key was deleted: the next try creates it again.
             self.revision = 0
             return None
         logger().info("pools were changed by somebody else", tree=self._tree, revision=entry.revision)
         self._take(entry)
-        # Lower than what we know: the bucket lost writes, and the next try brings them back.
+        # If this revision is lower than the known one, the bucket lost writes, and the next try writes them again.
         self.revision = entry.revision
         return None
 

@@ -1,4 +1,4 @@
-"""Transfer of one pool's guarantees and limits to another. Pure."""
+"""The transfer of guarantees and limits from one pool to another. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.resources import LARGEST_AMOUNT, format_amount
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """The amounts that are given. None, and a resource that is not named, is nothing."""
+    """The transferred amounts. None, or a resource that is not named, means that nothing is transferred."""
 
     strong_guarantee_resources: PartialResources = PartialResources()
     resource_flow: PartialResources = PartialResources()
@@ -38,9 +38,9 @@ DELTA: Final = Schema(
 
 
 def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: Mapping[str, Any]) -> list[Pool]:
-    """The pools that change, as they are after: on the way from `source` and to `destination`, below their common ancestor.
+    """Return the changed pools: those on the path from `source` up, and down to `destination`, below their common ancestor.
 
-    Either may be the root, which gives and takes without end. Raises `Defects` with all that cannot be given.
+    Either end may be the root, which can give and take without limit. Raises `Defects` with everything that cannot be transferred.
     """
     read: Delta = DELTA.changed(Delta(), delta, "delta").value
     if source == destination:
@@ -57,7 +57,7 @@ def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: 
     return [*giving, *taking]
 
 
-#: Place, figure before (None: not set), what is given; the figure after.
+#: Maps attribute, previous amount (None: not set) and transferred amount to the new amount.
 _Step = Callable[[str, int | None, int], int]
 
 

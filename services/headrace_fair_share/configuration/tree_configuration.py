@@ -1,4 +1,4 @@
-"""The configuration of one tree as it is written, and the decisions on changes of it. Pure."""
+"""The stored configuration of one tree, and the decisions on changes of it. Pure."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from headrace_fair_share.configuration.rules import (
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.hdrf.model import Sharing
 
-#: So many problems of what is stored are told.
+#: Number of problems of a stored configuration that are reported.
 _MOST_TOLD: Final = 3
-#: Of all problems of a change, of all its warnings, and of all that is not in force.
+#: Largest size of all problems of a change, of all its warnings, and of all messages about settings not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
 
 class StoredTree(msgspec.Struct, frozen=True):
-    """The value of a tree's key in the bucket: a tree, or why it is none."""
+    """The value of a tree's key in the bucket: a tree, or the reason why the value is not a tree."""
 
     revision: int
     tree: Tree | None
@@ -51,11 +51,11 @@ class StoredTree(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Pools that keep all the rules, ready to be written unless only their plan was asked for."""
+    """Pools that keep all rules, ready to be written unless only a plan was requested."""
 
     pools: PoolTree
     plan: PoolPlan
-    #: The configuration in force when it was decided.
+    #: The configuration on which the decision is based.
     decided_on: PoolTree
 
     @property
@@ -65,25 +65,25 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class TreeConfiguration:
-    """The configuration that is stored, its revision, and the one in force. A decision changes nothing. Only what is written does."""
+    """The stored configuration, its revision, and the configuration in force. Only a written change alters them, a decision does not."""
 
     def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
         self._tree = tree
         self._bounds = bounds or Bounds()
         self.pools = self.in_force = PoolTree(Tree(tree=tree))
-        #: Why `pools` is not in force yet; empty while it is.
+        #: Why `pools` is not in force yet; empty if it is.
         self.held_back = ""
         self.revision = 0
-        #: Why what is stored cannot be used; empty while it can. What was known before stays in force.
+        #: Why the stored configuration cannot be used; empty if it can. The previous configuration then stays in force.
         self.trouble = ""
-        #: False until a usable configuration was seen.
+        #: False until a usable configuration has been read.
         self.is_known = False
         self._alerts: tuple[PoolTree, list[str]] | None = None
 
     def on_stored(self, stored: StoredTree) -> bool:
-        """Takes the stored value. True if something is different.
+        """Take over the stored value. Return True if anything changed.
 
-        An older revision changes nothing. A broken tree leaves the one before in force and is told by `trouble`.
+        An older revision changes nothing. If the stored tree is unusable, the previous one stays in force and `trouble` says why.
         """
         if stored.revision <= self.revision:
             return False
@@ -105,9 +105,9 @@ class TreeConfiguration:
         return different
 
     def put_in_force(self, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> bool:
-        """Brings into force what is stored, or holds it back. True if something is different.
+        """Put the stored configuration in force, or hold it back. Return True if anything changed.
 
-        It waits while ephemeral pools, told here by their parent, live below a pool that would become fifo.
+        It is held back while ephemeral pools exist below a pool that would become fifo. `ephemeral` gives the ephemeral pools by parent.
         """
         before = self.in_force, self.held_back
         self.held_back = self.holds_back(self.pools, ephemeral)
@@ -116,7 +116,7 @@ class TreeConfiguration:
         return before != (self.in_force, self.held_back)
 
     def holds_back(self, pools: PoolTree, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> str:
-        """Says why a configuration could not be in force yet, empty if it could."""
+        """Return why a configuration could not be put in force yet, empty if it could."""
         in_force = self.in_force
         return fifo_above_ephemeral(
             ephemeral,
@@ -125,9 +125,9 @@ class TreeConfiguration:
         )
 
     def alerts(self) -> list[str]:
-        """Says in words what of the configuration is not in force."""
+        """Return messages about configuration that is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
-            # Asked for at every update; worked out once for each configuration.
+            # Every update calls this, so the warnings are computed once per configuration.
             self._alerts = (self.pools, configuration_warnings(self.pools))
         if self.trouble:
             return [self.trouble]
@@ -141,10 +141,10 @@ class TreeConfiguration:
         total: Resources,
         warn: Callable[[PoolTree], Iterable[str]] = lambda _: (),
     ) -> Change | PoolPlan | Refusal:
-        """Decides on a request: a change or a refusal. Where only a plan was asked for, one that breaks rules is no refusal.
+        """Decide on a request: return a change or a refusal. For a dry run a plan that breaks rules is returned, not a refusal.
 
-        `in_use` counts the operations that name a pool. `total` is what guarantees of the top pools are compared with.
-        `warn` knows what else there is to say of the pools that come of it.
+        `in_use` counts the operations in each pool. `total` is compared with the guarantees of the top pools. `warn` returns further
+        warnings about the resulting pools.
         """
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
@@ -174,14 +174,14 @@ class TreeConfiguration:
         return plan if plan.broken else Change(draft.tree, plan, self.pools)
 
     def on_written(self, change: Change, revision: int) -> PoolPlan:
-        """The change is durable at `revision`. What somebody wrote after it stays in force."""
-        # Revisions alone do not tell: they begin anew where a bucket lost writes.
+        """Take over a change that is durable at `revision`, unless a later change by another process is already known."""
+        # Comparing revisions is not enough: they start over if a bucket lost writes.
         if revision > self.revision or self.pools is change.decided_on:
             self.pools, self.revision, self.trouble, self.is_known = change.pools, revision, "", True
         return msgspec.structs.replace(change.plan, revision=revision)
 
     def check(self) -> list[str]:
-        """Every pool of the configuration in force has its own name and stands behind its parent."""
+        """Return an error for each pool with a duplicate name, and each pool that does not come after its parent."""
         return [problem.text() for problem in misplaced(self.pools)]
 
     def _problems(self, pools: PoolTree) -> list[Refusal]:
@@ -197,12 +197,12 @@ class TreeConfiguration:
 
 
 def takes_away(request: ChangePools) -> bool:
-    """True if operations may be in a pool that would be gone."""
+    """Return True if the request may remove a pool that operations use."""
     return any(isinstance(change, Remove | Move) for change in request.changes)
 
 
 def pools_of(request: ChangePools) -> list[PoolName]:
-    """The pools that the changes of a request name first."""
+    """Return the first pool that each change of a request names."""
     return [
         change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
         for change in request.changes
@@ -210,12 +210,12 @@ def pools_of(request: ChangePools) -> list[PoolName]:
 
 
 def configuration_warnings(tree: PoolTree) -> list[str]:
-    """Says which settings of a tree and its pools are not in force as one may think."""
+    """Return warnings about settings of a tree and its pools that do not act as one might expect."""
     return some_lines(_option_warnings(tree) + in_words(idle_settings(tree)), _MOST_WORDS_BYTES)
 
 
 def _option_warnings(tree: PoolTree) -> list[str]:
-    """Says which options of a tree are not in force as one may think."""
+    """Return warnings about options of a tree that do not act as one might expect."""
     options = tree.options
     found = options.pauses()
     wanted = [("default_parent_pool", options.default_parent_pool)]
@@ -257,16 +257,16 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     known = _option_warnings(draft.before)
     warnings += [warning for warning in _option_warnings(tree) if warning not in known]
-    # Under the same options nothing is new of a pool that no change touched.
+    # If the options are unchanged, there is nothing new about pools that no change touched.
     asked = {*draft.touched} if tree.options is draft.before.options else None
-    # Whoever sets something again is told again, and of whatever else acts no more.
+    # A setting that is set again is reported again, and so is any setting that has just lost its effect.
     before = {*idle_settings(draft.before, asked)}
     idle = [each for each in idle_settings(tree, asked) if each not in before or draft.names(each.pool, each.attribute)]
     return warnings + in_words(idle)
 
 
 def _told(problems: list[Refusal]) -> Refusal:
-    """One as it is. Several as a list of what they say."""
+    """Return a single problem as it is, and several problems as a list of their texts."""
     if len(problems) == 1:
         return problems[0]
     return BrokenRules(some_lines((problem.text() for problem in problems), _MOST_WORDS_BYTES))

@@ -1,4 +1,4 @@
-"""Reads the attributes of changes, which are JSON objects, and warns of unknown keys. Pure."""
+"""Reads the attributes of changes, which are JSON objects, and warns about unknown keys. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.pools.attributes.kinds import refuse_too_deep
 
 
 def read_object(written: bytes, place: str) -> dict[str, Any]:
-    """A JSON object. Raises `Defects`."""
+    """Return a JSON object as a dictionary. Raises `Defects`."""
     try:
         plain = msgspec.json.decode(written)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -31,7 +31,7 @@ def read_object(written: bytes, place: str) -> dict[str, Any]:
 
 
 def without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the options. Raises `Defects` for an attribute of pools among them, which was meant for a pool."""
+    """Return the options unchanged. Raises `Defects` if one of them is an attribute of pools, which was meant for a pool."""
     wrong = [
         BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
         for key, value in plain.items()
@@ -43,7 +43,7 @@ def without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
-    """Returns warnings about keys that were kept though nobody knows them."""
+    """Return warnings about keys that were kept although they are unknown."""
     warnings = []
     for key in changed.unknown:
         if key not in changed.value.unrecognized:

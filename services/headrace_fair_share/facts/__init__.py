@@ -1,1 +1,1 @@
-"""The facts of one tree that an update is made from, besides its configuration."""
+"""What the service knows about one tree besides its configuration. Updates are computed from these facts."""

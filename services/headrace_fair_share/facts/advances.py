@@ -1,7 +1,8 @@
-"""The advances that integral has not confirmed yet, each following the one before. Pure.
+"""The chain of advances that the integral service has not confirmed yet. Pure.
 
-Each update adds one. They are sent in order, each until it is confirmed, and never put together: figures would differ. Where integral
-lost the thread, or too many wait, time is given up, neither credited nor charged, and counted.
+Each update adds an advance that follows the previous one. Advances are sent in order, each until it is confirmed. They are never merged,
+because merged advances would give other volumes. If integral does not know the previous version, or if too many advances are pending, their
+time is dropped: it is neither credited nor charged, and is counted.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from headrace.resources import Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow
 from headrace.wire.version import NEVER, Term, Version
 
-#: Of all waiting advances together, some 100 MB: flows of many pools are given up before the number of advances is reached.
+#: Largest number of flows in all unconfirmed advances, some 100 MB. With many pools it is reached before the number of advances is.
 _MOST_FLOWS: Final = 1_000_000
 
 
 class AdvanceChain:
-    """Advances of one term of fair_share."""
+    """The unconfirmed advances of one term of fair_share."""
 
     def __init__(self, tree: TreeName, term: Term, most_waiting: int) -> None:
         self._tree = tree
@@ -27,14 +28,14 @@ class AdvanceChain:
         self._waiting: deque[Advance] = deque()
         self._newest = Version(term, 0)
         self._previous = NEVER
-        #: True if the newest advance names pools, whose volumes move with time.
+        #: True if the newest advance contains pools, whose volumes change with time.
         self.has_pools = False
-        #: A chain that begins later than its term finds volumes of pools that have lost theirs meanwhile.
+        #: True if updates without pools came before the chain. Integral may then hold volumes of pools that lost their guarantee meanwhile.
         self._were_none = False
-        #: Advances that were given up, and the time that they stood for.
+        #: Number of dropped advances, and their time in microseconds.
         self.given_up = 0
         self.given_up_us = 0
-        #: How often integral had another version than this chain knows.
+        #: How often integral had a version that is not in this chain.
         self.broken = 0
 
     def __len__(self) -> int:
@@ -43,9 +44,9 @@ class AdvanceChain:
     def add(
         self, dt_us: int, total: Resources, pools: list[PoolFlow], saturation_period_s: float, at_ms: int = 0
     ) -> None:
-        """An update happens at `at_ms`, Unix time: `dt_us` have passed.
+        """Add the advance of an update at `at_ms` (Unix time), `dt_us` after the previous update.
 
-        Nothing is added while there are no pools whose volumes could change.
+        No advance is added while there are no pools whose volumes could change.
         """
         if not pools and not self.has_pools:
             self._were_none = True
@@ -59,18 +60,21 @@ class AdvanceChain:
         self._append(dt_us if self._previous != NEVER else 0, total, pools, saturation_period_s, at_ms)
 
     def head(self) -> Advance | None:
-        """The advance to send next, None if all are confirmed."""
+        """Return the advance to send next, None if all are confirmed."""
         return self._waiting[0] if self._waiting else None
 
     def on_confirmed(self, advanced: Advanced) -> bool:
-        """True if this confirms the head, which is then over."""
+        """Remove the head if this answer confirms it. Return True if it does."""
         if not self._waiting or advanced.version != self._waiting[0].version:
             return False
         self._waiting.popleft()
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """Integral has another version than the head follows. Goes on behind it, or begins a new chain where it is not ours."""
+        """Handle integral's answer that it has another version than the one the head follows.
+
+        If that version is in this chain, the chain continues after it. Otherwise a new chain starts.
+        """
         if any(advance.version == gap.have for advance in self._waiting):
             while self._waiting and self._waiting[0].version <= gap.have:
                 self._waiting.popleft()
@@ -78,7 +82,7 @@ class AdvanceChain:
         self.give_up()
 
     def give_up(self) -> None:
-        """Integral cannot apply the waiting advances. Their time is lost, and the next advance begins a new chain."""
+        """Drop all unconfirmed advances, which integral cannot apply. Their time is lost, and the next advance starts a new chain."""
         self.broken += 1
         self.given_up += len(self._waiting)
         self.given_up_us += sum(advance.dt_us for advance in self._waiting)
@@ -86,7 +90,7 @@ class AdvanceChain:
         self._previous = NEVER
 
     def check(self) -> list[str]:
-        """Each advance follows the one before it, and no time runs backwards."""
+        """Return an error for each advance that does not follow the previous one, or in which time runs backwards."""
         broken: list[str] = []
         before: Advance | None = None
         for advance in self._waiting:

@@ -1,4 +1,4 @@
-"""Ephemeral pools, which live by their operations: where they stand and what they are, as admission tells it. Pure."""
+"""Ephemeral pools, which exist while operations use them: their parents and settings, as admission reports them. Pure."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from headrace.pools.pool_config import PoolMode
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
 
-#: Ephemeral pools that may be known without a look whether they are over.
+#: Number of ephemeral pools that may be known before pools without operations are looked for.
 _KEPT_AT_LEAST = 1_000
 
 
 class ToldEphemeralPools:
-    """The ephemeral pools that admission told. Those that are over stay until there are too many."""
+    """The ephemeral pools that admission reported. Pools without operations stay until there are too many."""
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
         self._pools: dict[PoolName, EphemeralPool] = {}
-        #: True if somebody may still read it, in another thread too: it is then copied before it is changed.
+        #: True if `_pools` was handed out and may be read by another thread. It is then copied before a change.
         self._is_read = False
-        #: With more it is looked which are over.
+        #: Number of pools above which pools without operations are removed.
         self._most = _KEPT_AT_LEAST
 
     @property
     def pools(self) -> Mapping[PoolName, EphemeralPool]:
-        """All by name. It never changes."""
+        """All pools by name. The returned mapping never changes."""
         self._is_read = True
         return self._pools
 
     def clear(self) -> None:
-        """Forgets all: everything is told anew."""
+        """Forget all pools, because admission reports everything again."""
         self._pools, self._is_read = {}, False
 
     def apply(self, event: EphemeralPoolSet | EphemeralPoolAdopted, in_use: Callable[[], Iterable[PoolName]]) -> bool:
-        """Applies an event of the log. True if it changed anything. `in_use` names the pools of operations."""
+        """Apply an event of the log. Return True if it changed anything. `in_use` returns the pools of all operations."""
         if event.tree != self._tree:
             return False
         pool = event.pool if isinstance(event, EphemeralPoolSet) else None
@@ -55,7 +55,7 @@ class ToldEphemeralPools:
         return True
 
     def _forget_those_over(self, in_use: Callable[[], Iterable[PoolName]]) -> None:
-        """Leaves out those that are over: an ephemeral pool goes with its last operation, and nobody tells so."""
+        """Remove pools without operations. An ephemeral pool ends with its last operation, and no event reports it."""
         kept: dict[PoolName, EphemeralPool] = {}
         for name in in_use():
             while name in self._pools and name not in kept:
@@ -68,9 +68,9 @@ class ToldEphemeralPools:
 def ephemeral_pools_of(
     used: Iterable[PoolName], told: Mapping[PoolName, EphemeralPool], configured: PoolTree
 ) -> list[Pool]:
-    """Returns the ephemeral pools among those that are used, and those they stand in, parents first.
+    """Return the ephemeral pools among the used pools, and the ephemeral pools above them, parents first.
 
-    A pool of which admission has not told yet, or that cannot stand where it was told, stands below the root.
+    A pool is placed below the root if admission has not reported it yet, or if its reported parent cannot contain it.
     """
     pools: dict[PoolName, Pool] = {}
     for name in used:
@@ -84,7 +84,7 @@ def ephemeral_pools_of(
 
 
 def config_of_ephemeral_pool(told: EphemeralPool) -> PoolConfig:
-    """Returns the configuration that an ephemeral pool got when admission made it."""
+    """Return the configuration that an ephemeral pool got when admission created it."""
     return PoolConfig(
         mode=PoolMode(told.mode),
         max_operation_count=told.max_operation_count,
@@ -105,7 +105,7 @@ def _pool(name: PoolName, told: EphemeralPool | None, pools: Mapping[PoolName, P
 
 
 def misplaced(ephemeral: Iterable[Pool], configured: PoolTree) -> list[str]:
-    """Says which ephemeral pools do not stand behind their parent."""
+    """Return an error for each ephemeral pool that does not come after its parent."""
     seen: set[PoolName] = {ROOT_POOL}
     broken: list[str] = []
     for pool in ephemeral:

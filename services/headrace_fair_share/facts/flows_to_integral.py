@@ -1,4 +1,4 @@
-"""The flows that integral is told: of burst and relaxed pools, and of all that stand above them. Pure."""
+"""The flows that are sent to the integral service: those of burst and relaxed pools, and of all pools above them. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headrace.wire.integral import PoolFlow
 from headrace_fair_share.hdrf.arrays import amounts_of, column, shares_of
 from headrace_fair_share.hdrf.model import PoolInput
 
-#: The wire's bound of ratios of an advance.
+#: Largest ratio that an advance may contain.
 _LARGEST_RATIO: Final = 1e6
 
 
 def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) -> list[PoolFlow]:
-    """Returns the flows of a tree of which nothing was granted, in the order of `pools`: parents before children.
+    """Return the flows of a tree without grants, in the order of `pools`: parents before children.
 
-    Where a pool does not say whether free volume below it is handed on, `distribute` does.
+    `distribute` applies to pools that do not say themselves whether they distribute free volume among their children.
     """
     wanted = [False] * len(pools)
     for place in range(len(pools) - 1, -1, -1):
@@ -56,7 +56,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
 
 
 def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
-    """The flows with what the update before granted to each pool, as the largest component of a share."""
+    """Return the flows with what the previous update granted to each pool, as the largest component of the granted share."""
     return [
         msgspec.structs.replace(flow, grant_ratio=min(grants[flow.pool], _LARGEST_RATIO))
         if flow.guarantee_type != IntegralType.NONE and grants.get(flow.pool)
@@ -66,7 +66,7 @@ def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list
 
 
 def _ratios(amounts: Sequence[Resources], total: Resources) -> list[float]:
-    """Largest shares of any resource, to the bit those that grants are worked out with."""
+    """Return the largest share over the resources, exactly as the computation of grants does."""
     shares = shares_of(amounts_of(amounts, len(amounts)), column(total))
     ratios: list[float] = np.minimum(shares.max(axis=0), _LARGEST_RATIO).tolist()
     return ratios

@@ -1,4 +1,4 @@
-"""The accumulated volumes of one tree's pools as integral confirmed them, and the advances that it has not confirmed yet. Pure."""
+"""The accumulated volumes of a tree's pools as integral confirmed them, and the advances that it has not confirmed. Pure."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ AdvanceAnswer = Advanced | AdvanceGap | Refusal
 
 
 def saturation_period_s(pools: PoolTree) -> float:
-    """The length of time of the flow at which a volume is full."""
+    """Return the seconds of flow after which a volume is full."""
     return pools.options.integral_guarantees.pool_capacity_saturation_period / 1000
 
 
 class KnownVolumes:
-    """Volumes of one tree in one term of fair_share."""
+    """The volumes of one tree, in one term of fair_share."""
 
     def __init__(self, tree: TreeName, term: Term, most_missed_advances: int) -> None:
         self.chain = AdvanceChain(tree, term, most_missed_advances)
         self.of: Mapping[PoolName, PoolVolume] = {}
-        #: Time that no volume was credited or charged for, as integral told last.
+        #: Time for which no volume was credited or charged, as integral last reported it.
         self.downtime = Downtime()
-        #: The flows of a configuration and a total, as long as these stay.
+        #: The flows computed last, with their configuration and total; valid while both stay the same.
         self._flows: tuple[PoolTree, Resources, list[PoolFlow]] | None = None
 
     def advance(
         self, dt_us: int, total: Resources, pools: PoolTree, grants: Mapping[PoolName, float], at_ms: int
     ) -> None:
-        """Time passes: adds an advance of all flows and of what the update before granted."""
+        """Record that time passed: add an advance with all flows and with the grants of the previous update."""
         flows = with_grants(self._flows_of(pools, total), grants)
         self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
 
     def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
-        """Takes integral's answer to the head of the chain. Returns the advance to send next, None to send none now."""
+        """Apply integral's answer to the head of the chain. Return the advance to send next, None to send none now."""
         match answer:
             case Advanced():
                 if not self.chain.on_confirmed(answer):
@@ -58,7 +58,7 @@ class KnownVolumes:
         return self.chain.head()
 
     def figures(self) -> list[Figure]:
-        """Advances that integral has not confirmed or never will, and the time that no volume was credited for."""
+        """Return metrics of advances that integral has not confirmed or never will, and of time for which no volume was credited."""
         return [
             gauge(
                 "advances_waiting", "advances", len(self.chain), "Advances of volumes that integral has not confirmed."

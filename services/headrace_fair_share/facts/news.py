@@ -1,4 +1,4 @@
-"""Operations that changed since the update before. The next one need not look at all others. Pure."""
+"""The operations that changed since the previous update, so that the next update need not look at all operations. Pure."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import Final
 
 from headrace.ids import OperationId
 
-#: Of more than so many a look at all costs no more.
+#: Number of changed operations above which looking at all operations costs no more.
 _MOST: Final = 64
 
 
 class News:
-    """Names of operations of which anything changed. They are counted no further where they are many."""
+    """Names of changed operations. If there are too many they are not recorded."""
 
     def __init__(self) -> None:
-        #: True for those that came, in the order in which they came. None: there are too many to name.
+        #: True for operations that were added, in order of arrival. None: there are too many to record.
         self._of: dict[OperationId, bool] | None = None
 
     def changed(self, names: Iterable[OperationId]) -> None:
-        """Something became known of operations that were there, or they went."""
+        """Record that known operations changed or ended."""
         if self._of is not None:
             for name in names:
                 self._of.setdefault(name, False)
             self._bound()
 
     def came(self, name: OperationId) -> None:
-        """An operation stands behind all others now, whether or not there was one of its name before."""
+        """Record that an operation was added after all others, whether or not an operation of this name existed before."""
         if self._of is not None:
             self._of.pop(name, None)
             self._of[name] = True
             self._bound()
 
     def anything(self) -> None:
-        """All may be different."""
+        """Record that any operation may have changed."""
         self._of = None
 
     def take(self) -> Mapping[OperationId, bool] | None:
-        """Returns what there is since this was last asked, and begins anew. None: anything may be different."""
+        """Return the operations that changed since the last call, and start over. None: any operation may have changed."""
         of, self._of = self._of, {}
         return of
 

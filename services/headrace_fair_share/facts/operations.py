@@ -1,4 +1,4 @@
-"""The operations of one tree, as admission tells them. Pure."""
+"""The operations of one tree, as admission reports them. Pure."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_fair_share.facts.news import News
 
-# Asked of every operation, while to look a member of an enumeration up takes longer than the answer.
+# Constants, because these are read for every operation, and looking up an enumeration member takes longer than the comparison.
 _RUNNING: Final = OperationState.RUNNING
 _WAITING: Final = (OperationState.STARTING, OperationState.PENDING)
 
 
 class KnownOperation(msgspec.Struct, frozen=True):
-    """One operation, as admission tells it."""
+    """One operation, as admission reports it."""
 
     operation: OperationId
     pool: PoolName
@@ -41,7 +41,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
     state: OperationState
     suspended: bool
     job: Resources
-    #: Jobs that were not over when it became known: its demand until the allocator first names it.
+    #: Jobs that were not finished when the operation became known. They are its demand until the allocator first reports it.
     initial_jobs: int
     started_at_ms: int = 0
     user: str = ""
@@ -50,12 +50,12 @@ class KnownOperation(msgspec.Struct, frozen=True):
     limits: PartialResources = NOTHING
     scheduling_tag_filter: str = ""
     of_several_trees: bool = False
-    #: What it says about its starvation, without its command; None: nothing.
+    #: The operation's own starvation settings, without its command; None if it has none.
     wishes: OperationSpec | None = None
 
     @staticmethod
     def of(spec: OperationSpec, open_jobs: int, **known: Any) -> KnownOperation:
-        """Makes an operation of which so many jobs are not over. `known` are the fields that its spec does not tell."""
+        """Return an operation with `open_jobs` unfinished jobs. `known` gives the fields that its spec does not contain."""
         return KnownOperation(
             pool=spec.pool,
             weight=spec.weight,
@@ -71,32 +71,32 @@ class KnownOperation(msgspec.Struct, frozen=True):
 
     @property
     def takes_part(self) -> bool:
-        """True if it may get more than it has."""
+        """True if the operation is running and not suspended, so that it may get more than it has."""
         return self.state is _RUNNING and not self.suspended
 
     @property
     def waits(self) -> bool:
-        """True if it has no running slot yet."""
+        """True if the operation has no running slot yet."""
         return self.state in _WAITING
 
 
 class KnownOperations:
-    """All operations of one tree that are not over."""
+    """All operations of one tree that have not ended."""
 
     def __init__(self, tree: TreeName, news: News) -> None:
         self._tree, self._news = tree, news
         self.by_id: dict[OperationId, KnownOperation] = {}
-        #: False until admission told all of them.
+        #: False until admission has reported all operations.
         self.are_known = False
-        #: Of the pages of everything live that came before the last one.
+        #: Operations in the pages of live operations received so far, until the last page comes.
         self._gathered: dict[OperationId, KnownOperation] = {}
 
     def gather(self, page: Iterable[LiveOperation]) -> None:
-        """Keeps a page of everything live until the last one comes."""
+        """Keep a page of live operations until the last page comes."""
         self._gathered.update((each.operation, _known(each)) for each in page if each.spec.tree == self._tree)
 
     def replace(self, last_page: Iterable[LiveOperation]) -> bool:
-        """Takes everything live, of which this is the last page, in place of what was known. True if that differs."""
+        """Replace all known operations by the pages received, of which this is the last. Return True if anything changed."""
         self.gather(last_page)
         before, self.by_id, self._gathered = self.by_id, self._gathered, {}
         self.are_known = True
@@ -104,7 +104,7 @@ class KnownOperations:
         return before != self.by_id
 
     def apply(self, event: Event) -> bool:
-        """Applies an event of the log. True if it changed an operation, which it does only once."""
+        """Apply an event of the log. Return True if it changed an operation; repeating an event changes nothing."""
         if isinstance(event, OperationStarted):
             return self._start(event)
         operation = getattr(event, "operation", None)
@@ -117,7 +117,7 @@ class KnownOperations:
                 del self.by_id[known.operation]
                 return True
             case OperationStateChanged(state=OperationState.RUNNING) if known.of_several_trees:
-                # In which of its trees it runs is told by its places.
+                # For an operation in several trees, its placements tell in which trees it runs.
                 return False
             case OperationStateChanged():
                 after = msgspec.structs.replace(known, state=event.state)
@@ -126,7 +126,7 @@ class KnownOperations:
             case OperationLeftTree() if event.tree == self._tree:
                 after = msgspec.structs.replace(known, state=OperationState.ABORTING)
             case IndexesReturned() if event.tree == self._tree and not event.runs:
-                # All that it had here, so that it has ended here.
+                # These were all its jobs in this tree, so it has ended here.
                 del self.by_id[known.operation]
                 return True
             case OperationSuspended():
@@ -139,11 +139,11 @@ class KnownOperations:
         return after != known
 
     def in_use(self) -> Mapping[PoolName, int]:
-        """Counts the operations that name each pool."""
+        """Return the number of operations in each pool."""
         return Counter(map(attrgetter("pool"), self.by_id.values()))
 
     def check(self) -> list[str]:
-        """Every operation stands under its own id."""
+        """Return an error for each operation that is stored under another id than its own."""
         return [f"operation {key}: is {each.operation}" for key, each in self.by_id.items() if key != each.operation]
 
     def _start(self, event: OperationStarted) -> bool:
@@ -156,7 +156,7 @@ class KnownOperations:
 
 
 def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
-    """An operation in its new pool, running if it has a slot there, unless it is ending."""
+    """Return the operation in its new pool: running if it has a running slot there, otherwise pending, unless it is ending."""
     state = known.state
     if known.waits or known.state is OperationState.RUNNING:
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
@@ -170,7 +170,7 @@ def _wishes(spec: OperationSpec) -> OperationSpec | None:
 
 
 def _known(live: LiveOperation) -> KnownOperation:
-    # Of several trees each sees those that no tree has, beside its own.
+    # An operation in several trees: each tree counts the jobs that no tree has taken, in addition to its own.
     undrawn = live.spec.job_count - live.block if live.free is None else live.free
     open_jobs = max(0, live.block + undrawn - int.from_bytes(live.done).bit_count())
     return KnownOperation.of(

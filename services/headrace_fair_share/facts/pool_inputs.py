@@ -1,4 +1,4 @@
-"""The algorithm's input from a tree's configuration: pools and options in its own terms. Pure."""
+"""Converts a tree's configuration to the algorithm's input: pools and options in its own terms. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace_fair_share.hdrf.model import PoolInput
 
 
 def pool_input(pool: Pool, parent: int, tree: PoolTree, *, memory_only: bool = False) -> PoolInput:
-    """Makes the input of a pool whose parent stands at `parent` among the pools (-1: the root).
+    """Return the input of a pool whose parent has the position `parent` among the pools (-1: the root).
 
-    What a configured pool sets is taken with its presets. One that is not configured brings its settings along.
-    `memory_only` is the option in force.
+    Settings of a configured pool include its presets. A pool that is not configured has settings of its own. `memory_only` is the effective
+    option.
     """
     settings = _settings(pool, tree)
     integral = settings.integral_guarantees
@@ -48,9 +48,9 @@ def pool_input(pool: Pool, parent: int, tree: PoolTree, *, memory_only: bool = F
 def effective_options_of(
     tree: PoolTree, pools: Sequence[Pool], known: Sequence[EffectiveOptions] = ()
 ) -> list[EffectiveOptions]:
-    """Lists the options in force for the root and each of the pools. Parents stand before their children.
+    """Return the effective options of the root and each of the pools. Parents must come before their children.
 
-    Of the first of them they may be `known`.
+    `known` are the options of the first of them, which need not be computed again.
     """
     names = [ROOT_POOL, *(pool.name for pool in pools)]
     found = dict(zip(names, known or [of_tree(tree.options)], strict=False))
@@ -60,12 +60,12 @@ def effective_options_of(
 
 
 def filters_of_all_below(pools: Sequence[PoolInput], options: Sequence[EffectiveOptions]) -> list[tuple[str, ...]]:
-    """Lists the formulas that every job below the root and below each of the pools must match.
+    """Return the filter formulas that every job below the root and below each pool must match.
 
-    A pool may lift one of its parent's, that for nodes without SSD.
+    A pool may lift one filter of its parent: the filter that excludes SSD nodes.
     """
     found = [each.scheduling_tag_filters for each in options]
-    # Children stand behind their parents.
+    # Children come after their parents.
     for place in range(len(pools), 0, -1):
         above = pools[place - 1].parent + 1
         found[above] = tuple(formula for formula in found[above] if formula in found[place])
@@ -77,13 +77,13 @@ def _settings(pool: Pool, tree: PoolTree) -> PoolConfig:
 
 
 def sharing_of(options: TreeOptions) -> model.Sharing:
-    """The way in which a tree is divided: YARN's under its policies, unless the tree wants its own."""
+    """Return how a tree is shared: by YARN's rules under a YARN policy, unless the tree is set to its own fair share."""
     is_yarn = options.preemption_policy is not PreemptionPolicy.YTSAURUS and options.yarn.share is ShareModel.YARN
     return model.Sharing.YARN if is_yarn else model.Sharing.VECTOR
 
 
 def tree_options(options: TreeOptions) -> model.UpdateOptions:
-    """The options of a tree that the algorithm reads."""
+    """Return the options of a tree that the algorithm reads."""
     integral = options.integral_guarantees
     return model.UpdateOptions(
         sharing=sharing_of(options),

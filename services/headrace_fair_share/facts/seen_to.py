@@ -1,4 +1,4 @@
-"""The operations that preemption has seen to, as the allocator counts it beside their usage. Pure."""
+"""When preemption last handled each operation under a YARN policy, from the allocator's counts. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace_fair_share.facts.usage import UsageChange
 
 
 class SeenTo:
-    """The moment of the time that counts at which preemption was last heard to have seen to each operation."""
+    """The counted time at which preemption was last reported to have handled each operation."""
 
     def __init__(self) -> None:
         self._at_ms: dict[OperationId, int] = {}
@@ -18,11 +18,11 @@ class SeenTo:
 
     @property
     def at_ms(self) -> Mapping[OperationId, int]:
-        """The moments, by operation."""
+        """The counted time in milliseconds, by operation."""
         return dict(self._at_ms)
 
     def note(self, usage: UsageChange, now_ms: int) -> None:
-        """Takes the counts of a snapshot. Each term of the allocator counts anew."""
+        """Record the counts of a usage snapshot. Each term of the allocator counts from zero."""
         for item in usage.items:
             counted = (usage.version.term, item.times_seen_to)
             if item.times_seen_to and self._counted.get(item.operation) != counted:

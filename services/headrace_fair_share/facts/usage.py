@@ -1,4 +1,4 @@
-"""The usage of operations, as the allocator tells it in snapshots. Pure."""
+"""The usage of operations, as the allocator reports it in snapshots. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_fair_share.facts.news import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):
-    """The difference that a usage snapshot makes, or everything if `whole`."""
+    """What a usage snapshot changes; with `whole`, the complete usage."""
 
     version: Version
     frame: UsageFrame
@@ -30,20 +30,20 @@ class KnownUsage:
     def __init__(self, counts_within_us: int, news: News) -> None:
         self._counts_within_us, self._news = counts_within_us, news
         self.items: dict[OperationId, UsageItem] = {}
-        #: Operations that the allocator has named in its present term.
+        #: Operations that the allocator has reported in its present term.
         self.named: set[OperationId] = set()
         self.version = NEVER
         self.frame = UsageFrame()
-        #: Stays while the allocator recovers and has not heard of all nodes.
+        #: Total resources of the tree. Unchanged while the allocator recovers and has not heard from all nodes.
         self.total = ZERO
-        #: The parts of the total that nodes have, by their tags; likewise. None: they were not told.
+        #: Total resources of the nodes with each set of tags; unchanged while the allocator recovers. None: not reported.
         self.rooms: Mapping[tuple[str, ...], Resources] | None = None
         self._nodes: dict[str, NodesOfTags] = {}
         self._heard_us: int | None = None
         self._had_complete = False
 
     def apply(self, change: UsageChange, moment: Moment) -> bool:
-        """Takes a snapshot of the allocator. True if it says anything new."""
+        """Apply a snapshot of the allocator. Return True if anything changed."""
         if change.version.term != self.version.term:
             self.named.clear()
         told = [item for item in change.items if item.nodes is None]
@@ -72,21 +72,21 @@ class KnownUsage:
         return changed
 
     def _take_rooms(self, frame: UsageFrame) -> bool:
-        """Takes the rooms of the nodes, which count if all were heard of. True if they are not what they were."""
+        """Take over the resources of nodes by tags, if all nodes were reported. Return True if they changed."""
         before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
-        # A total that is larger than a message may say is told as the most that it may say.
-        # An allocator that does not tell them, or not all of them, says nothing of what a filter leaves.
+        # A total above the maximum of a message is reported as that maximum. If the reported nodes do not add up to the total, the
+        # allocator does not report all of them, and nothing is known about what a filter leaves.
         is_all = frame.complete and Resources.sum(rooms.values()).within_wire() == frame.total
         if not is_all or rooms != before:
             self.rooms = rooms if is_all else None
         return self.rooms != before
 
     def counts(self, moment: Moment) -> bool:
-        """True if usage is fresh and complete: then it says who is below the fair share."""
+        """Return True if usage is fresh and complete, so that it can tell which elements are below their fair share."""
         heard = self._heard_us
         return heard is not None and moment.steady_us - heard <= self._counts_within_us and self.frame.complete
 
     def check(self) -> list[str]:
-        """Every operation with usage was named by the allocator, and none uses less than nothing."""
+        """Return an error for each operation that has usage but was never reported by the allocator in its present term."""
         unnamed = self.items.keys() - self.named
         return [f"usage of {name}, which the allocator never named" for name in sorted(unnamed)[:10]]

@@ -1,7 +1,7 @@
-"""Averages of the usage of pools' children, which fade with time. Weights fall by them. Pure.
+"""Averages of the usage of pools' children, which decay with time. Weights of the children fall with them. Pure.
 
-The average of an element follows the largest component of its usage share: what lies a period back counts half as much as what is
-now. It begins at zero with the element, and with every life of the service.
+An element's average follows the largest component of its usage share. Usage one period ago counts half as much as present usage. The
+average starts at zero when the element appears and whenever the service starts.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ DEFAULT_PERIOD_S: Final = 86_400.0
 
 
 class UsageAverages:
-    """Averages of one tree, by key of the element."""
+    """Usage averages of one tree, by element key."""
 
     def __init__(self) -> None:
         self.of: dict[str, float] = {}
         self._waiting_us = 0
 
     def add(self, dt_us: int) -> None:
-        """Time passes that counts."""
+        """Record that counted time passed."""
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:
-        """Makes averages of the time that was added, with the usage that `items` tell. Only children of pools that ask for it have one."""
+        """Update the averages by the time that was added, with the usage in `items`.
+
+        Only children of pools that infer weights from historic usage have an average.
+        """
         passed_s, self._waiting_us = self._waiting_us / 1e6, 0
         periods_s = {name: _period_s(pools, name) for name in _asking(pools)}
         if not periods_s:

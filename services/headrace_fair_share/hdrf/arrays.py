@@ -1,7 +1,7 @@
-"""Arrays of figures by element, and the few operations that the whole algorithm is made of.
+"""Arrays of figures by element, and the few operations on them that the whole algorithm uses.
 
-A figure per resource and element is an array of shape (5, elements), resources in the order of `RESOURCE_NAMES`. Amounts are int64, cpu
-in hundredths, share = amount / total. Sums run in the order of the children: another order would end in other last bits.
+A figure per resource and element is an array of shape (5, elements), resources in the order of `RESOURCE_NAMES`. Amounts are int64, cpu in
+hundredths; share = amount / total. Sums run in the order of the children, because another order gives other last bits.
 
     shares_of(amounts = 25 of cpu 100, total = 100 of cpu 100) = 0.25
 
@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 RESOURCES: Final = len(RESOURCE_NAMES)
 CPU: Final = RESOURCE_NAMES.index("cpu")
 
-#: What exceeds a figure by less than this part of it does not exceed it: a remainder of rounding.
+#: Relative excess that counts as rounding error, not as an excess.
 ROUNDING: Final = 1e-13
 
 _Figure = TypeVar("_Figure", bound=np.generic)
@@ -40,106 +40,106 @@ class BrokenInvariant(HeadraceError, ArithmeticError):
 
 
 def amounts_of(rows: Iterable[Resources], count: int) -> Ints:
-    """Puts the amounts of many elements side by side."""
+    """Return the amounts of many elements as an array with one column per element."""
     flat: Ints = np.fromiter(chain.from_iterable(map(astuple, rows)), np.int64, count * RESOURCES)
     return np.ascontiguousarray(flat.reshape(count, RESOURCES).T)
 
 
 def column(amounts: Resources) -> Ints:
-    """Makes the amounts of one element a column, to compare with those of many."""
+    """Return the amounts of one element as a column, to compare it with many elements."""
     return np.array(amounts.as_tuple(), np.int64).reshape(RESOURCES, 1)
 
 
 def in_units(amounts: Ints | Floats) -> Floats:
-    """Converts amounts to whole units: cpu from hundredths to cores."""
+    """Convert amounts to whole units: cpu from hundredths to cores."""
     units = amounts.astype(np.float64)
     units[CPU] /= 100.0
     return units
 
 
 def shares_of(amounts: Ints | Floats, total: Ints) -> Floats:
-    """Divides amounts by the total. The share of a resource that the cluster lacks is 0."""
+    """Divide amounts by the total. The share of a resource that the cluster lacks is 0."""
     whole = in_units(total)
     there = whole > 0.0
     return np.where(there, in_units(amounts) / np.where(there, whole, 1.0), 0.0)
 
 
 def rounded(figures: Floats) -> Floats:
-    """Rounds to the nearest whole numbers, halves away from zero."""
+    """Round to the nearest whole numbers, halves away from zero."""
     size = np.abs(figures)
     whole = np.floor(size)
     return np.asarray(np.copysign(whole + (size - whole >= 0.5), figures))
 
 
 def starts_of(counts: NDArray[np.integer[Any]]) -> Ints:
-    """Adds up sizes of pieces in a row: piece k begins at starts[k] and ends before starts[k + 1]."""
+    """Return the starts of consecutive pieces with the given sizes: piece k covers starts[k] to before starts[k + 1]."""
     starts = np.zeros(len(counts) + 1, np.int64)
     counts.cumsum(out=starts[1:])
     return starts
 
 
 def ranges(first: Ints, counts: Ints) -> Ints:
-    """Lists counts[0] places from first[0] on, then counts[1] places from first[1] on, and so forth."""
+    """Return counts[0] consecutive indexes from first[0] on, then counts[1] from first[1] on, and so on."""
     starts = starts_of(counts)
     places: Ints = np.arange(starts[-1]) + (first - starts[:-1]).repeat(counts)
     return places
 
 
 def between(a: Floats, b: Floats, t: Floats) -> Floats:
-    """Interpolates: a at t = 0, b at t = 1, exactly, and never turning back between them."""
+    """Interpolate from a at t = 0 to b at t = 1: exact at both ends, and monotone in between."""
     way = b - a
     return np.where(t < 0.5, a + way * t, b - way * (1.0 - t))
 
 
 def beyond(figures: Floats, floor: Floats) -> Floats:
-    """Finds by how much figures exceed a floor, below 0 where they do not reach it. Rounding alone counts as 0."""
+    """Return by how much figures exceed a floor, negative if they are below it. A difference of rounding counts as 0."""
     more = figures - floor
     more[np.abs(more) < ROUNDING * floor] = 0.0
     return more
 
 
 def fits_into(figures: Floats, room: Floats) -> Bools:
-    """True for each column of which no component is larger than the room for it."""
+    """Return True for each column whose components are all at most those of `room`."""
     return np.asarray((figures <= room).all(axis=0))
 
 
 def sums_by(owner: Ints, figures: Floats, owners: int) -> Floats:
-    """Adds up the columns of each owner, in their order."""
+    """Sum the columns of each owner, in their order."""
     return np.asarray([np.bincount(owner, row, owners) for row in figures], np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Some parents and all their children, to sum figures over children or to spread them over these."""
+    """Some parents and all their children, for summing figures over children and for copying a parent's figure to its children."""
 
     parents: Ints
-    #: Elements, those of one parent in a row.
+    #: Numbers of the children; the children of one parent are consecutive.
     children: Ints
-    #: Place of each child's parent among `parents`.
+    #: Position of each child's parent in `parents`.
     owner: Ints
 
     @staticmethod
     def of(parents: Ints, first: Ints, end: Ints) -> Family:
-        """Makes a family of parents whose children are the elements from `first` to before `end` of each."""
+        """Return the family of parents whose children are the elements from `first` to before `end` of each."""
         counts = end - first
         return Family(parents, ranges(first, counts), np.repeat(np.arange(len(parents)), counts))
 
     def sum(self, figures: Floats) -> Floats:
-        """Adds up the figures of each parent's children, in their order."""
+        """Sum the figures of each parent's children, in their order."""
         return sums_by(self.owner, figures, len(self.parents))
 
     def spread(self, figures: NDArray[_Figure]) -> NDArray[_Figure]:
-        """Gives each child the figure of its parent."""
+        """Give each child the figure of its parent."""
         spread: NDArray[_Figure] = figures.take(self.owner, axis=-1)
         return spread
 
     def only(self, wanted: Bools) -> Family:
-        """Keeps some of the parents, with their children. `chosen` says which children these are."""
+        """Return the family of the wanted parents and their children. `chosen` tells which children these are."""
         place = np.cumsum(wanted) - 1
         chosen = self.chosen(wanted)
         return Family(self.parents[wanted], self.children[chosen], place[self.owner[chosen]])
 
     def chosen(self, wanted: Bools) -> Bools:
-        """True for each child of a parent that is wanted."""
+        """Return True for each child whose parent is wanted."""
         mask: Bools = wanted[self.owner]
         return mask

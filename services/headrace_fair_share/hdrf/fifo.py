@@ -1,4 +1,4 @@
-"""Orders the operations of fifo pools, and changes the order so that a guarantee is put to use.
+"""Orders the operations of fifo pools, and reorders them for an update so that a pool's guarantee is used.
 
     guarantee 0.4; a takes 0.3, the waiting gang b needs 0.3, c takes 0.1: the order is a, c, b
 
@@ -20,7 +20,7 @@ from headrace_fair_share.hdrf.model import PoolInput
 
 
 def fifo_indices(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], operations: OperationArrays) -> Ints:
-    """Orders the operations of every fifo pool by its keys: their places from 0 on, -1 for other elements."""
+    """Order the operations of every fifo pool by its sort keys. Return positions from 0 on, -1 for other elements."""
     ranks = np.full(layout.size, -1, np.int64)
     in_pool = layout.parent[layout.of_operation]
     for keys in dict.fromkeys(pool.fifo_sort for pool in given):
@@ -28,7 +28,7 @@ def fifo_indices(layout: Layout, pools: PoolArrays, given: Sequence[PoolInput], 
         alike[layout.of_pool[[pool.fifo_sort == keys for pool in given]]] = True
         members = np.flatnonzero((alike & pools.fifo)[in_pool])
         columns = [_column(key, operations)[members] for key in reversed(keys)]
-        order = members[np.lexsort((*columns, in_pool[members]))]  # equal ones stay in the order of the input
+        order = members[np.lexsort((*columns, in_pool[members]))]  # equal operations keep their input order
         numbers = layout.of_operation[order]
         ranks[numbers] = _places_in_row(in_pool[order])
     return ranks
@@ -44,9 +44,9 @@ def effective_fifo_indices(
     usage: Floats,
     gang: Bools,
 ) -> Ints:
-    """Puts waiting gangs that do not fit into the rest of their pool's guarantee behind the other operations.
+    """Move gangs that do not run yet and do not fit into the rest of their pool's guarantee behind the other operations.
 
-    Only in pools that ask for it, and have a guarantee at all. -1 for operations of pools whose order stays.
+    This is done only in pools that ask for it and have a guarantee. Returns -1 for operations of pools whose order stays.
     """
     changed = np.full(layout.size, -1, np.int64)
     asking = np.flatnonzero(pools.fifo & pools.gang_steps & pools.reorders & (strong > EPS).any(axis=0))
@@ -64,7 +64,7 @@ def effective_fifo_indices(
 
 
 def _taken(strong: Floats, need: Floats, gang: Bools, running: Bools) -> Bools:
-    """True for operations that find room in a guarantee, from first to last. Waiting gangs that do not are passed over."""
+    """Return True for operations that fit into a guarantee, from first to last. Waiting gangs that do not fit are skipped."""
     room, used = strong + EPS, np.zeros_like(strong)
     taken = np.zeros(len(gang), np.bool_)
     for place in range(len(gang)):
@@ -89,7 +89,7 @@ def _column(key: FifoSortParameter, operations: OperationArrays) -> Floats | Int
 
 
 def _places_in_row(owner: Ints) -> Ints:
-    """Numbers the elements of every row of equal owners: 0, 1, 2, ..."""
+    """Number the elements of every run of equal owners: 0, 1, 2, ..."""
     if not len(owner):
         return owner
     begins = np.concatenate(([True], owner[1:] != owner[:-1]))

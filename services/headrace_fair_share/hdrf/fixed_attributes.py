@@ -1,6 +1,6 @@
-"""Attributes that stay as they are until the configuration, the size of the cluster or a weight changes.
+"""Fixed attributes: attributes that change only with the configuration, the size of the cluster or a weight.
 
-Demand, usage and volumes come and go with every update. Guarantees, limits, weights and the order of operations do not depend on them.
+Demand, usage and volumes change with every update. Guarantees, limits, weights and the order of operations do not depend on them.
 
 Section: docs/reference/fair-share-algorithm.md#3-one-update
 """
@@ -43,19 +43,19 @@ from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
 @dataclass(frozen=True, slots=True)
 class IntegralPools:
-    """The pools that have integral guarantees, and those whose functions depend on grants.
+    """The pools that have integral guarantees, and the pools whose functions depend on integral grants.
 
-    A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as one without.
+    A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as a pool without integral guarantee.
     """
 
-    #: In the order in which they are served.
+    #: Burst pools and relaxed pools, each in the order in which they get their grants.
     burst: Ints
     relaxed: Ints
-    #: Pools that stand above such a pool or are one, without the root: their functions depend on grants.
+    #: Integral pools and all pools above them, without the root: their functions depend on grants.
     touched: Ints
     #: All other pools.
     untouched: Ints
-    #: Of each integral pool, itself and all that stands above it below the root.
+    #: For each integral pool: the pool itself and all pools above it, without the root.
     paths: dict[int, Ints]
 
     @property
@@ -65,25 +65,25 @@ class IntegralPools:
 
 @dataclass(frozen=True, slots=True)
 class FixedAttributes:
-    """Attributes by element that follow from the configuration, the cluster and the weights alone."""
+    """Attributes by element that depend only on the configuration, the cluster and the weights."""
 
-    #: The cluster, one column.
+    #: Total resources of the cluster, as one column.
     total: Ints
-    #: After inference and fitting.
+    #: Strong guarantees after inference and fitting; estimated guarantees.
     strong: Floats
     estimated: Floats
-    #: Of pools; operations stand at 1.
+    #: Limits of pools; 1 for operations.
     limits: Floats
     ratios: Ratios
-    #: Bursts, scaled where the cluster cannot keep them.
+    #: Burst ratios, scaled down if the cluster cannot keep them.
     burst: Floats
     weight: Floats
-    #: Places in fifo pools, -1 for elements elsewhere.
+    #: Position in the order of a fifo pool; -1 for elements elsewhere.
     fifo_index: Ints
-    #: In that order.
+    #: Offers to children; operations of fifo pools in the order of `fifo_index`.
     offers: Offers
     integral: IntegralPools
-    #: Pools that hand out a second time within their guarantees.
+    #: The topmost pools on each path that ask for promised guarantee shares.
     promised: Ints
     errors: list[GuaranteeError]
 
@@ -91,7 +91,7 @@ class FixedAttributes:
 def fixed_attributes_of(
     tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays
 ) -> FixedAttributes:
-    """Works out the fixed attributes of all elements."""
+    """Compute the fixed attributes of all elements."""
     total = column(tree.total)
     limits = limits_of(pools.limits, total)
     limits[:, layout.of_operation] = 1.0
@@ -123,12 +123,12 @@ def fixed_attributes_of(
 
 
 def limits_of(limits: Ints, total: Ints) -> Floats:
-    """Makes limits shares: min(limits, total) / total."""
+    """Convert limits to shares: min(limits, total) / total."""
     return shares_of(np.minimum(limits, total), total)
 
 
 def _with_above(layout: Layout, marked: Bools) -> Bools:
-    """True for pools that stand below a marked one."""
+    """Return True for pools below a marked pool."""
     below = np.zeros(layout.size, np.bool_)
     for family in layout.pool_families:
         below[family.children] = (marked | below)[family.parents][family.owner]
@@ -159,7 +159,7 @@ def _integral(tree: TreeInput, layout: Layout, pools: PoolArrays, ratios: Ratios
 def _errors(
     tree: TreeInput, layout: Layout, fitted: FittedGuarantees, ratios: Ratios, nested: Bools, orphaned: Bools
 ) -> list[GuaranteeError]:
-    """Lists the complaints, in the order in which they are found."""
+    """List the errors in the order in which they are found."""
     errors: list[GuaranteeError] = []
     if orphaned.any():
         names = _names(tree, layout, orphaned)

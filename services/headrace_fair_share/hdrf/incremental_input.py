@@ -1,7 +1,6 @@
-"""Keeps the arrays of one tree from update to update, and reads again only what differs from the input before.
+"""Keeps the input arrays of one tree between updates, and reads only what differs from the previous input.
 
-Most updates differ in the demand of a few operations. Fixed attributes are worked out again only if something changed that they
-depend on.
+Most updates differ in the demand of a few operations. Fixed attributes are computed again only if something that they depend on changed.
 
 Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -22,15 +21,15 @@ from headrace_fair_share.hdrf.layout import Layout, laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.weights import offers_of
 
-#: So few operations are read as fast as they are found again.
+#: Number of unchanged operations up to which reading all of them is as fast as reusing arrays.
 _FEW: Final = 50
 _PARENT: Final = attrgetter("parent")
-#: The columns of pools that nothing but weights follows from.
+#: Columns of pools that affect only weights.
 _OF_WEIGHTS: Final = ("weight", "historic_weights", "usage_average")
 
 
 class IncrementalInput:
-    """The arrays of one tree. An operation that is the same object as at the last update costs nothing."""
+    """The input arrays of one tree. An operation that is the same object as in the previous update is not read again."""
 
     layout: Layout
     pools: PoolArrays
@@ -41,9 +40,9 @@ class IncrementalInput:
         self._last: TreeInput | None = None
 
     def take(self, tree: TreeInput) -> bool:
-        """Reads an input. True if functions made of the one before say nothing of this one, whatever weights there are.
+        """Read an input. Return True if functions of the previous input cannot be reused. Changed weights alone do not prevent reuse.
 
-        After an error the next input is read as a whole.
+        After an error the whole next input is read.
         """
         last, self._last = self._last, None
         changed = self._changed_operations(tree, last) if last is not None else None
@@ -70,13 +69,13 @@ class IncrementalInput:
         return before is None or not _differ_in_weights_alone(before, self.pools)
 
     def names(self, tree: TreeInput, pools: Ints) -> list[str]:
-        """Looks up the names of pools by their numbers."""
+        """Return the names of pools, by their numbers."""
         place = np.zeros(self.layout.size, np.int64)
         place[self.layout.of_pool] = np.arange(len(tree.pools))
         return [tree.pools[at].name for at in place[pools].tolist()]
 
     def _read(self, tree: TreeInput, last: TreeInput | None) -> OperationArrays:
-        """Reads all operations, but takes those that were there before from the arrays if they are many."""
+        """Read all operations. If many of them were in the previous input, those are copied from its arrays."""
         before = {id(each): place for place, each in enumerate(last.operations)} if last is not None else {}
         count = len(tree.operations)
         places = np.fromiter((before.get(id(each), -1) for each in tree.operations), np.int64, count)
@@ -90,7 +89,7 @@ class IncrementalInput:
         return OperationArrays(**columns)
 
     def _changed_operations(self, tree: TreeInput, last: TreeInput) -> Ints | None:
-        """Places of operations that have changed. None if some stand in other places."""
+        """Return the positions of the operations that changed. None if operations were added, removed or moved."""
         if len(tree.operations) != len(last.operations):
             return None
         count = len(tree.operations)
@@ -101,7 +100,7 @@ class IncrementalInput:
         return np.array(changed, np.int64)
 
     def _take_operations(self, tree: TreeInput, changed: Ints) -> tuple[bool, bool]:
-        """Reads some operations. True if their weights are as before, and what orders them."""
+        """Read the changed operations. Return whether their weights are unchanged, and whether their other fifo sort keys are."""
         if not len(changed):
             return True, True
         now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])
@@ -114,16 +113,16 @@ class IncrementalInput:
 
 
 def _stand_as_before(tree: TreeInput, last: TreeInput) -> bool:
-    """True if all pools stand where they stood, whatever else of them has changed."""
+    """Return True if the parents of all pools are unchanged; other attributes of pools may differ."""
     return list(map(_PARENT, tree.pools)) == list(map(_PARENT, last.pools))
 
 
 def _differ_in_weights_alone(before: PoolArrays, now: PoolArrays) -> bool:
-    """True if all else of the pools is as it was. Weights reach functions by the offers to children, which are followed."""
+    """Return True if the pools differ in weights only. Weights affect functions through the offers, whose changes are tracked."""
     others = (field.name for field in fields(PoolArrays) if field.name not in _OF_WEIGHTS)
     return all((getattr(before, name) == getattr(now, name)).all() for name in others)
 
 
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
-    """True if these columns of the changed operations are as before."""
+    """Return True if these columns of the changed operations are unchanged."""
     return all((getattr(before, name)[changed] == getattr(now, name)).all() for name in names)

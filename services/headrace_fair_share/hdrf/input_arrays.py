@@ -1,4 +1,4 @@
-"""Pools and operations of the input as arrays, with defaults for whatever is not set.
+"""Pools and operations of the input as arrays, with defaults for values that are not set.
 
 Section: docs/reference/fair-share-algorithm.md#2-the-tree
 """
@@ -19,13 +19,13 @@ from headrace_fair_share.hdrf.model import OperationInput, Partial, PoolInput, U
 
 @dataclass(frozen=True, slots=True)
 class PoolArrays:
-    """Attributes of pools by element. Operations and the root have the defaults, but for `memory_only` of the root."""
+    """Attributes of pools by element. Operations have the defaults, and so has the root except for `memory_only`."""
 
     fifo: Bools
-    #: NaN if none is set.
+    #: Configured weight; NaN if none is set.
     weight: Floats
     strong: Ints
-    #: False if a strong guarantee is left out, to be inferred.
+    #: False if a figure of the strong guarantee is left out and must be inferred.
     strong_given: Bools
     limits: Ints
     burst: Bools
@@ -60,7 +60,7 @@ class OperationArrays:
 
 
 def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateOptions) -> PoolArrays:
-    """Makes the pools of the input arrays by element."""
+    """Convert the pools of the input to arrays by element."""
     at, size = layout.of_pool, layout.size
 
     def flags(read: Callable[[PoolInput], bool]) -> Bools:
@@ -112,7 +112,7 @@ def pools_as_arrays(layout: Layout, pools: Sequence[PoolInput], options: UpdateO
 
 
 def operations_as_arrays(operations: Sequence[OperationInput]) -> OperationArrays:
-    """Makes operations arrays, in their order."""
+    """Convert operations to arrays, in their order."""
     count = len(operations)
     best = np.fromiter((share for each in operations for share in each.best_allocation_share), np.float64)
     return OperationArrays(

@@ -1,14 +1,14 @@
-"""Integral guarantees: the share that each pool is granted from its volume, beside its strong guarantee.
+"""Integral guarantees: the share that each pool is granted from its volume, in addition to its strong guarantee.
 
     burst:   proposal = min(burst ratio, ratio by volume), as far as the limits above leave room
     relaxed: limit    = strong + min(ratio by volume, multiplier * flow ratio), all pools together within what is available
     both:    grant    = max(share that the pool would take - strong, 0)
 
-A grant raises the proposed integral share of the pool and of all above it, and never lifts a guarantee over a limit, not even by the
-last bit. What a pool would take is tried out with functions of its own, all pools of a kind in one batch.
+A grant raises the proposed integral share of the pool and of all pools above it. It never lifts a guarantee above a limit, not even by the
+last bit. Trial functions show what a pool would take; they are built in one batch for all pools of a kind.
 
-Example: cluster 100 cores, volume 900 core-seconds, smooth period 60 s, burst guarantee 20 cores.
-ratio_by_volume = 900 / 100 / 60 = 0.15, most_of_burst = min(0.20, 0.15) = 0.15. The pool wants 50 cores, so its grant is 0.15.
+Example: cluster 100 cores, volume 900 core-seconds, smooth period 60 s, burst guarantee 20 cores. ratio_by_volume = 900 / 100 / 60 = 0.15,
+most_of_burst = min(0.20, 0.15) = 0.15. The pool wants 50 cores, so its grant is 0.15.
 
 Sections: docs/reference/fair-share-algorithm.md#6-integral-guarantees, docs/reference/fair-share-algorithm.md#7-burst-pools,
 docs/reference/fair-share-algorithm.md#8-relaxed-pools
@@ -31,9 +31,9 @@ _MOST_STEPS: Final = 32
 
 
 def ratio_by_volume(volume: Floats, total: Ints, smooth_period_s: float) -> Floats:
-    """Finds the share of the cluster that uses up a volume in one smooth period.
+    """Return the share of the cluster that uses up a volume in one smooth period.
 
-    That is the least of volume / total / period over the resources that the cluster has.
+    It is the minimum of volume / total / period over the resources that the cluster has.
     """
     there = (total > 0)[:, 0]
     if not there.any():
@@ -43,36 +43,36 @@ def ratio_by_volume(volume: Floats, total: Ints, smooth_period_s: float) -> Floa
 
 
 def most_of_burst(burst_ratio: Floats, by_volume: Floats) -> Floats:
-    """Bounds the grant to burst pools, alike in all resources: min(burst ratio, ratio by volume)."""
+    """Return the upper bound of grants to burst pools, the same for all resources: min(burst ratio, ratio by volume)."""
     return np.minimum(burst_ratio, by_volume)
 
 
 def most_of_relaxed(by_volume: Floats, multiplier: Floats, flow_ratio: Floats) -> Floats:
-    """Bounds the grant to relaxed pools, alike in all resources: min(ratio by volume, multiplier * flow ratio)."""
+    """Return the upper bound of grants to relaxed pools, the same for all resources: min(ratio by volume, multiplier * flow ratio)."""
     return np.minimum(by_volume, multiplier * flow_ratio)
 
 
 def relaxed_weights(by_volume: Floats) -> Floats:
-    """Weighs relaxed pools by their ratios by volume, the smallest of which has weight 1."""
+    """Return the weights of relaxed pools: their ratios by volume, scaled so that the smallest weight is 1."""
     weights: Floats = by_volume / by_volume.min()
     return weights
 
 
 def beyond_strong(share: Floats, strong: Floats) -> Floats:
-    """Takes the strong guarantee off a share: max(share - strong, 0). That much has to be granted."""
+    """Return the part of a share that needs a grant: max(share - strong, 0)."""
     return np.maximum(beyond(share, strong), 0.0)
 
 
 def room_within_limits(limits: Floats, strong: Floats, proposed: Floats) -> Floats:
-    """Finds how much more may be guaranteed to a pool by its own limit: limit - (strong + proposed)."""
-    # In this order: the sum is clipped to the limits, so that the room is never below zero by an ulp.
+    """Return how much more a pool's own limit allows it to be guaranteed: limit - (strong + proposed)."""
+    # Add first: the sum is clipped to the limits, so the difference is never negative by a rounding error.
     return limits - (strong + proposed)
 
 
 def available_to_relaxed(top_guarantees: Floats, top_demand: Floats) -> Floats:
-    """Finds what top pools leave of the cluster: 1 - sum of min(guarantee, demand), not below 0.
+    """Return what top pools leave of the cluster: 1 - sum of min(guarantee, demand), at least 0.
 
-    A guarantee without demand is thus lent to relaxed pools. One that is used is not.
+    A guarantee without demand is thus lent to relaxed pools; a guarantee in use is not.
     """
     available = np.ones(RESOURCES)
     for used in np.minimum(top_guarantees, top_demand).T:
@@ -82,21 +82,21 @@ def available_to_relaxed(top_guarantees: Floats, top_demand: Floats) -> Floats:
 
 @dataclass(slots=True)
 class Grants:
-    """Grants in the making: fills in `proposed` and `last_share_ratio`, by element."""
+    """Computes grants: fills in `proposed` and `last_share_ratio`, by element."""
 
     layout: Layout
     functions: IncrementalFunctions
-    #: The way up from each integral pool, itself included, the root not.
+    #: The path up from each integral pool: the pool and all pools above it, without the root.
     paths: dict[int, Ints]
-    #: After fitting.
+    #: Fitted strong guarantees.
     strong: Floats
     limits: Floats
     proposed: Floats
-    #: Largest component of each pool's grant: its volume is charged this much until the next update.
+    #: Largest component of each pool's grant. The pool's volume is charged for it until the next update.
     last_share_ratio: Floats
 
     def to_burst_pools(self, pools: Ints, most: Floats) -> None:
-        """Grants to burst pools, one after another. `most` is the bound of each."""
+        """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant."""
         if not len(pools):
             return
         alone = _proposals(most, self._rooms()[:, pools], self.strong[:, pools], self.limits[:, pools])
@@ -104,13 +104,13 @@ class Grants:
         for place, pool in enumerate(pools.tolist()):
             strong, limits = self.strong[:, pool], self.limits[:, pool]
             proposal = _proposals(most[place], self._room(pool), strong, limits)
-            if (proposal != alone[:, place]).any():  # an earlier pool has taken room from it
+            if (proposal != alone[:, place]).any():  # an earlier pool used some of the shared limit
                 self._try_out(pools[place : place + 1], proposal[:, np.newaxis])
             used = self.functions.store.at_zero(self.functions.trial_rows[pool : pool + 1])[:, 0]
             self._give(pool, beyond_strong(used, strong))
 
     def to_relaxed_pools(self, pools: Ints, by_volume: Floats, most: Floats, demand: Floats) -> None:
-        """Grants to relaxed pools, all together. `by_volume` are their ratios, `most` the bound of each."""
+        """Make the grants to relaxed pools, all together. `by_volume` are their ratios, `most` the upper bounds of their grants."""
         if not len(pools):
             return
         strong = self.strong[:, pools]
@@ -126,7 +126,7 @@ class Grants:
         def fits(fit: float) -> bool:
             return bool((np.cumsum(granted(fit), axis=1)[:, -1] <= available).all())
 
-        # At 0 nobody asks for more than his guarantee; rounding may still make it an ulp too much.
+        # At fit factor 0 no pool takes more than its guarantee, but rounding may exceed that by one unit in the last place.
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))
@@ -135,7 +135,7 @@ class Grants:
         self.functions.try_out(pools, self.strong[:, pools] + proposals, self.limits[:, pools])
 
     def _rooms(self) -> Floats:
-        """The least room of each pool and of all above it below the root."""
+        """Return for every pool the minimum of `room_within_limits` over the pool and all pools above it below the root."""
         room = room_within_limits(self.limits, self.strong, self.proposed)
         for family in self.layout.pool_families:
             if family.parents[0] != 0:
@@ -144,7 +144,7 @@ class Grants:
         return room
 
     def _room(self, pool: int) -> Floats:
-        """The same for a single pool."""
+        """Return the same minimum as `_rooms` for a single pool."""
         path = self.paths[pool]
         room: Floats = room_within_limits(self.limits[:, path], self.strong[:, path], self.proposed[:, path]).min(
             axis=1
@@ -152,7 +152,7 @@ class Grants:
         return room
 
     def _give(self, pool: int, granted: Floats) -> None:
-        """Adds a grant to a pool and to everything above it."""
+        """Add a grant to a pool and to everything above it."""
         path = self.paths[pool]
         raised = self.proposed[:, path] + granted[:, np.newaxis]
         self.proposed[:, path] = clipped(raised, self.strong[:, path], self.limits[:, path])
@@ -161,14 +161,14 @@ class Grants:
 
 
 def _proposals(most: Floats, room: Floats, strong: Floats, limits: Floats) -> Floats:
-    """The shares that burst pools try to get: the most they may, within the room and their own limits."""
+    """Return the proposed shares of burst pools: the upper bounds, reduced to `room` and to the pools' own limits."""
     if (room < 0.0).any() or (most < 0.0).any():
         raise BrokenInvariant("guarantees above a pool are larger than their limits")
     return clipped(np.minimum(most, room), strong, limits)
 
 
 def clipped(proposed: Floats, strong: Floats, limits: Floats) -> Floats:
-    """Makes strong + proposed keep the limits exactly: rounding is taken back double by double."""
+    """Lower `proposed` until strong + proposed keeps the limits exactly: a rounding excess is removed one double at a time."""
     over = strong + proposed > limits
     if not over.any():
         return proposed

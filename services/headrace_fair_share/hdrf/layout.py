@@ -1,7 +1,7 @@
 """Numbers the elements of a tree level by level, so that children are ranges and levels are slices.
 
-The root is element 0. The children of an element follow one another, pools before operations, each in the order of the input.
-Invariants: a parent's number is lower than its children's, and all elements of one level stand in a row.
+The root is element 0. The children of an element are numbered consecutively, pools before operations, each in the order of the input.
+Invariants: a parent's number is lower than its children's, and the elements of one level have consecutive numbers.
 
     root > (a > (x, y), b > z)  is numbered  root 0, a 1, b 2, x 3, y 4, z 5
 
@@ -25,43 +25,43 @@ class Layout:
     """The shape of a tree: numbers of parents, children and levels."""
 
     size: int
-    #: -1 for the root.
+    #: Number of each element's parent; -1 for the root.
     parent: Ints
-    #: Children of an element are those from `first_child` to before `end_child`; its pools end before `end_pools`.
+    #: An element's children have the numbers from `first_child` to before `end_child`; its child pools end before `end_pools`.
     first_child: Ints
     end_child: Ints
     end_pools: Ints
     is_pool: Bools
-    #: Places of the levels: level d are the elements from levels[d] to before levels[d + 1].
+    #: Starts of the levels: level d has the elements from levels[d] to before levels[d + 1].
     levels: list[int]
-    #: Pools of each level, the root on the first.
+    #: Pools of each level, from the root's level down.
     pool_levels: list[Ints]
-    #: Numbers of the pools of the input, and of its operations.
+    #: Element numbers of the input's pools and operations, in the order of the input.
     of_pool: Ints
     of_operation: Ints
-    #: Pools below the root as a person reads a tree: each before what is below it.
+    #: Pools below the root in preorder: each pool before the pools below it.
     preorder: Ints
-    #: Pools that have children with these, and pools that have pools with these; level by level from the root down.
+    #: Pools with their children, and pools with their child pools; one family per level, from the root down.
     families: list[Family] = field(default_factory=list)
     pool_families: list[Family] = field(default_factory=list)
 
     @property
     def top(self) -> Family:
-        """The family of the root, empty if nothing is below it."""
+        """The family of the root; empty if the root has no children."""
         return self.families[0] if self.families else self.children_of(np.zeros(1, np.int64))
 
     def children_of(self, pools: Ints) -> Family:
-        """Makes a family of the pools that have children."""
+        """Return the family of the pools that have children."""
         parents = pools[self.end_child[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_child[parents])
 
     def pools_below(self, pools: Ints) -> Family:
-        """Makes a family of the pools that have pools, without their operations."""
+        """Return the family of the pools that have child pools, without their operations."""
         parents = pools[self.end_pools[pools] > self.first_child[pools]]
         return Family.of(parents, self.first_child[parents], self.end_pools[parents])
 
     def path(self, pool: int) -> Ints:
-        """Lists the pool and everything above it, without the root."""
+        """Return the pool and all pools above it, without the root."""
         path = []
         while pool > 0:
             path.append(pool)
@@ -70,7 +70,7 @@ class Layout:
 
 
 def laid_out(pools: Sequence[PoolInput], operations: Sequence[OperationInput]) -> Layout:
-    """Numbers the elements of a tree. Raises `BrokenInvariant` if a parent does not stand before its pool."""
+    """Number the elements of a tree. Raises `BrokenInvariant` if a pool comes before its parent."""
     above = [pool.parent for pool in pools]
     depth = _depths(above)
     parents = np.fromiter((*above, *(operation.pool for operation in operations)), np.int64)
@@ -116,7 +116,7 @@ def _depths(above: list[int]) -> Ints:
 
 
 def _numbers(parents: Ints, depths: Ints) -> tuple[Ints, list[int]]:
-    """The number of each element of the input, and where the levels begin."""
+    """Return the number of each element of the input, and the first number of each level."""
     number = np.zeros(len(parents), np.int64)
     levels = [0, 1]
     while levels[-1] <= len(parents):

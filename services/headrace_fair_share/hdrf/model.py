@@ -1,7 +1,7 @@
-"""The input of an update of the vector fair share, and its complaints. Values only.
+"""The input of an update of the vector fair share, and the errors that the update reports. Values only.
 
-Amounts are integers (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`. Shares are floats, fractions of the
-total. Volumes are amounts times seconds.
+Amounts are integers (cpu in hundredths), in the order of `headrace.resources.RESOURCE_NAMES`. Shares are floats: fractions of the total.
+Volumes are amounts times seconds.
 
 Section: docs/reference/fair-share-algorithm.md#2-the-tree
 """
@@ -16,11 +16,11 @@ import msgspec
 from headrace.pools.pool_config import DEFAULT_FIFO_SORT, FifoSortParameter, IntegralType, PoolMode
 from headrace.resources import ZERO, Resources, Share
 
-#: An amount or None per resource: absent is not the same as zero.
+#: An amount or None per resource: a missing amount differs from zero.
 Partial = tuple[int | None, int | None, int | None, int | None, int | None]
 #: A limit or None (no limit) per resource.
 Limits = Partial
-#: Amounts times seconds; cpu in hundredths of a core-second, whole.
+#: Amounts times seconds; cpu in whole hundredths of a core-second.
 Volume = tuple[float, float, float, float, float]
 
 NO_LIMIT: Final[Limits] = (None, None, None, None, None)
@@ -28,19 +28,19 @@ UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 class IntegralState(msgspec.Struct, frozen=True):
-    """The state of an integral pool that lasts from update to update."""
+    """The state of an integral pool that is kept between updates."""
 
     volume: Volume = (0.0, 0.0, 0.0, 0.0, 0.0)
-    #: Largest component of the integral share granted at the last update.
+    #: Largest component of the integral share granted by the last update.
     last_share_ratio: float = 0.0
 
 
 class Sharing(enum.StrEnum):
-    """Ways to divide a tree."""
+    """Rules by which the resources of a tree are shared."""
 
-    #: Vector fair share, as far as there is demand.
+    #: Vector fair share: nothing gets more than it demands.
     VECTOR = "vector"
-    #: YARN's, whatever is demanded.
+    #: The shares of YARN's FairScheduler, which do not depend on demand.
     YARN = "yarn"
 
 
@@ -48,9 +48,9 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
     sharing: Sharing = Sharing.VECTOR
-    #: As `PoolInput.memory_only`, of the root.
+    #: `PoolInput.memory_only` for the root.
     memory_only: bool = False
-    #: Place of the main resource in the order of resources.
+    #: Index of the main resource in the order of resources.
     main_resource: int = 1
     smooth_period_s: float = 60.0
     saturation_period_s: float = 86_400.0
@@ -60,31 +60,31 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     improved: bool = False
     distribution_gap: bool = False
     infer_weight_multiplier: float | None = None
-    #: For the service that advances the volumes, as `saturation_period_s`.
+    #: Used only by the service that advances the volumes, like `saturation_period_s`.
     distribute_free_volume: bool = False
-    #: True: as upstream, a relaxed pool with empty savings keeps being charged for its last grant, for ever. False: it is not.
+    #: True: as upstream, a relaxed pool with empty volume is charged for its last grant forever. False: it is not charged.
     charge_skipped_relaxed_pools: bool = False
 
 
 class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool in the input of an update. Its parent stands before it."""
+    """A pool in the input of an update. A parent comes before its children."""
 
     name: str
-    #: Place of the parent among the pools; -1 for the root.
+    #: Position of the parent among the pools; -1 for the root.
     parent: int
     mode: PoolMode = PoolMode.FAIR_SHARE
-    #: None: inferred, or 1.
+    #: None: inferred from guarantees if the tree says so, else 1.
     weight: float | None = None
     strong_guarantee: Partial = NO_LIMIT
     limits: Limits = NO_LIMIT
     integral: IntegralType = IntegralType.NONE
     resource_flow: Resources = ZERO
     burst_guarantee: Resources = ZERO
-    #: None: that of the tree.
+    #: None: the tree's value.
     relaxed_share_multiplier_limit: float | None = None
-    #: For the service that advances the volumes; shares do not depend on it.
+    #: Used only by the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
-    #: Likewise; None: as the tree.
+    #: Used only by the service that advances the volumes. None: the tree's value.
     distribute_free_volume: bool | None = None
     fifo_sort: tuple[FifoSortParameter, ...] = DEFAULT_FIFO_SORT
     gang_step_function: bool = True
@@ -92,11 +92,11 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     compute_promised_guarantee: bool = False
     priority_strong_guarantee: bool = False
     priority_strong_guarantee_donor: bool = False
-    #: Where shares are YARN's: it divides memory alone over its children.
+    #: Under YARN's shares: the pool divides only memory among its children.
     memory_only: bool = False
-    #: Weights of children fall with their historic usage: 2 to the power of minus its average.
+    #: The weights of the children fall with their historic usage: weight times 2 to the power of minus the average.
     historic_usage_weights: bool = False
-    #: Average of its own usage share, if its parent asks for it.
+    #: Average of the pool's own usage share, if the parent uses it for weights.
     historic_usage_average: float = 0.0
 
 
@@ -104,7 +104,7 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An operation in the input of an update: a leaf that uses resources and demands more."""
 
     name: str
-    #: Place of its pool among the pools.
+    #: Position of the operation's pool among the pools.
     pool: int
     weight: float = 1.0
     demand: Resources = ZERO
@@ -114,50 +114,50 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     best_allocation_share: Share = UNLIMITED
     start_time_ms: int = 0
     pending_job_count: int = 0
-    #: Average of its usage share, if its pool asks for it.
+    #: Average of the operation's usage share, if the pool uses it for weights.
     historic_usage_average: float = 0.0
-    #: False while it is held back or suspended: under YARN's shares it counts for nothing then.
+    #: False while the operation is pending or suspended; under YARN's shares it is then ignored.
     takes_part: bool = True
 
 
 class NodeSet(msgspec.Struct, frozen=True):
-    """Nodes that match some filters, and the elements that can have nothing of any other nodes."""
+    """Nodes that match some filters, and the elements that can use no other nodes."""
 
-    #: Of these nodes together.
+    #: Total resources of these nodes.
     resources: Resources
-    #: Places among the classes of operations, and among the pools.
+    #: Positions among the classes of operations, and among the pools.
     classes: tuple[int, ...] = ()
     pools: tuple[int, ...] = ()
 
 
 class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole input of one update. Children stand in their order, pools before operations."""
+    """The whole input of one update. Children keep their order here; pools come before operations."""
 
     total: Resources
     options: UpdateOptions = UpdateOptions()
     pools: list[PoolInput] = []
     operations: list[OperationInput] = []
-    #: By pool name; volumes as they are now.
+    #: State of integral pools by pool name, with the present volumes.
     integral: dict[str, IntegralState] = {}
-    #: Places of operations that can run on some nodes only, those of the same nodes together.
+    #: Positions of operations that can run on some nodes only, grouped by the nodes they can run on.
     node_classes: tuple[tuple[int, ...], ...] = ()
-    #: Nodes of which these operations have no more together than there is.
+    #: Sets of nodes; the operations that can run only on a set never get more in sum than its nodes have.
     node_sets: tuple[NodeSet, ...] = ()
 
 
 class ErrorKind(enum.StrEnum):
-    """Kinds of complaints of an update, which goes on all the same."""
+    """Kinds of errors that an update reports without failing."""
 
     OVERCOMMIT_FLOW = "overcommit_flow"
     OVERCOMMIT_BURST = "overcommit_burst"
-    #: Pools are guaranteed more than the nodes have that match their filters.
+    #: Pools are guaranteed more than the nodes that match their filters have.
     OVERCOMMIT_NODES = "overcommit_nodes"
     NESTED_PROMISED_GUARANTEE = "nested_promised_guarantee"
     PRIORITY_WITHOUT_DONOR = "priority_without_donor"
 
 
 class GuaranteeError(msgspec.Struct, frozen=True):
-    """A complaint in words with figures, and the pools that it concerns."""
+    """An error as a text with figures, and the pools that it concerns."""
 
     kind: ErrorKind
     text: str

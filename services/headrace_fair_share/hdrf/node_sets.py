@@ -1,18 +1,18 @@
-"""Brings the shares of operations that can run on some nodes only within what these nodes have together.
+"""Limits operations that can run on some nodes only to what these nodes have together.
 
-A limit bounds what one operation can have of its nodes. It says nothing of several operations that want the same nodes. So all shares
-rise together, in three stages:
+The limit of a single operation bounds what that operation can use of its nodes. It does not bound several operations that want the same
+nodes. Therefore all shares rise together, in three stages:
 
-    what pools on a set of nodes are guaranteed there, then what all guarantees give, then what weights give at a growing fit factor
+    the guarantees, on a set of nodes, of pools bound to that set; then all guarantees; then weights at a growing fit factor
 
-The first stage is one of the set alone: a pool whose filters keep it on these nodes comes before a pool that has other nodes, too. At
-the moment at which operations of a set would have more of a resource than its nodes have, all of them that want the resource stop
-with what they have. All others go on rising, also into what pools of the stopped operations have left.
+The first stage belongs to one set: a pool whose filters keep it on these nodes comes before a pool that can use other nodes too. When the
+operations of a set would exceed a resource of its nodes, all of them that want the resource stop with the shares they have. All other
+operations keep rising, also into what the pools of the stopped operations have left.
 
     one node of 4 cores matches `ssd`; pools h (guaranteed nothing) and g (2 cores) want 8 and 2 cores there: h 2 cores, g 2 cores
 
-A set is full in one resource after the other, so that the work is bounded by five times the number of sets. Without sets nothing of
-this module is used.
+The resources of a set fill up one after another, so the work is bounded by five times the number of sets. Trees without sets do not use
+this module.
 
 Section: docs/reference/fair-share-algorithm.md#16-operations-on-some-nodes-only
 """
@@ -31,27 +31,27 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, bet
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 
-#: Levels nearer than this part of the highest are next to each other.
+#: Distance of two levels, relative to the highest level, below which they count as adjacent.
 _NARROW: Final = 1e-10
-#: A resource of which so small a share is left is full.
+#: Free share below which a resource counts as full.
 _FULL: Final = 1e-12
 
 
 class Levels(NamedTuple):
-    """The shares of all elements as the level of the root rises."""
+    """The shares of all elements as a function of the root's level."""
 
-    #: The level at which the root is.
+    #: The root's level in this update.
     top: float
-    #: Shares at a level from 0 to `top`, below these children of the root at least. At 0 they follow from guarantees alone.
+    #: Shares at a level from 0 to `top`, at least below the given children of the root. At level 0 only guarantees count.
     at: Callable[[float, Bools | None], Floats]
-    #: Shares below some pools by their guarantees alone, whatever the pools above them have. Elsewhere they are 0.
+    #: Shares below the given pools from their guarantees alone, whatever the pools above have; 0 elsewhere.
     guaranteed: Callable[[Ints], Floats]
-    #: Levels at which shares bend or jump, in no order.
+    #: Levels at which shares bend or jump, unordered.
     bends: Callable[[], Floats]
 
 
 class _Step(NamedTuple):
-    """A stretch or a jump of shares within which some sets become full."""
+    """The shares before and after a stretch or a jump in which some sets become full."""
 
     left: Floats
     right: Floats
@@ -59,23 +59,23 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeSets:
-    """The sets of nodes of a tree, by the numbers of its elements."""
+    """The sets of nodes of a tree, by element number."""
 
-    #: What the nodes of each set have.
+    #: Total resources of each set's nodes, as shares.
     capacity: Floats
-    #: Operations of all classes, in their order, and the class of each.
+    #: Operations of all classes by ascending number, and the class of each.
     operations: Ints
     class_of: Ints
-    #: (classes, sets): 1 where operations of a class can run on no other nodes than those of a set.
+    #: Shape (classes, sets): 1 if operations of the class can run only on nodes of the set.
     within: Floats
-    #: Pools of which that is true, of each set.
+    #: Pools that can use only nodes of the set, for each set.
     pools: Sequence[Ints]
-    #: True for children of the root below which there are such operations.
+    #: True for children of the root that are or contain operations of any class.
     tops: Bools = field(repr=False)
 
     @staticmethod
     def of(tree: TreeInput, layout: Layout, total: Ints) -> NodeSets:
-        """Reads the sets of an input."""
+        """Read the sets of an input."""
         sets, counts = tree.node_sets, list(map(len, tree.node_classes))
         operations = layout.of_operation[np.fromiter(chain.from_iterable(tree.node_classes), np.int64)]
         class_of = np.repeat(np.arange(len(counts)), counts)
@@ -99,31 +99,31 @@ class NodeSets:
         )
 
     def members(self, number: int) -> Ints:
-        """The operations that can run on no other nodes than those of a set."""
+        """Return the operations that can run only on nodes of a set."""
         members: Ints = self.operations[self.within[self.class_of, number] > 0.0]
         return members
 
     def have_all(self, demand: Floats) -> bool:
-        """True if each set has more than is demanded there, rounding aside."""
+        """Return True if each set has more than is demanded from it, rounding aside."""
         wanted = self.sums(demand)
         return bool(((wanted < self.capacity - EPS) | (wanted == 0.0)).all())
 
     def sums(self, shares: Floats) -> Floats:
-        """What the operations of each set have together."""
+        """Return the sum of shares of each set's operations."""
         return sums_by(self.class_of, shares[:, self.operations], len(self.within)) @ self.within
 
 
 @dataclass(slots=True)
 class Stopping:
-    """Finds which operations stop next, and with what. The shares are computed anew with these as limits after each time."""
+    """Finds the operations that stop next, and their shares. The caller recomputes all shares with these as limits each time."""
 
     sets: NodeSets
     demand: Floats
-    #: True for operations that take all of their demand or nothing.
+    #: True for operations that take either all of their demand or nothing.
     steps: Bools
-    #: The most that each element may have. It only falls.
+    #: The limit of each element, which never rises.
     limits: Floats
-    #: The resource in which each operation has stopped, -1 where it has not.
+    #: Index of the resource that stopped each operation; -1 if it did not stop.
     short_of: Ints = field(init=False)
     #: True for each resource of a set that may still become full.
     _open: Bools = field(init=False)
@@ -134,7 +134,7 @@ class Stopping:
         self._open = np.ones_like(self.sets.capacity, np.bool_)
 
     def stop(self, shares: Floats, levels: Callable[[], Levels]) -> bool:
-        """Lowers the limits of the operations that stop first. False if none has to: all sets have what the shares say."""
+        """Lower the limits of the operations that stop first. Return False if no set is exceeded."""
         over = (self.sets.sums(shares) > self.sets.capacity + EPS) & self._open
         if not over.any():
             return False
@@ -151,7 +151,7 @@ class Stopping:
         return True
 
     def _first(self, over: Bools, levels: Levels, shares: Floats) -> tuple[int, int, _Step]:
-        """The set that is full first, the resource, and where: between two shares of all elements."""
+        """Return the set that is full first, the resource, and the step of shares in which this happens."""
         tops = self.sets.tops
         by_guarantees = levels.at(0.0, tops)
         stages: dict[int, tuple[Floats, Floats]] = {}
@@ -172,10 +172,10 @@ class Stopping:
         return found
 
     def _level(self, over: Bools, levels: Levels, by_guarantees: Floats, shares: Floats) -> _Step:
-        """Two levels next to each other: at the lower one nothing of a set is exceeded, at the upper one something is.
+        """Return the shares at two adjacent levels: at the lower level no set is exceeded, at the upper level one is.
 
-        Shares rise in lines between bends, and jump behind them. So the last bend before the level is found first, then whether
-        something jumps there, then the level on a line.
+        Shares are linear between bends and may jump right after a bend. So the search first finds the last bend before the level, then
+        whether something jumps there, and then the level on the line.
         """
 
         def room(shares: Floats) -> float:
@@ -204,7 +204,7 @@ class Stopping:
         return _Step(left, right)
 
     def _full_within(self, over: Bools, steps: dict[int, _Step]) -> tuple[int, int, _Step] | None:
-        """The set and the resource that are full first within the step of each, None if no set is."""
+        """Return the set and resource that fill up first within the sets' steps, with the step; None if no set fills up."""
         found: tuple[float, int, int] | None = None
         for number, step in steps.items():
             capacity = self.sets.capacity[:, number]
@@ -216,9 +216,9 @@ class Stopping:
         return None if found is None else (found[1], found[2], steps[found[1]])
 
     def _filled(self, room: Floats, members: Ints, step: _Step) -> Floats:
-        """What each of these operations has when the room is full: as far from left to right as all can go together.
+        """Return the shares of these operations when the set is full: all of them go equally far from left to right.
 
-        Operations that take all or nothing go first, one after another, as far as each fits.
+        Operations that take all or nothing go first, one after another, if they fit.
         """
         left, right = step.left[:, members], step.right[:, members]
         taken = left.sum(axis=1)

@@ -1,7 +1,7 @@
 """Finds the largest double for which a condition still holds.
 
-Bisection runs over the integers that order doubles by their values, so it ends at two neighbouring doubles after 64 steps at most.
-A quotient would be off by a rounding, and a sum that is scaled with it could end up above the room that it has to fit into.
+Bisection runs over the integers that order doubles by value, so it ends at two adjacent doubles after at most 64 steps. A quotient would
+have a rounding error, and a sum scaled with it could exceed the bound that it must fit into.
 
     largest(0.0, 1.0, lambda f: 3.0 * f <= 1.0) = 0.3333333333333333, where 3 f is exactly 1
 
@@ -20,26 +20,26 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
 _SIGN = 1 << 63
-#: How far from a guess it is worth to try, in doubles: roundings of a sum are seen first, bends of a line last.
+#: Distances from a guess that are tried, in doubles: near distances find rounding errors of a sum, far distances find bends of a line.
 _NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))
 
 
 def place_of(number: float) -> int:
-    """Finds the place of a double in the order of all doubles. Both zeros stand at 0."""
+    """Return the position of a double in the order of all doubles. Both zeros have the position 0."""
     bits: int = struct.unpack("<Q", struct.pack("<d", number))[0]
     return _SIGN - bits if bits & _SIGN else bits
 
 
 def double_at(place: int) -> float:
-    """Finds the double at a place in the order of all doubles."""
+    """Return the double at a position in the order of all doubles."""
     number: float = struct.unpack("<d", struct.pack("<Q", place if place >= 0 else _SIGN - place))[0]
     return number
 
 
 def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Finds the largest double from `low` to `high` for which `holds`, which turns from true to false once.
+    """Find the largest double from `low` to `high` for which `holds`, which changes from true to false at most once.
 
-    Raises `BrokenInvariant` if the bounds are in no order, or if it does not even hold at `low` (unless that is all there is).
+    Raises `BrokenInvariant` if `low` is above `high`, or if `holds` is false at `low` and the bounds differ.
     """
     if not low <= high:
         raise BrokenInvariant(f"nothing to search between {low} and {high}")
@@ -60,9 +60,9 @@ def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
 
 
 def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
-    """Finds for many searches at once the largest doubles from 0 to `high` for which `holds`, or else 0.
+    """Find, for many searches at once, the largest doubles from 0 to `high` for which `holds`; 0 if there is none.
 
-    `high` is not negative. If rounding spoils the condition at 0 by a last bit, 0 is still the answer that everybody means.
+    `high` is not negative. If rounding makes the condition fail at 0 by a last bit, the answer is still 0.
     """
     good: Ints = np.zeros(len(high), np.int64)
     bad = np.ascontiguousarray(high, np.float64).view(np.int64).copy()
@@ -78,18 +78,18 @@ def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
 
 
 def largest_of_many(high: float, rooms: Sequence[float], room: Callable[[Floats], Floats], tries: int) -> float:
-    """Finds the largest double from 0 to `high` that leaves room, which falls to below 0 once, or else 0.
+    """Find the largest double from 0 to `high` at which `room` is not negative; 0 if there is none. `room` falls below 0 at most once.
 
-    `rooms` are what 0 and `high` leave. It asks for `tries` doubles at a time: some divide what is left evenly, the others lie close
-    to where a line between its ends comes to 0. Where room falls in lines, as that of shares does, a few times are enough for any
-    number of bits.
+    `rooms` are the values at 0 and at `high`. The search evaluates `tries` doubles at a time: some divide the remaining interval evenly,
+    the rest lie near the zero of the line between its ends. If `room` is piecewise linear, as with shares, a few evaluations are enough for
+    any number of bits.
     """
     good_room, bad_room = rooms
     if bad_room >= 0.0:
         return high
     good, bad, is_near = 0, place_of(high), True
     while (width := bad - good) > 1:
-        # A guess costs other tries; one that came to nothing, as before a jump, is not repeated at once.
+        # A guess uses up other tries. After a guess that did not help, as before a jump, the next step makes no guess.
         even = max(1, tries // 3) if is_near and good_room > 0.0 else tries
         middles = [good + width * number // (even + 1) for number in range(1, even + 1)]
         if even < tries:

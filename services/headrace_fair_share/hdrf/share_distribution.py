@@ -1,4 +1,4 @@
-"""Distribution: from the root down, every pool passes on its share, until each element has its own.
+"""Distributes shares from the root down: every pool passes its share on to its children.
 
     standard   a pool with suggestion s has the fit factor MFF(s) and the share FS(s), and offers its children f * ratio - rank
     improved   the share itself goes down, and children of a fair-share pool move one at a time until it is used up
@@ -38,20 +38,21 @@ from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Sums over breakpoints end in other last bits than sums over children. Without such room a child could lose a jump to an ulp.
+#: Tolerance for sums over breakpoints, whose last bits differ from those of sums over children. Without it a child could lose a jump to a
+#: rounding error of one unit in the last place.
 _ROUNDING: Final = 1e-14
-#: How far behind a breakpoint its jump is surely passed, relatively: some last bits.
+#: Relative distance behind a breakpoint at which its jump is certainly passed: a few last bits.
 _BEHIND: Final = 1e-15
-#: Fit factors of the root that are tried at a time: for few children numpy takes as long for many as for one.
+#: Bounds of the number of root fit factors that are tried at a time: for few children numpy takes as long for many fit factors as for one.
 _MOST_TRIES: Final = 15
 _FEWEST_TRIES: Final = 3
-#: Children at all these fit factors together.
+#: Bound of the number of children times fit factors in one try.
 _MOST_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class DetailedShares:
-    """A share by what it is owed for, in three parts."""
+    """A fair share in three parts: what strong guarantees, integral guarantees and weights contribute."""
 
     strong: Floats
     integral: Floats
@@ -60,7 +61,7 @@ class DetailedShares:
 
 @dataclass(slots=True)
 class Distribution:
-    """Distributes by the functions of all elements. `breakpoints` is None unless in improved mode."""
+    """Distributes shares by the functions of all elements. `breakpoints` is None except in improved mode."""
 
     layout: Layout
     store: FunctionStore
@@ -68,13 +69,13 @@ class Distribution:
     fifo: Bools
     offers: Offers
     distribution_gap: bool
-    #: To every element in the last standard distribution.
+    #: Suggestion to every element in the last standard distribution.
     suggestions: Floats = field(init=False)
 
     def from_root(self, fit: float, below: Bools | None = None) -> Floats:
-        """Distributes to all elements, with the root at this fit factor. In standard mode only.
+        """Distribute shares to all elements, with the root at the fit factor `fit`. Standard mode only.
 
-        With `below` it goes on only below the children of the root that are marked there. Shares below the others are 0.
+        With `below`, only the marked children of the root pass their shares on. Shares below its other children are 0.
         """
         shares, suggestions = self._blank()
         self.suggestions = suggestions
@@ -88,7 +89,7 @@ class Distribution:
         return shares
 
     def from_pools(self, pools: Ints, suggestion: float) -> Floats:
-        """Distributes to these pools and to all below them, from a suggestion to them. Other shares are 0."""
+        """Distribute shares to these pools and everything below them, starting from a suggestion to the pools. Other shares are 0."""
         shares, suggestions = self._blank()
         if not len(pools):
             return shares
@@ -106,7 +107,7 @@ class Distribution:
         return marks
 
     def _down(self, given: Bools, suggestions: Floats, shares: Floats) -> None:
-        """Level by level, from the elements that have been given something to all below them."""
+        """Go down level by level, from the elements that already have a share to everything below them."""
         for pools in self.layout.pool_levels:
             family = self.layout.children_of(pools[given[pools]])
             if not len(family.parents):
@@ -137,7 +138,7 @@ class Distribution:
         return offers, self.store.shares_at(family.children, offers)
 
     def _largest_fit(self, family: Family, high: Floats, room: Floats) -> Floats:
-        """The largest fit factors with which the children together fit into the room."""
+        """Return the largest fit factors with which the sum of the children fits into `room`."""
 
         def holds(fit: Floats) -> Bools:
             return fits_into(family.sum(self._given(family, fit)[1]), room)
@@ -161,14 +162,14 @@ class Distribution:
                 shares[:, part.children] = given
 
     def _one_after_another(self, family: Family, room: Floats) -> Floats:
-        """Children of fifo pools."""
+        """Return the shares of children of fifo pools."""
         all_of_them = np.bincount(family.owner, minlength=len(family.parents)).astype(np.float64)
         fit = self._largest_fit(family, all_of_them, room)
         whole = np.floor(fit)
         return self._given(family, np.where(fit - whole < EPS, whole, fit))[1]
 
     def _one_move_at_a_time(self, family: Family, room: Floats) -> Floats:
-        """Moves children of fair-share pools past the last move that fits, then towards the next within the room."""
+        """Move children of fair-share pools past the last breakpoint that fits, then towards the next one as far as `room` allows."""
         breakpoints = self.breakpoints
         assert breakpoints is not None
         pools = family.parents
@@ -189,30 +190,30 @@ class Distribution:
         return between(low, high, family.spread(t))
 
     def _at(self, family: Family, x: Floats, right: Bools) -> Floats:
-        """Limits of all children's functions at a place for each pool."""
+        """Return a left or right limit of each child's function, at one point `x` per pool."""
         return self.store.limits_at(family.children, self.offers.ratio[family.children], family.spread(x), right)
 
 
 def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Floats) -> float:
-    """Finds the fit factor that the suggestion 1 allows the root, without building the root's functions.
+    """Find the fit factor that the suggestion 1 allows the root, without building the root's functions.
 
-    It is the first one at which some resource is 1 above its guarantee, or the last one at which those with a limit keep it.
-    What children take together never falls, so that one search over the fit factor finds it. Whether a resource rises at once, later
-    or not at all is not guessed from both ends: it may stay level up to any fit factor in between.
+    It is the first fit factor at which some resource is 1 above its guarantee, or the last one at which all limits hold. The sum of the
+    children's shares never falls, so one search over the fit factor finds it. The values at both ends do not show whether a resource rises
+    at once, later or not at all: it may stay level up to any fit factor in between.
     """
     layout, store, offers = distribution.layout, distribution.store, distribution.offers
     children = len(layout.top.children)
     if not children:
         return 0.0
     tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
-    # The root, as often as fit factors are tried at a time.
+    # The root, repeated once per fit factor that is tried at a time.
     family = layout.children_of(np.zeros(tries, np.int64))
     high = float(children) if distribution.fifo[0] else 1.0
 
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))
 
-    # Both ends at once, as often as there are tries.
+    # Both ends in one call; the upper end is repeated to fill the number of tries.
     ends = together(np.array([0.0, *[high] * (tries - 1)]))[:, :2]
     bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1] * (1.0 + ROUNDING)
@@ -226,7 +227,7 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
 
 
 def root_breakpoints(distribution: Distribution) -> Floats:
-    """Lists the fit factors of the root at which functions of its children bend or jump, in no order."""
+    """Return the root's fit factors at which functions of its children bend or jump, unordered."""
     store, top, offers = distribution.store, distribution.layout.top, distribution.offers
     counts = store.count[top.children]
     suggestions = store.suggestion[ranges(store.first[top.children], counts)]
@@ -236,11 +237,11 @@ def root_breakpoints(distribution: Distribution) -> Floats:
 def _without_rounding(
     distribution: Distribution, fit: float, together: Callable[[Floats], Floats], tries: int
 ) -> float:
-    """Return the last breakpoint up to the fit factor if only rounding is owed behind it, else the fit factor.
+    """Return the last breakpoint up to the fit factor if shares rise only by rounding after it, else the fit factor.
 
-    A resource that is used up, or guaranteed, exactly may be exceeded by rounding. So the search ends a little behind the breakpoint
-    from which on more of that resource is wanted, and behind the jump that functions may have there. Between two breakpoints shares are
-    lines: where none rises by more than `EPS` up to the fit factor, what is left out is less than `EPS` of each resource.
+    A resource that is used up exactly, or guaranteed exactly, may be exceeded by rounding. The search then ends a little behind the
+    breakpoint from which on more of that resource is wanted, and behind a jump that functions may have there. Shares are linear between two
+    breakpoints: if none rises by more than `EPS` up to the fit factor, less than `EPS` of each resource is lost.
     """
     at = root_breakpoints(distribution)
     last = float(at[at <= fit].max(initial=0.0))
@@ -250,7 +251,7 @@ def _without_rounding(
 
 
 def detailed_shares(layout: Layout, total: Floats, strong: Floats, proposed: Floats) -> DetailedShares:
-    """Splits shares by what they are owed for: the strong guarantee first, then the grant, then the weight.
+    """Split shares into what the strong guarantee, the integral guarantee and the weight contribute, in this order.
 
     strong part = min(share, strong), integral part = min(share - strong part, proposed), the rest is weight-proportional.
     """

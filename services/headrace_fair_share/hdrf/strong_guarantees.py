@@ -1,10 +1,10 @@
-"""Strong guarantees: from what people wrote to shares that fit into the cluster, into the limits and into one another.
+"""Strong guarantees: from configured amounts to shares that fit into the cluster, the limits and the parents' guarantees.
 
     inferred  = guarantee of the main resource / parent's * parent's guarantee of the resource, if the figure was left out
     scaled    = f * guarantee, f the largest with which all guarantees and bursts fit into the cluster
     fitted    = tier by tier (priority first) the guarantee, or f * guarantee in the first tier that does not fit into the parent's
 
-Everything here depends on the configuration and on the size of the cluster alone.
+Everything here depends only on the configuration and the size of the cluster.
 
     100 cores and 200 GiB, a pool with 40 cores: inferred 80 GiB. Pools with 60, 40 and 25 cores: f = 0.8, so 48, 32 and 20 cores.
 
@@ -41,46 +41,46 @@ from headrace_fair_share.hdrf.search import largest_each
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Integral guarantees as one number a pool: the largest share over the resources, 0 for pools without them."""
+    """Integral guarantees as one number per pool: the largest share over the resources; 0 for pools without integral guarantees."""
 
     flow: Floats
     burst: Floats
-    #: With everything below.
+    #: Sums that include all pools below.
     total_flow: Floats
     total_burst: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class FittedGuarantees:
-    """Guarantees after they were fitted into the cluster."""
+    """Strong guarantees and bursts after fitting into the cluster."""
 
     strong: Floats
     burst: Floats
-    #: The factor by which everything was scaled; None if the cluster is large enough.
+    #: The factor by which all of them were scaled; None if the cluster is large enough.
     scaled_by: float | None
-    #: Amounts that the cluster lacks to keep flows, and bursts, beside the strong guarantees.
+    #: Amounts that the cluster lacks to keep the flows, and the bursts, in addition to the strong guarantees.
     short_for_flow: Ints
     short_for_burst: Ints
 
 
 def promises_anything(pools: PoolArrays) -> bool:
-    """True if any pool has a guarantee at all. In most small trees none has.
+    """Return True if any pool has a guarantee. In most small trees no pool has one.
 
-    Without any, every figure that is inferred is a part of 0, every ratio is 0, and nothing can be too much for the cluster: the
-    results are those of `no_guarantees`. `tests/properties/test_hdrf_shortcuts.py` compares both ways.
+    Without guarantees every inferred figure is a fraction of 0, every ratio is 0, and nothing can exceed the cluster. The results then
+    equal those of `no_guarantees`. `tests/properties/test_hdrf_shortcuts.py` compares both ways.
     """
     return bool(pools.strong.any() or (pools.burst | pools.relaxed).any())
 
 
 def no_guarantees(size: int) -> tuple[Ratios, FittedGuarantees]:
-    """The guarantees of a tree in which nothing is promised."""
+    """Return the guarantees of a tree in which no pool has any."""
     nothing, short = np.zeros(size), np.zeros(RESOURCES, np.int64)
     ratios = Ratios(nothing, nothing, nothing, nothing)
     return ratios, FittedGuarantees(np.zeros((RESOURCES, size)), nothing, None, short, short)
 
 
 def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ints:
-    """Infers the figures of strong guarantees that were left out. The root's guarantee is the whole cluster."""
+    """Infer the figures of strong guarantees that were left out. The root's guarantee is the whole cluster."""
     main = tree.options.main_resource
     inferred = np.where(pools.strong_given, pools.strong, 0)
     inferred[:, :1] = column(tree.total)
@@ -102,7 +102,7 @@ def inferred_guarantees(layout: Layout, pools: PoolArrays, tree: TreeInput) -> I
 
 
 def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios:
-    """Makes integral guarantees ratios, each pool's own and summed up."""
+    """Convert integral guarantees to ratios: each pool's own, and sums over everything below."""
     total = column(tree.total)
     integral = pools.burst | pools.relaxed
     flow = np.where(integral, shares_of(pools.flow, total).max(axis=0), 0.0)
@@ -114,7 +114,7 @@ def flow_and_burst(layout: Layout, pools: PoolArrays, tree: TreeInput) -> Ratios
 
 
 def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
-    """True for pools below a donor with no priority pool in between."""
+    """Return True for pools below a donor with no priority pool in between."""
     below = np.zeros(layout.size, np.bool_)
     for family in layout.pool_families:
         above = family.parents
@@ -126,10 +126,10 @@ def has_donor_above(layout: Layout, pools: PoolArrays) -> Bools:
 def fitted_into_cluster(
     layout: Layout, pools: PoolArrays, tree: TreeInput, inferred: Ints, ratios: Ratios
 ) -> FittedGuarantees:
-    """Scales strong guarantees and bursts by one factor if the cluster cannot keep both together.
+    """Scale strong guarantees and bursts by one factor if the cluster cannot keep both together.
 
-    The cluster is checked in amounts, the factor is found in shares. It falls on the root and on the bursts. The pools' own strong
-    guarantees follow when they are made to fit into the root's.
+    The check uses amounts; the factor is found in shares. It is applied to the root and to the bursts. The pools' own strong guarantees are
+    scaled afterwards, when they are fitted into the root's.
     """
     total = column(tree.total)
     strong = shares_of(inferred, total)
@@ -156,8 +156,8 @@ def fitted_into_cluster(
 
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
-    """Fits strong guarantees into the limits and into the guarantees of the pools above, from the root down."""
-    # Each guarantee becomes itself times a factor, or a limit below it: 0 stays 0.
+    """Fit strong guarantees into the limits and into the parents' guarantees, from the root down."""
+    # Each guarantee is multiplied by a factor or lowered to a limit, so 0 stays 0.
     if not strong.any():
         return strong
     strong = strong.copy()
@@ -171,12 +171,12 @@ def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limit
 
 
 def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floats:
-    """Estimates the guarantee of every element: its own, and a part by weight of what its parent has left.
+    """Estimate the guarantee of every element: its own, and by weight a part of what its parent has left.
 
-    For people only: no share depends on it.
+    The result is shown to people only. No share depends on it.
     """
     estimated = np.zeros_like(strong)
-    # No child is given more of a resource than its parent has left, and the root has nothing.
+    # A child gets at most what its parent has left, and the root has nothing.
     if not strong[:, 0].any():
         return estimated
     estimated[:, 0] = strong[:, 0]
@@ -184,7 +184,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
         left = estimated[:, family.parents].copy()
         above, first = family.parents, layout.first_child[family.parents]
         most = int((layout.end_pools[above] - first).max())
-        for place in range(most):  # children one after another: what is left for one depends on those before it
+        for place in range(most):  # one child at a time: the remainder depends on the children before
             has = first + place < layout.end_pools[above]
             kids = first[has] + place
             estimated[:, kids] = np.minimum(strong[:, kids], left[:, has])
@@ -197,7 +197,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
 
 
 def shortage_in_words(short: Ints, tree: TreeInput) -> str:
-    """Says by how much the cluster is too small, resource by resource."""
+    """Return a text that says by how much the cluster is too small, for each resource."""
     return ", ".join(
         f"{format_amount(name, there + missing)} of {name} where there are {format_amount(name, there)}"
         f" ({format_amount(name, missing)} too much)"
@@ -207,22 +207,22 @@ def shortage_in_words(short: Ints, tree: TreeInput) -> str:
 
 
 def _exact_sum(family: Family, amounts: Ints) -> Ints:
-    """Sums of whole amounts over children."""
+    """Sum whole amounts over children."""
     first = np.searchsorted(family.owner, np.arange(len(family.parents)))
     return np.asarray(np.add.reduceat(amounts, first))
 
 
 def _as_amounts(asked: Floats) -> Ints:
-    """Inferred guarantees as amounts: cpu to the nearest hundredth, parts of anything else are lost."""
+    """Convert inferred guarantees to amounts: cpu is rounded to hundredths, the other resources are rounded down."""
     amounts = np.trunc(asked)
     amounts[CPU] = rounded(asked[CPU] * 100.0)
     return amounts.astype(np.int64)
 
 
 def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) -> tuple[Floats, Floats]:
-    """The parts of every pool's guarantee with priority and without: what children have of it, a pool lets through.
+    """Return the priority part and the regular part of every pool's guarantee. A pool's priority part is that of its children.
 
-    A pool with priority itself has all of it so. A donor keeps none, which is how it makes room for those below.
+    A pool that has priority itself has only a priority part. A donor has none: this leaves its guarantee to the priority pools below it.
     """
     priority = np.zeros_like(strong)
     for here in reversed(layout.pool_levels):
@@ -234,7 +234,7 @@ def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) ->
 
 
 def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
-    """Fits the guarantees of children, tier after tier. The first that does not fit is scaled, and later ones get nothing."""
+    """Fit the guarantees of children, tier after tier. The first tier that does not fit is scaled, and later tiers get nothing."""
     fixed = np.zeros_like(room_above)
     fitted = np.zeros_like(tiers[0])
     going = np.ones(len(family.parents), np.bool_)
@@ -254,11 +254,11 @@ def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
 
 
 def _scale(family: Family, part: Floats, room: Floats) -> Floats:
-    """The largest factors with which what children are guaranteed fits into each parent's room."""
+    """Return the largest factors with which the children's guarantees fit into `room` of each parent."""
 
     def holds(factor: Floats) -> Bools:
         return fits_into(family.sum(part * family.spread(factor)), room)
 
     factor = largest_each(np.ones(len(family.parents)), holds)
-    # Where there is no room at all, only factors fit whose products vanish.
+    # If `room` is zero, only factors whose products underflow to zero fit.
     return np.where(factor < np.finfo(np.float64).tiny, 0.0, factor)

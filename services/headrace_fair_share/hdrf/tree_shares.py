@@ -18,12 +18,12 @@ from headrace_fair_share.hdrf.share_distribution import DetailedShares
 
 @dataclass(frozen=True, slots=True)
 class TreeShares:
-    """The result of one update, by element."""
+    """The result of one update, as arrays by element."""
 
     tree: TreeInput
     layout: Layout
     fixed: FixedAttributes
-    #: With everything below, in amounts.
+    #: Amounts, including everything below.
     usage: Ints
     demand: Ints
     usage_share: Floats
@@ -32,20 +32,20 @@ class TreeShares:
     fair_share: Floats
     details: DetailedShares
     promised: Floats
-    #: Integral shares that were granted, to the pools themselves and to all above them.
+    #: Integral shares granted to pools, included in the figures of all pools above them.
     proposed: Floats
-    #: -1 where the order of operations stayed what it was.
+    #: Position of an operation after reordering; -1 if its pool was not reordered.
     effective_fifo_index: Ints
-    #: The resource of which the nodes where an operation can run have no more for it; -1 where that is not what bounds it.
+    #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
     short_of: Ints
-    #: By place in `fixed.integral.all`.
+    #: By position in `fixed.integral.all`.
     volume: Floats
     last_share_ratio: Floats
 
     def dominant_resources(self) -> Ints:
-        """Finds the resource with the largest share of each element's usage, or of its demand if it uses nothing.
+        """Return the index of the resource with the largest share of each element's usage, or of its demand if it uses nothing.
 
-        The earlier one of equals. The algorithm itself never uses it.
+        If shares are equal the earlier resource counts. The algorithm itself does not use dominant resources.
         """
         shares = np.where(self.usage.any(axis=0), self.usage_share, self.demand_share)
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)

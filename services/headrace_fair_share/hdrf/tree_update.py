@@ -1,12 +1,16 @@
-"""Updates the fair share of a tree, step by step. Whatever did not change since the update before is kept.
+"""Updates the fair share of a tree, step by step. Results that did not change since the previous update are reused.
 
-1. The input as arrays, and the fixed attributes (`incremental_input`, `fixed_attributes`).
-2. Amounts summed up, shares of the cluster, limits, orders of fifo pools that put their guarantees to use (`fifo`).
-3. Functions from the operations up (`functions`), with grants to integral pools tried out and made on the way (`integral`).
-4. Shares from the root down (`share_distribution`).
-5. Steps 3 and 4 again with lower limits, where operations want more of some nodes together than these have (`node_sets`).
+1. Read the input as arrays, and compute the fixed attributes (`incremental_input`, `fixed_attributes`).
 
-Example: TreeUpdater().update(tree).fair_share[:, 0] is the share of everything together.
+2. Sum the amounts, convert them to shares, and compute limits and the reordering of fifo pools (`fifo`).
+
+3. Build functions from the operations up (`functions`), and on the way the grants to integral pools (`integral`).
+
+4. Distribute shares from the root down (`share_distribution`).
+
+5. Repeat steps 3 and 4 with lower limits if operations together want more of some nodes than these have (`node_sets`).
+
+Example: TreeUpdater().update(tree).fair_share[:, 0] is the fair share of the root.
 
 Section: docs/reference/fair-share-algorithm.md#3-one-update
 """
@@ -39,13 +43,13 @@ from headrace_fair_share.hdrf.share_distribution import (
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
-#: Larger amounts than that, nearly, are not what is in the arrays.
+#: Bound of the sum of all amounts of a resource, so that sums in int64 do not overflow.
 _LARGEST: Final = 2**62 - 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class _Attributes:
-    """Attributes by element that may change with every update."""
+    """Attributes by element that may change in every update."""
 
     usage: Ints
     demand: Ints
@@ -55,7 +59,7 @@ class _Attributes:
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """Grants to integral pools. All but `proposed` by place among these pools."""
+    """Integral shares granted to pools. `proposed` is by element, the other arrays by position among the integral pools."""
 
     volume: Floats
     proposed: Floats
@@ -63,25 +67,25 @@ class _Granted:
 
 
 class TreeUpdater:
-    """Updates one tree again and again. Whatever did not change since the update before is not worked out again."""
+    """Computes the updates of one tree one after another. Results that did not change since the previous update are not computed again."""
 
     def __init__(self, *, builds_always: bool = False) -> None:
-        """With `builds_always` functions are built even where no share needs them, for whoever looks at them."""
+        """Create an updater. With `builds_always`, functions are built even if no share needs them, so that they can be inspected."""
         self._builds_always = builds_always
         self._input = IncrementalInput()
-        #: The functions that the last update was made with, or an earlier one if it needed none. None if it failed.
+        #: The functions of the last update that needed functions. None before the first such update and after a failed one.
         self.functions: IncrementalFunctions | None = None
         self._last: TreeShares | None = None
 
     def update(self, tree: TreeInput) -> TreeShares:
-        """Works out the shares of all elements. Raises `BrokenInvariant`, and then builds all functions anew in the next update."""
+        """Compute the shares of all elements. Raises `BrokenInvariant`; the next update then builds all functions from scratch."""
         functions, self.functions = self.functions, None
         if self._input.take(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
         sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None
         if not self._builds_always and everything_fits(fixed, attributes.inputs, sets):
-            # No function is looked at. Those that there are still belong to the last shares that needed them.
+            # No function is needed. The functions that are kept belong to the last update that needed them.
             self.functions = functions
             return self._satisfied(tree, attributes)
         if functions is None:
@@ -95,7 +99,7 @@ class TreeUpdater:
         return shares
 
     def _followed(self, tree: TreeInput, attributes: _Attributes, functions: IncrementalFunctions) -> TreeShares:
-        """The shares of all elements, each by itself."""
+        """Return the shares of all elements without regard to sets of nodes."""
         functions.follow(attributes.inputs)
         granted = self._granted(tree, attributes.inputs, functions)
         return self._distributed(tree, attributes, granted, functions)
@@ -108,7 +112,7 @@ class TreeUpdater:
         shares: TreeShares,
         functions: IncrementalFunctions,
     ) -> TreeShares:
-        """The shares with which operations of each set of nodes have no more of them together than there is."""
+        """Return shares in which the operations bound to each set of nodes together get no more than its nodes have."""
         inputs = attributes.inputs
         stopping = Stopping(sets, inputs.demand_share, inputs.gang, inputs.limits)
 
@@ -142,7 +146,7 @@ class TreeUpdater:
         return _Attributes(usage, demand, FunctionInputs(usage_share, demand_share, limits, steps, offers), effective)
 
     def _granted(self, tree: TreeInput, inputs: FunctionInputs, functions: IncrementalFunctions) -> _Granted:
-        """Grants to integral pools. Builds with them the functions of all pools below the root."""
+        """Compute the grants to integral pools, and build the functions of all pools below the root with them."""
         layout, fixed, options = self._input.layout, self._input.fixed, tree.options
         integral = fixed.integral
         states = [tree.integral.get(name) for name in self._input.names(tree, integral.all)]
@@ -164,9 +168,9 @@ class TreeUpdater:
         return _Granted(volumes, proposed, last_share_ratio[integral.all])
 
     def _satisfied(self, tree: TreeInput, attributes: _Attributes) -> TreeShares:
-        """Gives every element what it demands. Nobody has integral guarantees, nor asks for a promised share."""
+        """Return shares that equal the demands. No pool has an integral guarantee or asks for a promised guarantee share here."""
         fair_share, nothing = attributes.inputs.demand_share.copy(), np.zeros_like(self._input.fixed.strong)
-        # What is below the root adds up to what it has exactly, which parts of whole amounts do to a rounding only.
+        # The root's share must be exactly the sum of its children's shares; the share of its demand differs from that by rounding.
         top = self._input.layout.top
         if len(top.parents):
             fair_share[:, :1] = top.sum(fair_share[:, top.children])
@@ -177,12 +181,12 @@ class TreeUpdater:
     def _distributed(
         self, tree: TreeInput, attributes: _Attributes, granted: _Granted, functions: IncrementalFunctions
     ) -> TreeShares:
-        """Distributes shares to all elements, or takes those of the update before if no function has changed since.
+        """Distribute shares to all elements, or reuse those of the previous update if no function changed since.
 
-        Shares follow from the functions of all elements below the root, from the offers to children, from the grants, and from the
-        guarantee and the limits of the root. Other offers make the functions of their pool anew, so that `idle` is false then, also
-        those to children of the root (`IncrementalFunctions.follow`). With other guarantees or limits of pools there are no functions
-        of an update before. `tests/properties/test_hdrf_incremental.py` compares with updates from scratch.
+        Shares depend on the functions of all elements below the root, the offers to children, the grants, and the root's guarantee and
+        limits. If offers change, the functions of the pool are rebuilt and `idle` is false; this includes offers to children of the root
+        (`IncrementalFunctions.follow`). If guarantees or limits of pools change, no functions are kept.
+        `tests/properties/test_hdrf_incremental.py` compares with updates from scratch.
         """
         last = self._last
         if last is not None and functions.idle and (last.proposed == granted.proposed).all():
@@ -222,7 +226,7 @@ class TreeUpdater:
         )
 
     def _shares(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> tuple[Floats, Floats]:
-        """Fair shares, and promised shares of the pools that ask for them and of all below."""
+        """Return the fair shares, and the promised guarantee shares of the pools that ask for them and of everything below."""
         top, levels = self._input.layout.top, self._levels(tree, proposed, functions)
         fair_share = levels.at(levels.top, None)
         if tree.options.improved:
@@ -230,7 +234,7 @@ class TreeUpdater:
         return fair_share, levels.guaranteed(self._input.fixed.promised)
 
     def _levels(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> Levels:
-        """The shares at each level of the root: its fit factor, or in improved mode the suggestion to it."""
+        """Return the shares as a function of the root's level: its fit factor, or in improved mode the suggestion to it."""
         layout, fixed, builder = self._input.layout, self._input.fixed, functions.builder
         distribution = Distribution(
             layout, functions.store, functions.breakpoints, builder.fifo, builder.offers, tree.options.distribution_gap
@@ -251,34 +255,35 @@ class TreeUpdater:
 
 
 def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSets | None = None) -> bool:
-    """True if all that is demanded fits into the cluster, into all limits and into all sets of nodes. Then each share is the demand.
+    """Return True if all demand fits into the cluster, all limits and all sets of nodes. Each share is then the demand.
 
-    It is exact: at the fit factor of the root with which it offers 1 to each child, each pool is offered 1 above its guarantee, and
-    passes on 1 to each child. A function of an operation at 1 is its demand where no limit binds, and that of a pool is the sum of its
-    children's, which no limit of a resource stops. A weight below that of the others is offered less than 1, so it is left to the
-    functions; and so are grants and promised shares, which follow from functions whatever fits.
-    `tests/properties/test_hdrf_plenty.py` compares both ways.
+    The result is exact. At the root's fit factor that offers 1 to each child, each pool is offered 1 above its guarantee and passes 1 on to
+    each child. If no limit binds, the function of an operation at 1 is its demand. The function of a pool is the sum of its children's, and
+    no limit of a resource stops it.
+
+    A child whose weight is below the smallest weight that counts is offered less than 1, so such trees need the functions. So do grants and
+    promised guarantee shares, which depend on functions even if everything fits. `tests/properties/test_hdrf_plenty.py` compares both ways.
     """
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
         return False
     demand = inputs.demand_share
-    # What comes to within a rounding of a limit is for the functions to decide.
+    # A demand within the rounding error of a limit is left to the functions.
     fits = bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
     return fits and (sets is None or sets.have_all(demand))
 
 
 def limits_of_operations(operations: OperationArrays, fixed: FixedAttributes) -> Floats:
-    """Finds the limits of operations: min(own limit / total, best allocation share), in [0, 1]."""
+    """Return the limits of operations as shares: min(own limit / total, best allocation share), in [0, 1]."""
     return np.minimum(limits_of(operations.limits, fixed.total), np.clip(operations.best_share, 0.0, 1.0))
 
 
 def takes_steps(gangs: Bools, pool_allows: Bools) -> Bools:
-    """True for operations that take all of their demand at once or nothing: gangs in pools that allow steps."""
+    """Return True for operations that take either all of their demand or nothing: gangs in pools that allow steps."""
     return gangs & pool_allows
 
 
 def usage_and_demand(layout: Layout, operations: OperationArrays) -> tuple[Ints, Ints]:
-    """Adds up what each element uses and demands with everything below. Raises `BrokenInvariant`."""
+    """Sum usage and demand of each element with everything below. Raises `BrokenInvariant` if usage exceeds demand."""
     if (operations.usage > operations.demand).any():
         raise BrokenInvariant("an operation uses more than it demands")
     usage = subtree_amounts(layout, operations.usage)
@@ -286,7 +291,7 @@ def usage_and_demand(layout: Layout, operations: OperationArrays) -> tuple[Ints,
 
 
 def subtree_amounts(layout: Layout, own: Ints) -> Ints:
-    """Adds up amounts of operations, given in the order of the input, to amounts of all elements."""
+    """Sum amounts of operations, given in the order of the input, over all elements."""
     amounts = np.zeros((RESOURCES, layout.size), np.int64)
     amounts[:, layout.of_operation] = _that_can_be_added(own)
     for family in reversed(layout.families):
@@ -297,7 +302,7 @@ def subtree_amounts(layout: Layout, own: Ints) -> Ints:
 
 
 def _that_can_be_added(own: Ints) -> Ints:
-    """Cuts the largest amounts of a resource, down to one size, where the sum of all would not fit."""
+    """Lower the largest amounts of a resource to one common size if the sum of all would overflow."""
     if (own.sum(axis=1, dtype=np.float64) < _LARGEST).all():
         return own
     equal_part = _LARGEST // own.shape[1]

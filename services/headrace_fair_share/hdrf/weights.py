@@ -1,6 +1,6 @@
-"""Weights in force, and the offers to children that follow from them.
+"""Effective weights, and the offers to children that depend on them.
 
-A weight is the one that is set, else inferred from guarantees if the tree has a multiplier, else 1. Historic usage may lower it.
+A weight is the configured one, else inferred from guarantees if the tree has a multiplier, else 1. Historic usage may lower it.
 
     multiplier 10, strong 0.1, total flow 0.05, parent's strong 0.5 and flow 0.05: weight 10 * 0.15 / 0.55 = 2.727
     weights 2, 1, 1 at fit factor 0.4: offers 0.8, 0.4, 0.4
@@ -22,19 +22,19 @@ from headrace_fair_share.hdrf.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Offers to children, the suggestion of each at the fit factor f of its pool.
+    """The offers to children: the suggestion to each child at the fit factor f of its pool.
 
-    A child is offered f * ratio - rank, brought between 0 and 1.
+    A child is offered f * ratio - rank, clipped to [0, 1].
 
-    Children of a fair-share pool are offered f in proportion to their weights (and have rank 0), those of a fifo pool one after
-    another a whole suggestion each (and have ratio 1).
+    Children of a fair-share pool have rank 0 and are offered f in proportion to their weights. Children of a fifo pool have ratio 1 and are
+    offered a whole suggestion each, one after another.
     """
 
     ratio: Floats
     rank: Floats
 
     def at(self, family: Family, fit: Floats) -> Floats:
-        """Makes the suggestions to all children at a fit factor for each parent."""
+        """Return the suggestions to all children, at one fit factor per parent."""
         kids = family.children
         return np.clip(family.spread(fit) * self.ratio[kids] - self.rank[kids], 0.0, 1.0)
 
@@ -47,7 +47,7 @@ def weights_in_force(
     total_flow: Floats,
     multiplier: float | None,
 ) -> Floats:
-    """Finds the weights of all elements. `strong` is after fitting."""
+    """Return the effective weights of all elements. `strong` must be fitted."""
     weight = np.ones(layout.size)
     weight[layout.of_pool] = np.where(np.isnan(pools.weight), 1.0, pools.weight)[layout.of_pool]
     if multiplier is not None:
@@ -68,7 +68,7 @@ def weights_in_force(
 
 
 def inferred_weight(worth: Floats, parents_worth: Floats, multiplier: float) -> Floats:
-    """Infers a weight from guarantees: worth * multiplier / parent's worth.
+    """Infer a weight from guarantees: worth * multiplier / parent's worth.
 
     The worth of a pool is its largest strong share plus its total flow ratio.
     """
@@ -76,17 +76,17 @@ def inferred_weight(worth: Floats, parents_worth: Floats, multiplier: float) -> 
 
 
 def weight_after_usage(weight: Floats, average_usage_share: Floats) -> Floats:
-    """Lowers a weight by the historic usage: weight * 2 ** -average."""
+    """Lower a weight by historic usage: weight * 2 ** -average."""
     return np.asarray(weight * 2.0**-average_usage_share)
 
 
 def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) -> Offers:
-    """Makes the offers to children from weights and the places of operations in fifo pools."""
+    """Return the offers to children, from weights and the positions of operations in fifo pools."""
     ratio, rank = np.ones(layout.size), np.zeros(layout.size)
     for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))
         own = weight[family.children]
-        # Weights of next to nothing would make everybody else's ratio huge; where there are no others they have to do.
+        # A weight close to zero would make the ratios of all siblings huge. It counts as the smallest only if all weights are like that.
         smallest = np.minimum.reduceat(np.where(own > EPS, own, np.inf), first)
         smallest = np.where(np.isfinite(smallest), smallest, np.minimum.reduceat(own, first))
         fifo = family.spread(pools.fifo[family.parents])

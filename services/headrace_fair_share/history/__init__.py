@@ -1,1 +1,1 @@
-"""Samples of pools over time, kept and told."""
+"""The history of pools: recorded samples, and answers to requests for them."""

@@ -1,7 +1,7 @@
-"""Downsampling of recorded samples to the points of a picture: stretches of equal length with means and extremes. Pure.
+"""Downsampling of recorded samples to the points of a graph: equal time intervals with means and extremes. Pure.
 
-Usage, demand and fair share are averaged over the samples of a stretch, guarantees and savings are those of its last sample. Least
-and most are kept, so that no peak is lost. Where samples are missing there is no point, and the next one says so.
+Usage, demand and fair share are averaged over the samples of an interval. Guarantees and volumes are those of its last sample. Minimum and
+maximum are kept, so that no peak is lost. Where samples are missing there is no point, and the next point says so.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from headrace.wire.history import (
     Spread,
 )
 
-#: A sample that is later than this part of its period means that some did not come.
+#: A gap between samples of more than this many periods means that samples are missing.
 _LATE: Final = 2.5
 _NOTHING = PoolSample()
 
 
 class Downsampler:
-    """Gathers the points that were asked for, from samples in the order in which they were recorded."""
+    """Collects the requested points, from samples in the order in which they were recorded."""
 
     def __init__(self, request: GetHistory) -> None:
         self._request = request
         self._place = RESOURCE_NAMES.index(request.resource)
         self._points: dict[int, HistoryPoint] = {}
-        #: Unix time up to which the samples so far speak.
+        #: Unix time in milliseconds that the samples so far cover; a later sample follows a gap.
         self.known_until_ms = request.known_until_ms
-        #: Pages of a sample that came without the pool: when it was made, and which pages.
+        #: Pages received so far of a complete sample in which the pool was not found: the sample's time, and the page numbers.
         self._pages: tuple[int, set[int]] = (0, set())
-        #: True when samples have passed the end of the time that was asked for.
+        #: True if a sample was at or after the end of the requested time.
         self.past_end = False
-        #: True when the pool was named by any sample.
+        #: True if any sample contained the pool.
         self.named = False
 
     @property
@@ -47,7 +47,7 @@ class Downsampler:
         return [self._points[stretch] for stretch in sorted(self._points)]
 
     def add(self, sample: HistorySample) -> None:
-        """One message of the history: a sample or a page of one."""
+        """Add one message of the history: a sample or a page of a sample."""
         request = self._request
         if sample.at_ms >= request.until_ms:
             self.past_end = True
@@ -61,7 +61,7 @@ class Downsampler:
         self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
 
     def _is_last_page(self, sample: HistorySample) -> bool:
-        """True if all pages of this complete sample have come. None of them names the pool, so it had nothing."""
+        """Return True if all pages of this complete sample have come. The pool is on none of them, so all its values are zero."""
         if not sample.complete:
             return False
         at_ms, seen = self._pages

@@ -1,7 +1,7 @@
-"""The shell of the history: records samples beside the updates, and answers people who ask for it.
+"""The shell of the history: records samples beside the updates, and answers requests for them.
 
-Best effort: a sample that cannot be made or kept is counted and forgotten. Neither updates nor heartbeats wait for anything here.
-Samples are added by one term at a time: whoever was succeeded adds nothing more.
+Recording is best effort: a sample that cannot be made or stored is counted and dropped. Neither updates nor heartbeats wait for the
+history. Only one term at a time adds samples: a process that another leader succeeded adds nothing more.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from headrace_fair_share.history.downsampling import Downsampler
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
 
 _ADD_TIMEOUT_S = 5.0
-#: How long to wait before the stream is asked for again where it cannot be opened.
+#: Seconds before the next try to open the stream.
 _OPEN_AGAIN_S = 60.0
-#: What one request reads at most; the asker goes on from there.
+#: Limits of messages and bytes that one request reads; the client then requests the rest.
 _MESSAGES_PER_ANSWER = 2_000
 _BYTES_PER_ANSWER = 16 * 2**20
-#: Messages that are read in one go in the worker thread.
+#: Number of messages that the worker thread decodes at a time.
 _BATCH = 100
-#: The server's clock and ours may differ by this much.
+#: Largest expected difference in milliseconds between the server's clock and the clock of this process.
 _CLOCKS_DIFFER_MS = 60_000
-#: So long after its figures a sample has reached the stream.
+#: Milliseconds within which a sample reaches the stream after its results were computed.
 _JUST_BEFORE_MS = 1_000
-#: Requests that are answered at a time: each holds what it reads.
+#: Number of requests that are answered at a time, because each holds in memory what it reads.
 _READERS = 2
 
 
 async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> Term:
-    """The term that recorded last, 0 where nothing is recorded or the records are out of reach."""
+    """Return the term that recorded last, 0 if nothing is recorded or the records cannot be read."""
     try:
         last = await (await _records_of(bus, tree, options)).last()
     except BusError as error:
@@ -58,7 +58,7 @@ async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> 
 
 
 class HistoryKeeper:
-    """Keeps the history of one tree, in one term of its fair_share."""
+    """Records and serves the history of one tree, in one term of its fair_share."""
 
     def __init__(self, bus: Bus, tree: TreeName, engine: FairShareEngine, options: HistoryOptions, role: Role) -> None:
         self._bus = bus
@@ -70,17 +70,17 @@ class HistoryKeeper:
         self._updated = anyio.Event()
         self._records: Records | None = None
         self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
-        #: Samples that were not recorded, as far as is known.
+        #: Number of samples that are known not to be recorded.
         self.lost = 0
-        #: Messages of the stream that are no samples.
+        #: Number of messages in the stream that are not samples.
         self.unreadable = 0
 
     def on_updated(self) -> None:
-        """The engine has new figures."""
+        """Note that the engine has new results."""
         self._updated.set()
 
     def figures(self) -> list[Figure]:
-        """Samples taken, lost, and messages of the stream that are none."""
+        """Return metrics: samples taken and lost, and unreadable messages in the stream."""
         return [
             *self._sampler.figures(),
             counter("samples_lost", "samples", self.lost, "Samples that were not recorded."),
@@ -88,7 +88,7 @@ class HistoryKeeper:
         ]
 
     async def run(self) -> None:
-        """Records until cancelled."""
+        """Record samples until cancelled."""
         records = await self._open()
         await self._add(records, [self._sampler.first()])
         while True:
@@ -98,11 +98,11 @@ class HistoryKeeper:
             if not self._sampler.wants(self._engine.frame, configuration.pools, configuration.revision):
                 continue
             if not await self._record(records, SampleInput.of(self._engine)):
-                # Somebody may have taken the stream away.
+                # The stream may have been deleted.
                 records = await self._open()
 
     async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
-        """Answers `pool.history` from now on. `unknown_tree` answers about a tree that this process does not serve."""
+        """Start to answer `pool.history`. `unknown_tree` returns the answer for a tree that this process does not serve."""
         self._unknown_tree = unknown_tree
         subject = subjects.user("*", "pool.history")
         await border.serve(
@@ -124,7 +124,7 @@ class HistoryKeeper:
             await anyio.sleep(_OPEN_AGAIN_S)
 
     async def _record(self, records: FencedRecords, given: SampleInput) -> bool:
-        """One sample. False when it was lost."""
+        """Record one sample. Return False if it was lost."""
         taken = await anyio.to_thread.run_sync(self._sampler.take, given)
         self._sampler.on_taken(given, taken)
         return await self._add(records, taken.pages)
@@ -162,7 +162,7 @@ class HistoryKeeper:
             begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
             request = msgspec.structs.replace(request, since_ms=begin_ms)
         gathered = Downsampler(request)
-        # What came into an empty stream since then is in the next answer.
+        # Samples added to an empty stream since then are part of the next answer.
         next_ = None if oldest_ms is None else await self._gather(records, request, gathered)
         engine = self._engine
         there = {ROOT_POOL, *engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}
@@ -182,7 +182,7 @@ class HistoryKeeper:
         )
 
     async def _gather(self, records: Records, request: GetHistory, gathered: Downsampler) -> int | None:
-        """Gathers what was recorded. Returns the message behind which the asker goes on, None at the end."""
+        """Read the recorded samples. Return the sequence number after which the client continues, None at the end."""
         since_ms = max(0, request.since_ms - _CLOCKS_DIFFER_MS)
         next_: int | None = None
         messages = size = 0
@@ -214,7 +214,7 @@ async def _records_of(bus: Bus, tree: TreeName, options: HistoryOptions) -> Reco
 
 
 def _term_of(data: bytes) -> Term:
-    """The term of an entry, 0 for one that fair_share did not write."""
+    """Return the term of an entry, 0 if fair_share did not write it."""
     try:
         return decode(data, HistorySample).term
     except BadMessage:
@@ -226,7 +226,7 @@ def _nothing_to_say(_: str) -> NotFound | None:
 
 
 def _take(gathered: Downsampler, batch: list[bytes]) -> int:
-    """Adds what can be read. Returns how many could not, which somebody else wrote into the stream."""
+    """Add the readable samples. Return the number of unreadable messages, which another program wrote into the stream."""
     unreadable = 0
     for data in batch:
         try:

@@ -1,8 +1,8 @@
-"""Samples of a tree's pools: their contents, and the rule when one is taken. Pure.
+"""Samples of a tree's pools: their contents, and when they are taken. Pure.
 
-Recorded are usage, demand, fair share, strong guarantee and integral guarantee of every pool of which any of these is not zero: idle
-pools without a guarantee, of which a large tree has most, cost nothing, and nothing is lost by leaving them out. Where samples are so
-large that the room for them would be full before they are as old as they may become, they are taken less often instead.
+A sample contains usage, demand, fair share, strong guarantee and integral guarantee of every pool for which any of these is not zero. Idle
+pools without a guarantee, which are most pools of a large tree, take no space, and no information is lost by leaving them out. If samples
+are so large that the stream would be full before they reach their maximum age, they are taken less often.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-#: Pools on one page before sizes are looked at.
+#: Number of pools on a page that is tried first; smaller pages follow if a message is too large.
 _POOLS_PER_PAGE = 2_000
-#: The stream's own share of a message.
+#: Bytes that the stream itself adds to each message.
 _MESSAGE_BYTES = 100
-#: Samples are taken at least this often, however large they are.
+#: Longest time between samples in milliseconds, however large the samples are.
 _LONGEST_PERIOD_MS = 3_600_000
 _NOTHING = PoolSample()
 #: Strong guarantee, flow ratio, burst ratio.
@@ -59,15 +59,15 @@ class SampleInput(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(engine: FairShareEngine) -> SampleInput:
-        """The engine as it is now."""
-        # Copies: the next update changes the engine's own in place.
+        """Copy from the engine what a sample needs."""
+        # Copies, because the next update changes the engine's dictionaries in place.
         items, results, pools = dict(engine.items), dict(engine.pool_results), engine.configuration.pools
         period_s, operations = saturation_period_s(pools), dict(engine.operations.by_id)
         return SampleInput(pools, engine.frame, items, results, engine.volumes.of, period_s, operations)
 
 
 class TakenSample(msgspec.Struct, frozen=True):
-    """A sample ready to be kept: its pages, and what was seen of guarantees."""
+    """A sample ready to be recorded: its pages, and the guarantees that it contains."""
 
     at_ms: int
     pages: list[bytes]
@@ -76,7 +76,7 @@ class TakenSample(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """Decides when the next sample is due. `take` may run anywhere, and `on_taken` makes it count."""
+    """Decides when the next sample is due. `take` may run in any thread; `on_taken` then updates the state."""
 
     def __init__(self, tree: TreeName, options: HistoryOptions, term: Term = 0) -> None:
         self._tree = tree
@@ -85,29 +85,30 @@ class Sampler:
         self._guarantees: dict[PoolName, Guarantee] = {}
         self._pools: PoolTree | None = None
         self._last_ms = 0
-        #: Of the last complete sample: when its figures were made, what it says of the next one, its size.
+        #: The last complete sample: when its results were computed, the time that it announced until the next sample, its size.
         self._complete_ms = 0
         self._next_due_ms = 0
         self.sample_bytes = 0
-        #: What the next complete sample says of the one behind it.
+        #: Time until the following sample that the next complete sample announces.
         self.period_ms = options.period_ms
         self.samples = 0
 
     def first(self) -> bytes:
-        """An entry that tells nothing but our term."""
+        """Return an entry that contains nothing but the term of this process."""
         return encode(HistorySample(self._tree, 0, 1, ZERO, 1.0, {}, complete=False, term=self._term))
 
     def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
-        """True if a sample is to be taken: the time has come, or pools were configured.
+        """Return True if a sample must be taken, because it is due or because pools were configured.
 
-        Not of an update without usage, nor of one that does not know the `pools` of this revision yet: the next one will.
+        Return False for an update without usage, and for an update that does not include the `pools` of this revision yet; the next one
+        will.
         """
         if frame.usage_version == NEVER or frame.pools_revision != revision or frame.at_ms == self._last_ms:
             return False
         return self._complete_due(frame.at_ms) or pools is not self._pools
 
     def take(self, given: SampleInput) -> TakenSample:
-        """A sample: when the time has come of all pools, before that of those whose guarantees have changed, if any."""
+        """Return a complete sample if one is due, else a sample of the pools whose guarantees changed."""
         complete = self._complete_due(given.frame.at_ms)
         pools = dict(_samples(given))
         guarantees = {name: each for name, sample in pools.items() if (each := _guarantee(sample)) is not None}
@@ -119,7 +120,7 @@ class Sampler:
         return TakenSample(given.frame.at_ms, pages, guarantees, complete)
 
     def on_taken(self, given: SampleInput, taken: TakenSample) -> None:
-        """The sample was recorded, or lost: time goes on either way."""
+        """Update the schedule after a sample, whether it was recorded or lost."""
         self._guarantees = taken.guarantees
         self._pools = given.pools
         self._last_ms = taken.at_ms
@@ -131,7 +132,7 @@ class Sampler:
             self.period_ms = max(self._options.period_ms, min(fits_ms, _LONGEST_PERIOD_MS))
 
     def figures(self) -> list[Figure]:
-        """Samples taken, their size, and how often one is taken now."""
+        """Return metrics: number of samples, size of the last sample, present period."""
         return [
             counter("samples", "samples", self.samples, "Samples of the history of pools that were taken."),
             gauge("sample_size", "bytes", self.sample_bytes, "The size of the last sample."),
@@ -139,7 +140,7 @@ class Sampler:
         ]
 
     def _complete_due(self, at_ms: int) -> bool:
-        # A clock that was set back must not silence the history until it has caught up.
+        # A clock that was set back must not stop the history until it catches up.
         return not self._complete_ms <= at_ms < self._complete_ms + self._next_due_ms
 
     def _pages(self, given: SampleInput, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
@@ -173,7 +174,7 @@ class Sampler:
 
 
 def _guarantee(sample: PoolSample) -> Guarantee | None:
-    """The guarantee of the pool, or None if it has none."""
+    """Return the guarantee of the pool, None if it has none."""
     integral = sample.integral
     flow, burst = (integral.flow_ratio, integral.burst_ratio) if integral is not None else (0.0, 0.0)
     found = (sample.strong_guarantee, flow, burst)
@@ -199,9 +200,9 @@ def _samples(given: SampleInput) -> Iterable[tuple[PoolName, PoolSample]]:
 
 
 def _smallest_waiting(given: SampleInput) -> dict[PoolName, Resources]:
-    """Finds the smallest job that waits in each pool and all below it."""
+    """Return the smallest pending job in each pool and everything below it."""
     least: dict[PoolName, tuple[float, Resources]] = {}
-    #: Of very many operations jobs have few sizes.
+    #: Cache of shares by job size: even very many operations have few job sizes.
     shares: dict[Resources, float] = {}
     total = given.frame.total
     for name, operation in given.operations.items():

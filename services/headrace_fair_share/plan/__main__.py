@@ -19,7 +19,7 @@ _USAGE = 2
 
 
 def plan_of(path: str, total: dict[str, str] | None = None) -> Plan | PlanRefused:
-    """Reads, checks and computes, with `total` in place of the file's own if given. Raises `BrokenInvariant`."""
+    """Read, check and compute a plan, with `total` instead of the file's own if given. Raises `BrokenInvariant`."""
     name = "standard input" if path == STDIN else path
     try:
         amounts = ResourceAmounts().read(total, "--total").whole if total is not None else None
@@ -29,7 +29,7 @@ def plan_of(path: str, total: dict[str, str] | None = None) -> Plan | PlanRefuse
 
 
 def main() -> int:
-    """Runs the process: status 0 with a plan, 2 if the file cannot be used, 1 if the algorithm broke."""
+    """Run the process. Exit status 0 with a plan, 2 if the file cannot be used, 1 if the algorithm failed."""
     if len(sys.argv) not in (2, 3):
         print("usage: python -m headrace_fair_share.plan FILE [TOTAL as JSON]", file=sys.stderr)
         return _USAGE

@@ -1,4 +1,4 @@
-"""Attributes of a plan's pools and operations, beside those that pools have everywhere."""
+"""Attributes of a plan's pools and operations that pools and operations do not have elsewhere."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average o
 
 
 class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A pool with what only a plan says of it."""
+    """A pool with the attributes that only a plan has."""
 
     historic_usage_average: float = 0.0
-    #: Savings as amounts times seconds, or as share of the cluster times seconds; None: those of a pool in steady demand.
+    #: Volume as amounts times seconds, or as share of the cluster times seconds; None: that of a pool in steady demand.
     accumulated_resource_volume: PartialResources | None = None
     accumulated_resource_ratio_volume: float | None = None
 
 
 class PlannedOperation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An operation: jobs of one size, or demand and usage of all of them."""
+    """An operation in a plan: jobs of one size, or demand and usage of all jobs."""
 
     pool: str = ""
     weight: float = 1.0

@@ -1,7 +1,7 @@
-"""One update of the tree that a file describes, and what binds each of its elements.
+"""One update of the tree that a file describes, and what limits each of its elements.
 
-Savings of integral pools for which the file names none are what a pool in steady demand holds: the flow of one smooth period. With it
-a pool gets its flow, no more and no less.
+If the file gives no volume for an integral pool, the pool has the volume of a pool in steady demand: its flow of one smooth period. With
+this volume a pool gets its flow, no more and no less.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import results_of
 from headrace_fair_share.update.share_models import share_updater
 
-#: Configured guarantees and those in force are told apart where they differ by more than this part.
+#: Relative difference above which configured and effective guarantees count as different.
 _NEARLY: Final = 1e-6
 
 
 def computed(description: Description, file: str) -> Plan:
-    """Computes the plan. Raises `BrokenInvariant`."""
+    """Compute the plan. Raises `BrokenInvariant`."""
     tree = description.input
     pools = [description.tree.pools[name] for name in description.tree.preorder]
     limits = [NOTHING, *(pool.settings.resource_limits for pool in pools)]
@@ -62,7 +62,7 @@ def _unknown_nodes(pool: Pool) -> str:
 
 
 class _Planned:
-    """A tree and what came out, side by side."""
+    """A tree and its results, side by side."""
 
     def __init__(self, description: Description, elements: Elements, shares: TreeShares) -> None:
         self._tree = tree = description.input
@@ -74,7 +74,7 @@ class _Planned:
         ]
         saved = np.zeros(shares.layout.size)
         saved[shares.fixed.integral.all] = ratio_by_volume(shares.volume, shares.fixed.total, 1.0)
-        #: By place in the input: bursts in force and savings.
+        #: Effective bursts and volumes, by position of the pool in the input.
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
         self._saved = saved[shares.layout.of_pool].tolist()
         demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
@@ -90,7 +90,7 @@ class _Planned:
         self._bindings = Bindings({item.key: item for item in self._items}, tree.total, gangs)
 
     def elements(self) -> list[PlanElement]:
-        """The root, then each pool with all that stands in it."""
+        """Return the root, then each pool followed by everything in it."""
         below: dict[int, list[int]] = {}
         for place, above in enumerate(self._elements.parent.tolist()):
             below.setdefault(above, []).append(place)
@@ -140,7 +140,7 @@ class _Planned:
         return self._bindings.of(item.key)
 
     def _scaled(self, at: int, item: ShareItem) -> list[Scaled]:
-        """Guarantees of which less is in force than was configured, resource by resource."""
+        """Return the guarantees that are effectively smaller than configured, by resource."""
         found: list[Scaled] = []
         pool, total = self._tree.pools[at], self._tree.total
         strong = total.part(item.strong_guarantee_share).as_tuple()

@@ -1,11 +1,11 @@
-"""Reads the file of a plan: a tree as `pool export` writes it, what there is to share, and operations.
+"""Reads the file of a plan: a tree in the format of `pool export`, the total resources, and operations.
 
     total:      {cpu: 100, memory: 400G}
     options:    {main_resource: cpu}
     pools:      research: {weight: 2, strong_guarantee_resources: {cpu: 40}, pools: {vision: {mode: fifo}}}
     operations: train: {pool: vision, job_count: 30, resources: {cpu: 1, memory: 4G}}
 
-Pools and operations stand in a map by name, or in a list of maps with `name`. All complaints are told together.
+Pools and operations are a map by name, or a list of maps with `name`. All problems are reported together.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ _MOST_SHOWN: Final = 8
 class Description:
     """A tree that can be computed."""
 
-    #: As a running Headrace would be configured, parents before children; settings are of `PlannedPool`.
+    #: The tree as a running Headrace would be configured, parents before children; settings are `PlannedPool`.
     tree: PoolTree
-    #: What one update is made from, with savings as they are given or as a pool in steady demand has them.
+    #: The input of one update, with volumes as given or as a pool in steady demand has them.
     input: TreeInput
-    #: Line of each pool and of each operation.
+    #: Line of each pool and of each operation in the file.
     pool_lines: dict[str, int] = field(default_factory=dict)
     operation_lines: dict[str, int] = field(default_factory=dict)
 
 
 def described(data: bytes, file: str = "plan", total: Resources | None = None) -> Description:
-    """Reads a plan, with `total` in place of its own if given. Raises `UnusableFile`."""
+    """Read a plan, with `total` instead of its own total if given. Raises `UnusableFile`."""
     problems = Problems(file)
     return described_root(parse(data, problems, _EXPECTED), problems, total)
 
 
 def described_root(root: Map, problems: Problems, total: Resources | None = None) -> Description:
-    """Reads a plan that is parsed already. Raises `UnusableFile`."""
+    """Read a plan that is already parsed. Raises `UnusableFile`."""
     total = _total(root, problems) if total is None else total
     if total == ZERO and not problems.found:
         problems.say("total", "nothing to share", "at least one resource of which there is some")
@@ -99,7 +99,7 @@ def _total(root: Map, problems: Problems) -> Resources:
 
 
 def _usable(schema: Schema, values: object, place: str, problems: Problems) -> Any:
-    """Reads what can be read of attributes, and complains of the rest."""
+    """Read the usable attributes, and report the others as problems."""
     changed, found = schema.usable(schema.of(), values, place)
     problems.add(*found)
     return changed.value
@@ -129,7 +129,7 @@ def _check_savings(pool: ConfiguredPool, settings: PlannedPool, problems: Proble
 
 
 def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problems) -> None:
-    """Complains of parents that are not there, cycles, pools in fifo pools, nested integral guarantees, and of too many levels."""
+    """Report missing parents, cycles, pools in fifo pools, nested integral guarantees, and too many levels."""
     by_name = {pool.name: pool for pool in pools}
     levels = {str(ROOT_POOL): 0}
     for name in tree.preorder:
@@ -152,7 +152,7 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
 
 
 def _tell_cycles(pools: list[ConfiguredPool], by_name: dict[str, ConfiguredPool], problems: Problems) -> None:
-    """Complains once of each cycle, at the first of its pools in the file."""
+    """Report each cycle once, at the first of its pools in the file."""
     told: set[str] = set()
     for pool in pools:
         path: list[str] = []
@@ -180,7 +180,7 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int], 
 
 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
-    """Savings of an integral pool. Unless given, what one in steady demand holds: its flow of one smooth period."""
+    """Return the volume of an integral pool. The default is that of a pool in steady demand: its flow of one smooth period."""
     settings = tree.pools[PoolName(pool.name)].settings
     if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):
         return None
@@ -195,7 +195,7 @@ def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s:
 
 
 def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[str, str], problems: Problems) -> None:
-    """Refuses guarantees so far beyond the cluster that their sums could not be told any more."""
+    """Refuse guarantees so far above the cluster that their sums could not be represented."""
     most = min(_LARGEST_RATIO, LARGEST_SUM / max(total.as_tuple()))
     settings: tuple[Literal["strong_guarantee", "resource_flow", "burst_guarantee"], ...]
     settings = ("strong_guarantee", "resource_flow", "burst_guarantee")
@@ -215,7 +215,7 @@ def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[
 
 
 class _Operations:
-    """Reads operations of pools at known places."""
+    """Reads the operations of a plan. The positions of the pools are known."""
 
     def __init__(self, total: Resources, places: Mapping[str, int], problems: Problems) -> None:
         self.lines: dict[str, int] = {}
@@ -266,7 +266,7 @@ class _Operations:
         return self._places.get(name or "", 0)
 
     def _wishes(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
-        """Demand, usage and pending jobs: from jobs of one size, or as they are given."""
+        """Return demand, usage and number of pending jobs, from jobs of one size or as given."""
         by_jobs = [key for key in ("resources", "job_count", "running_jobs") if getattr(read, key) is not None]
         outright = [key for key in ("resource_demand", "resource_usage") if getattr(read, key) is not None]
         if by_jobs and outright:
@@ -287,7 +287,7 @@ class _Operations:
         return ZERO, ZERO, 0
 
     def _jobs(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
-        """A job takes one slot unless it says otherwise. In a file without slots it takes none."""
+        """Return the same as `_wishes` for jobs of one size. A job takes one slot by default, and none if the file has no slots."""
         assert read.resources is not None
         each = read.resources.whole
         if self._slotted and read.resources.user_slots is None:

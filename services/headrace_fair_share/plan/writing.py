@@ -1,7 +1,7 @@
 """Writes the input of an update as a plan file, which `description` reads.
 
-A file does not tell when operations were started but for their order, what they may get of a best allocation share, parts of
-savings below whole units, and bursts of relaxed pools.
+The file does not contain the start times of operations (only their order), best allocation shares, fractions of units in volumes, or bursts
+of relaxed pools.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace_fair_share.plan.attributes import (
 
 
 def written(tree: TreeInput) -> str:
-    """Returns the plan file, as YAML."""
+    """Return the plan file as YAML."""
     names = [pool.name for pool in tree.pools]
     pools = [
         ConfiguredPool(

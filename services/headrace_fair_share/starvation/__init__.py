@@ -1,1 +1,1 @@
-"""Starvation: the pools and operations that are short of their fair share, and for how long."""
+"""Starvation: the pools and operations that have less than their fair share, and for how long."""

@@ -1,7 +1,7 @@
-"""The clocks of starvation: for how long elements have been short of what they are owed. Pure.
+"""Starvation clocks: for how long elements have been below what they are owed. Pure.
 
-Every element has two: one runs while it is below its fair share, the other while a pool is below its strong guarantee. Moments are of
-a clock that runs only while time counts (`time_that_counts`). Ages survive a restart.
+Every element has two clocks. One runs while the element is below its fair share, the other while a pool is below its strong guarantee.
+Times are counted time (`time_that_counts`). Ages survive a restart.
 """
 
 from __future__ import annotations
@@ -19,83 +19,83 @@ from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.starvation.timeouts import Timeouts
 
-#: Codes of statuses and of reasons are places here.
+#: Statuses and reasons by code: a code is an index into these tuples.
 STARVATION: Final = tuple(StarvationStatus)
 STARVATION_REASON: Final = tuple(StarvationReason)
 _STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
 _AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
-#: Stands where there is no moment. Moments before the first of this life are negative.
+#: Marks a missing time. Times before the start of the service are negative.
 NEVER: Final = np.iinfo(np.int64).min
 
 
 class Age(msgspec.Struct, frozen=True, array_like=True):
-    """The clocks of an element as they are saved: lengths of time instead of moments, None where none runs."""
+    """The clocks of an element as they are saved: durations in milliseconds instead of times; None if a clock does not run."""
 
     key: str
     below_ms: Counter | None = None
     starvation: StarvationStatus = StarvationStatus.NON_STARVING
     starving_ms: Counter | None = None
-    #: Below its strong guarantee, and starving for that.
+    #: Time below the strong guarantee, and time starving for it.
     short_ms: Counter | None = None
     short_starving_ms: Counter | None = None
-    #: Under a YARN policy: since it had the part of its fair share that it starves below, and a pool its minimum.
+    #: Under a YARN policy: time since the element last reached its starvation threshold, and since a pool last had its minimum.
     had_share_ms: Counter | None = None
     had_minimum_ms: Counter | None = None
 
 
 class Ages(msgspec.Struct, frozen=True):
-    """One value of the bucket of clocks."""
+    """One value of the bucket of starvation clocks."""
 
     ages: list[Age] = []
-    #: Of the process that wrote it.
+    #: Term of the process that wrote the value.
     term: Term = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """The clocks of elements side by side, in milliseconds of the time that counts."""
+    """The starvation clocks of all elements, in milliseconds of counted time."""
 
     keys: Sequence[str]
-    #: `NEVER` where it is not.
+    #: Start of the time below fair share; `NEVER` if the element is not below.
     below_since: Ints
-    #: For its fair share: the code of the status, and since when it is not zero.
+    #: Starvation for the fair share: the code of the status, and its start if the code is not zero.
     starving: Ints
     starving_since: Ints
-    #: Below its strong guarantee, and starving for that.
+    #: Start of the time below the strong guarantee, and of starving for it.
     short_since: Ints
     short_starving_since: Ints
 
     @staticmethod
     def none(keys: Sequence[str] = ()) -> Clocks:
-        """Elements of which no clock runs."""
+        """Return clocks that do not run."""
         never = np.full(len(keys), NEVER)
         return Clocks(keys, never, np.zeros(len(keys), np.int64), never, never, never)
 
     @cached_property
     def running(self) -> Ints:
-        """Places of elements of which a clock runs."""
+        """Positions of elements with a running clock."""
         return np.flatnonzero((self.below_since != NEVER) | (self.short_since != NEVER))
 
     @property
     def starvation(self) -> Ints:
-        """Codes of statuses, whatever an element starves for."""
+        """Codes of the starvation statuses, for either reason."""
         return np.maximum(self.starving, np.where(self.short_starving_since != NEVER, _STARVING, 0))
 
     @property
     def reason(self) -> Ints:
-        """Codes of reasons: the strong guarantee, else the fair share."""
+        """Codes of the reasons: the strong guarantee if the element starves for it, else the fair share."""
         fair = STARVATION_REASON.index(StarvationReason.FAIR_SHARE)
         min_share = STARVATION_REASON.index(StarvationReason.MIN_SHARE)
         return np.where(self.short_starving_since != NEVER, min_share, np.where(self.starving > 0, fair, 0))
 
     @property
     def since(self) -> Ints:
-        """Moments from which on elements starve, for whatever came first."""
+        """Times at which elements began to starve, for either reason."""
         fair, short = self.starving_since, self.short_starving_since
         return np.where(fair == NEVER, short, np.where(short == NEVER, fair, np.minimum(fair, short)))
 
     def of(self, keys: Sequence[str], places: dict[str, int]) -> Clocks:
-        """Returns the clocks of other elements by their places. New ones have none."""
+        """Return the clocks for another list of elements, given by keys and positions. New elements have no running clock."""
         if keys is self.keys:
             return self
         there = [place for place in self.running.tolist() if self.keys[place] in places]
@@ -106,12 +106,12 @@ class Clocks:
         )
 
     def in_place_of(self, others: Clocks, where: Bools) -> Clocks:
-        """Takes these clocks where it is so, else those of `others`."""
+        """Return these clocks where `where` is True, else those of `others`."""
         pairs = zip(self._columns(), others._columns(), strict=True)
         return Clocks(self.keys, *(np.where(where, one, other) for one, other in pairs))
 
     def ages(self, now_ms: int) -> list[Age]:
-        """Ages of all clocks that run, at a moment of the time that counts."""
+        """Return the ages of all running clocks at the counted time `now_ms`."""
         places = self.running
         ages = (
             [None if moment == NEVER else max(0, now_ms - moment) for moment in column[places].tolist()]
@@ -122,7 +122,7 @@ class Clocks:
         return [Age(key, below, STARVATION[code], *others) for key, code, below, *others in rows]
 
     def check(self, elements: Set[str]) -> list[str]:
-        """Clocks run only for elements that there are."""
+        """Return an error for each clock that runs for an element that does not exist."""
         strangers = {self.keys[place] for place in self.running.tolist()} - elements
         return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
 
@@ -137,10 +137,10 @@ def _moved(into: Ints, target: list[int], column: Ints, there: list[int]) -> Int
 
 
 def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Timeouts) -> Clocks:
-    """Returns the clocks after an update that found elements below their fair share, and pools short of their guarantee.
+    """Return the clocks after an update that found elements below their fair share, and pools short of their guarantee.
 
-    An element starves when it has been below for longer than `starving_ms`, aggressively when longer than `aggressive_ms` where that is
-    enabled. Being below for the first time only starts its clock. What it has it keeps until it is not below.
+    An element starves when it has been below for longer than `starving_ms`, and aggressively when longer than `aggressive_ms` if that is
+    enabled. The first update below only starts the clock. A starving element keeps its status until it is no longer below.
     """
     passed = np.where(below & (clocks.below_since != NEVER), now_ms - clocks.below_since.astype(np.float64), -np.inf)
     aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
@@ -159,26 +159,26 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
 
 
 def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
-    """The moment from which on it holds: the one before, or now."""
+    """Return the time since which the condition holds: the previous time if it held before, else now."""
     return np.where(holds, np.where(moments == NEVER, now_ms, moments), NEVER)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coming:
-    """The first milliseconds at which `step` finds elements starving, by place.
+    """The first milliseconds of counted time at which `step` will find elements starving, by position.
 
-    That is, if they stay as short as they are. `NEVER` where they starve already, or where nothing leads there.
+    This assumes that they stay as short as they are. `NEVER` if an element starves already or will not starve.
     """
 
-    #: For their fair share.
+    #: Starving for the fair share.
     starving: Ints
     aggressive: Ints
-    #: For their strong guarantee.
+    #: Starving for the strong guarantee.
     short: Ints
 
 
 def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
-    """Foretells by the same timeouts what `step` will find. Where aggressive starvation comes first it is the first of both."""
+    """Predict what `step` will find with the same timeouts. `starving` includes aggressive starvation if that comes first."""
     aggressive_ms = np.where(timeouts.aggressive_enabled, timeouts.aggressive_ms, np.inf)
     starving = _passes(clocks.below_since, np.minimum(timeouts.starving_ms, aggressive_ms))
     aggressive = _passes(clocks.below_since, aggressive_ms)
@@ -191,14 +191,14 @@ def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
 
 
 def _passes(since: Ints, timeout_ms: Floats) -> Ints:
-    """The first millisecond at which more than the timeout has passed, `NEVER` where none comes."""
+    """Return the first millisecond at which more than the timeout has passed, `NEVER` if there is none."""
     comes = (since != NEVER) & np.isfinite(timeout_ms)
     passed = np.floor(np.where(comes, timeout_ms, 0.0)).astype(np.int64) + 1
     return np.where(comes, np.where(comes, since, 0) + passed, NEVER)
 
 
 def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
-    """Clocks that have run for so long at a moment of the time that counts."""
+    """Return clocks that have these ages at the counted time `now_ms`."""
     listed = list(ages)
 
     def moments(lengths: Iterable[int | None]) -> Ints:

@@ -1,4 +1,4 @@
-"""The place of each operation in preemptive stages, by what starves. Pure."""
+"""The preemption priority of each operation, which follows from starvation. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_fair_share.hdrf.arrays import Bools, Ints
 
-#: Codes of priorities are places here; each is that of the starvation which gives it.
+#: Priorities by code. Each code equals the code of the starvation status that causes the priority.
 PREEMPTION_PRIORITY: Final = tuple(PreemptionPriority)
 
 
 def preemption_priorities(starvation: Ints, schedulable: Bools, parent: Ints, pools: int, scope: PriorityScope) -> Ints:
-    """Returns priorities of operations by their own starvation, or the strongest on the way to the root.
+    """Return the priority of each operation: by its own starvation, or by the strongest starvation on its path to the root.
 
-    Elements are the root, `pools` - 1 pools with parents before children, then operations. `parent` is each one's place, the root's -1.
+    Elements are the root, `pools` - 1 pools (parents before children), then operations. `parent` is the position of each element's parent,
+    -1 for the root.
     """
     priority = starvation.copy()
     if not starvation.any():

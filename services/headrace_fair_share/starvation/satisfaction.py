@@ -1,7 +1,7 @@
-"""Satisfaction ratios of all elements side by side: usage over fair share by the resource that tells most. Pure.
+"""Satisfaction ratios of all elements at once: usage over fair share in the resource that decides. Pure.
 
-`headrace.satisfaction.local_satisfaction` states the same rule for one element. `tests/unit/fair_share/test_satisfaction.py` holds the two
-together. Shares are arrays of shape (5, elements).
+`headrace.satisfaction.local_satisfaction` states the same rule for one element. `tests/unit/fair_share/test_satisfaction.py` compares the
+two. Shares are arrays of shape (5, elements).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace_fair_share.hdrf.arrays import Floats, Ints
 
 
 def local_satisfaction_ratios(usage: Floats, fair: Floats, demand: Floats) -> Floats:
-    """`headrace.satisfaction.local_satisfaction` of each element, for many at once."""
+    """Return `headrace.satisfaction.local_satisfaction` of each element, for many elements at once."""
     owed = fair > 0.0
     ratio = np.minimum(usage / np.where(owed, fair, 1.0), INFINITE_SATISFACTION)
     more = np.where(owed, ratio, np.where(usage > 0.0, INFINITE_SATISFACTION, 0.0)).max(axis=0)
@@ -26,14 +26,15 @@ def local_satisfaction_ratios(usage: Floats, fair: Floats, demand: Floats) -> Fl
 
 
 def satisfaction_ratios(local: Floats, parent: Ints, pools: int) -> Floats:
-    """Returns the ratio of each element, for a pool the least of all operations below it. Without any it is infinite.
+    """Return the ratio of each element; for a pool the lowest ratio of all operations below it, infinite if it has none.
 
-    Elements are the root, `pools` - 1 pools with parents before children, then operations. `parent` is each one's place, the root's -1.
+    Elements are the root, `pools` - 1 pools (parents before children), then operations. `parent` is the position of each element's parent,
+    -1 for the root.
     """
     ratios = local.copy()
     ratios[:pools] = INFINITE_SATISFACTION
     np.minimum.at(ratios, parent[pools:], local[pools:])
-    # As lists: to look into an array costs ten times as much, and there may be thousands of pools.
+    # Lists are used because reading an array element takes ten times as long, and there may be thousands of pools.
     of_pools, above = ratios[:pools].tolist(), parent[:pools].tolist()
     for place in range(pools - 1, 0, -1):
         if of_pools[place] < of_pools[above[place]]:

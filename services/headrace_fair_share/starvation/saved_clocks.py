@@ -1,4 +1,4 @@
-"""The store of starvation clocks: ages, in pieces that fit a message, each written by one term at a time."""
+"""The store of starvation clocks: ages in pieces that fit a message. Each piece is written by one term at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages
 
-#: Ages in one value.
+#: Largest size of the ages in one value.
 _PIECE_BYTES = 256 * 1024
 
 
 class ClockStore:
-    """The ages of one tree, under `<tree>.<number>`. A crash between two pieces leaves ages that differ by one period of saving."""
+    """Stores the ages of one tree under the keys `<tree>.<number>`.
+
+    A crash between two pieces leaves ages that differ by one save period.
+    """
 
     def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:
         self._bucket = bucket
@@ -26,7 +29,7 @@ class ClockStore:
         self._pieces: list[FencedKey] = []
 
     async def load(self) -> list[Ages]:
-        """Claims and reads all saved ages. A piece that is none is left out and logged. Raises `KeyFenced`, `BusError`."""
+        """Claim and return all saved ages. Unreadable pieces are skipped and logged. Raises `KeyFenced`, `BusError`."""
         prefix = f"{self._tree}."
         found: list[Ages] = []
         for _ in [key for key in await self._bucket.entries() if key.startswith(prefix)]:
@@ -39,7 +42,7 @@ class ClockStore:
         return found
 
     async def save(self, ages: list[Age]) -> None:
-        """Writes all ages. Pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
+        """Write all ages. Pieces that are no longer needed become empty. Raises `KeyFenced`, `BusError`."""
         pieces = list(runs_within(ages, _PIECE_BYTES))
         for number in range(max(len(pieces), len(self._pieces))):
             piece = pieces[number] if number < len(pieces) else []
@@ -56,7 +59,7 @@ class ClockStore:
 
 
 async def term_of_clocks(bucket: KeyValue, tree: TreeName) -> Term:
-    """The highest term that saved clocks, 0 for none. Raises `BusError`."""
+    """Return the highest term that saved clocks, 0 if there is none. Raises `BusError`."""
     entries = await bucket.entries()
     return max((_term_of(entry.value) for key, entry in entries.items() if key.startswith(f"{tree}.")), default=0)
 

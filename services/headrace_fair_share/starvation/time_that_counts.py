@@ -1,7 +1,7 @@
-"""The time that counts, for starvation and for volumes. Pure.
+"""Counted time: the time that counts for starvation and for volumes. Pure.
 
-For starvation time counts between two updates that both had fresh and complete usage, for volumes between two updates of which the
-allocator's picture was complete. Before the first update of a life no time counts.
+For starvation, time counts between two updates if both had fresh and complete usage. For volumes, it counts if the allocator's usage was
+complete at both updates. No time counts before the first update after a start of the service.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from headrace.runtime.engine import Moment
 
 
 class TimeThatCounts:
-    """Adds up the time between updates of one life of the service."""
+    """Sums the counted time between updates since the service started."""
 
     def __init__(self) -> None:
         self._last_us: int | None = None
@@ -21,21 +21,21 @@ class TimeThatCounts:
 
     @property
     def now_ms(self) -> int:
-        """Milliseconds that counted for starvation in this life."""
+        """Milliseconds counted for starvation since the service started."""
         return self._counted_us // 1000
 
     @property
     def offset_ms(self) -> int:
-        """Unix time minus the time that counts. It grows while no time counts."""
+        """Unix time minus counted time, in milliseconds. It grows while no time counts."""
         return self._offset_us // 1000
 
     @property
     def goes_on(self) -> bool:
-        """True if time counts for starvation as far as the last update knew."""
+        """True if time counted for starvation at the last update."""
         return self._last_usage_counts
 
     def on_update(self, moment: Moment, *, usage_counts: bool, complete: bool) -> int:
-        """Notes that an update begins. Returns the microseconds that count for volumes."""
+        """Record that an update starts. Return the microseconds that count for volumes."""
         if self._last_us is None:
             self._offset_us = moment.wall_ms * 1000
         passed_us = 0 if self._last_us is None else max(0, moment.steady_us - self._last_us)

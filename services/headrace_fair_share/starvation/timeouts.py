@@ -1,4 +1,4 @@
-"""The timeouts of starvation in force, of many elements side by side or of a few. Pure."""
+"""The effective starvation timeouts of many elements at once, or of a few. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeouts:
-    """Lengths of time after which elements starve, by place, in milliseconds."""
+    """The time after which elements starve, by position, in milliseconds."""
 
     starving_ms: Floats
     aggressive_ms: Floats
     aggressive_enabled: Bools
-    #: Infinite where no element starves for its strong guarantee.
+    #: Timeout below the strong guarantee; infinite if the element never starves for it.
     short_ms: Floats
 
 
 def part_of_timeouts(needed_slots: Ints | int, coefficient: float) -> Floats:
-    """The part of their timeouts after which operations starve, from 0 to 1: min(needed slots / coefficient, 1).
+    """Return the fraction of their timeouts after which operations starve, from 0 to 1: min(needed slots / coefficient, 1).
 
-    `coefficient` is the tree's `allocation_count_preemption_timeout_coefficient`, from 1 on.
+    `coefficient` is the tree's `allocation_count_preemption_timeout_coefficient`, at least 1.
     """
     return np.asarray(np.minimum(needed_slots / coefficient, 1.0))
 
@@ -33,9 +33,9 @@ def part_of_timeouts(needed_slots: Ints | int, coefficient: float) -> Floats:
 def timeouts_in_force(
     starving_ms: Floats, aggressive_enabled: Bools, short_ms: Floats, needed_slots: Iterable[int], options: TreeOptions
 ) -> Timeouts:
-    """Returns the timeouts of elements by what is set for each. Those of operations that need few slots are shortened.
+    """Return the effective timeouts of elements from their settings. Operations that need few slots have shorter timeouts.
 
-    Operations come last. `needed_slots` counts for them the slots that their waiting jobs need, and is read only where that matters.
+    Operations come last. `needed_slots` gives the slots that their pending jobs need; it is read only if the option is on.
     """
     part = np.ones(len(starving_ms))
     coefficient = options.allocation_count_preemption_timeout_coefficient

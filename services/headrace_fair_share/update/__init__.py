@@ -1,1 +1,1 @@
-"""One update of the shares: cut, input, the algorithm, figures of every element."""
+"""One update of the shares: its frozen input, the algorithm's input, the algorithm, and the results of every element."""

@@ -1,4 +1,4 @@
-"""The reason for which an element is owed no more: what stands first in its way upwards. Follows from share items alone."""
+"""Why an element's fair share is not larger: the first thing that limits it on the way to the root. Computed from share items alone."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.plan import Bound, BoundKind
 from headrace.wire.snapshots import ElementKind, ShareItem
 
-#: Shares nearer than this count as equal here: far above what the search leaves, far below what a person tells apart.
+#: Largest difference of shares that count as equal here: far above the error of the search, far below what a person can see.
 NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
-#: An element that is bound so would have no more, were the share of its pool larger.
+#: Reasons that lie in the element itself or below it: a larger share of its pool would not give it more.
 _OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.NODES, BoundKind.BELOW})
 
 
 class Bindings:
-    """Answers for the elements of one update, by the keys of their share items.
+    """What limits the elements of one update, by the keys of their share items.
 
-    Gangs are operations that get all that they want or nothing.
+    `gangs` are operations that get either their whole demand or nothing.
     """
 
     def __init__(self, items: Mapping[str, ShareItem], total: Resources, gangs: Collection[str] = ()) -> None:
@@ -28,9 +28,9 @@ class Bindings:
         self._total = total.as_tuple()
         self._gangs = gangs
         self._root = items[f"/{ROOT_POOL}"]
-        #: By name of a pool: all that stands in it.
+        #: Share items of the children of each pool, by pool name.
         self.children: dict[str, list[ShareItem]] = {}
-        #: By name of a fifo pool: the first place in its order at which anything is owed.
+        #: First position with any fair share in the order of each fifo pool, by pool name.
         self._first_served: dict[str, float] = {}
         for item in items.values():
             if item is not self._root:
@@ -42,7 +42,7 @@ class Bindings:
         self._of_its_own: dict[str, Bound | None] = {}
 
     def of(self, key: str) -> Bound:
-        """The first thing in the way of an element."""
+        """Return the first thing that limits an element."""
         if key not in self._found:
             self._found[key] = self._find(self._items[key])
         return self._found[key]
@@ -54,14 +54,14 @@ class Bindings:
         return bound
 
     def _waits_for_gangs(self, item: ShareItem) -> bool:
-        """True if it is a gang that gets nothing, or a pool in which nothing else wants more."""
+        """Return True for a gang without fair share, and for a pool in which only gangs could use more."""
         if item.kind is ElementKind.OPERATION:
             return item.key in self._gangs and max(item.fair_share.total) <= NEAR
         kinds = {self.of(child.key).kind for child in self.children.get(item.name, ())}
         return BoundKind.GANG in kinds and kinds <= {BoundKind.GANG, *_OF_ITS_OWN}
 
     def _by_itself(self, item: ShareItem) -> Bound | None:
-        """Returns what of its own binds an element: no rule about its siblings. None if nothing of its own does."""
+        """Return the limit that lies in the element itself or below it, not in its siblings or the pools above. None if there is none."""
         if item.key not in self._of_its_own:
             self._of_its_own[item.key] = self._own(item)
         return self._of_its_own[item.key]
@@ -84,7 +84,7 @@ class Bindings:
         return next((each for each in bounds if each and each.kind is BoundKind.NODES), Bound(BoundKind.BELOW))
 
     def _by_others(self, item: ShareItem) -> Bound:
-        """The order of its pool, a limit of a pool above, or the size of the cluster."""
+        """Return the limit that comes from elsewhere: the order of the fifo pool, a limit of a pool above, or the size of the cluster."""
         if item.fifo_index is not None and _rank(item) > self._first_served.get(item.parent, float("inf")):
             return Bound(BoundKind.FIFO, pool=item.parent)
         wanted = [r for r, share in enumerate(item.demand_share) if share > 0.0]
@@ -100,7 +100,7 @@ class Bindings:
         return Bound(BoundKind.FULL, RESOURCE_NAMES[max(full, key=lambda r: item.demand_share[r])])
 
     def _at_limit(self, item: ShareItem, wanted: list[int]) -> int | None:
-        """A wanted resource of which a limit lets no more through."""
+        """Return a wanted resource in which the element has reached its limit, or None."""
         for r in wanted:
             limit = item.limits_share[r]
             if self._total[r] and limit < 1.0 - NEAR and item.fair_share.total[r] >= limit - NEAR:

@@ -1,6 +1,6 @@
-"""Files of trees on which the algorithm broke, ready for `headrace plan`.
+"""Files of trees on which the algorithm failed, in a form that `headrace plan` reads.
 
-In a checkout `python -m tests.support.reduction FILE` makes such a tree small.
+In a checkout, `python -m tests.support.reduction FILE` reduces such a tree to a small one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 
 from headrace_fair_share.hdrf.model import TreeInput
 
-#: Trees that are kept; the oldest go first.
+#: Number of trees that are kept; the oldest are deleted first.
 _MOST_KEPT: Final = 20
 
 
 def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int) -> Path:
-    """Writes a plan file and, beside it, the exact input as JSON. Returns the path of the plan file. Raises `OSError`."""
-    from headrace_fair_share.plan.writing import written  # brings YAML, which would take a twentieth of every start
+    """Write a plan file and, next to it, the exact input as JSON. Return the path of the plan file. Raises `OSError`."""
+    from headrace_fair_share.plan.writing import written  # imported here: YAML would take a twentieth of every start
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"broken-{at_ms}.yaml"

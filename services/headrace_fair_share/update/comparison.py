@@ -1,4 +1,4 @@
-"""The check of updates that go on from the one before. Each one from scratch is held against one of those. Pure."""
+"""The check of incremental updates: each update from scratch is compared with an incremental one. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import numpy as np
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.update.elements import Elements
 
-#: Two updates that add the same figures up in another order differ by less. In improved mode the last bits weigh most.
+#: Difference of fair shares above which two updates count as different. Adding the same numbers in another order makes a smaller
+#: difference. In improved mode the last bits matter most.
 NOTICED: Final = 1e-6
 
 
 class UpdatesDiffer(ArithmeticError):
-    """An update that went on from the one before gave another fair share than one from scratch."""
+    """An incremental update gave another fair share than an update from scratch."""
 
 
 def difference(elements: Elements, anew: TreeShares, before: Elements, going_on: TreeShares) -> UpdatesDiffer | None:
-    """Names the element whose fair share differs most between both, or None where they agree.
+    """Return an error that names the element whose fair share differs most, or None if both updates agree.
 
-    A gang or a limit whose end coincides exactly with another figure may fall on either side by the last bit of a sum. Such a tie is
-    told as well: who plans on it gets shares that jump.
+    If a gang or a limit ends exactly at another value, rounding in the last bit of a sum decides the result. Such a tie is reported as
+    well, because the shares of such a tree jump.
     """
     if before.keys != elements.keys:
         return UpdatesDiffer("both have other elements")

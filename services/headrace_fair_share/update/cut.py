@@ -1,4 +1,4 @@
-"""The frozen input of one update: everything that is known, as it was at one moment."""
+"""The frozen input of one update: everything the service knows at one point in time."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from headrace_fair_share.yarn.state import YarnState
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The frozen input that an update is made from. Nobody changes what it holds."""
+    """The frozen input of an update. The objects that it holds are never changed."""
 
     pools: PoolTree
     operations: Mapping[OperationId, KnownOperation] = {}
     usage: Mapping[OperationId, UsageItem] = {}
-    #: Those of both that are not as the cut before had them; True for those that came, in their order. None: it may be any.
+    #: Operations that changed or were added since the previous input; True if added, in order of arrival. None: any may have changed.
     news: Mapping[OperationId, bool] | None = None
-    #: Operations that the allocator has named in its present term.
+    #: Operations that the allocator has reported in its present term.
     named: Set[OperationId] = frozenset()
     volumes: Mapping[PoolName, PoolVolume] = {}
-    #: Largest component of the integral share that the update before granted to each pool, where it granted any.
+    #: Largest component of the integral share that the previous update granted to each pool that got one.
     grants: Mapping[PoolName, float] = {}
     downtime: Downtime = Downtime()
     total: Resources = ZERO
-    #: The parts of it that nodes have, by their tags; the same object while they stay as they are. None: not known.
+    #: The part of the total on nodes with each set of tags. The object is replaced only when it changes. None: not known.
     rooms: Mapping[tuple[str, ...], Resources] | None = None
     usage_version: Version = NEVER
     pools_revision: int = 0
-    #: True if integral has not confirmed the newest advance.
+    #: True if the integral service has not confirmed the newest advance.
     stale_volumes: bool = False
-    #: What of the configuration is not in force, in words.
+    #: Messages about configuration that is not in force.
     troubles: list[str] = []
     now_ms: int = 0
-    #: The time that counts for starvation, and what turns its moments into Unix time.
+    #: Milliseconds counted for starvation (see `time_that_counts`); milliseconds to add for Unix time.
     clock_ms: int = 0
     clock_offset_ms: int = 0
-    #: False if usage is too old or incomplete: statuses stay as they were.
+    #: False if usage is too old or incomplete; starvation statuses then stay as they were.
     usage_counts: bool = False
     clocks: Clocks = Clocks.none()
-    #: Of a tree under a YARN policy; and when preemption has seen to operations.
+    #: State of a YARN policy; counted time when preemption last handled each operation under that policy.
     yarn: YarnState = YarnState()
     seen_to_ms: Mapping[OperationId, int] = {}
-    #: By key, of elements whose weights fall with it.
+    #: Average usage by element key, for the elements whose weights fall with their usage.
     usage_averages: Mapping[str, float] = {}
-    #: Ephemeral pools as admission told them; some may be over.
+    #: Ephemeral pools as admission reported them; some may no longer exist.
     ephemeral_pools: Mapping[PoolName, EphemeralPool] = {}

@@ -1,6 +1,7 @@
-"""The elements of a tree in the order in which an update keeps everything about them.
+"""The elements of a tree, in the order in which an update keeps everything about them.
 
-The order is root, configured pools with parents first, ephemeral pools, operations. Results of elements are arrays in this order.
+The order is: root, configured pools (parents first), ephemeral pools, operations. Results of elements are arrays in this order. An index
+into them is called the position of the element.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from headrace_fair_share.hdrf.model import TreeInput
 
 
 def pool_key(name: PoolName) -> str:
-    """The key of a pool's share item."""
+    """Return the key of a pool's share item."""
     return f"/{name}"
 
 
 @dataclass(frozen=True)
 class Elements:
-    """All elements of a tree. Stays the same object as long as none comes, goes or moves."""
+    """All elements of a tree. The object stays the same as long as no element is added, removed or moved."""
 
     names: list[str]
-    #: Name of the pool in which each stands; empty for the root.
+    #: Name of each element's parent pool; empty for the root.
     parents: list[PoolName]
-    #: Places of these pools; -1 for the root.
+    #: Position of each element's parent pool; -1 for the root.
     above: list[int]
-    #: How many come first that are no operations: the root and all pools.
+    #: Number of elements before the first operation: the root and all pools.
     pools: int
-    #: How many of them are the root or configured.
+    #: Number of these that are the root or configured pools; the rest are ephemeral.
     configured: int
-    #: Order of children outside of fifo pools: the place of a pool, the Unix time in milliseconds of an operation's start.
+    #: Order of children outside fifo pools: the position of a pool, the start of an operation in milliseconds of Unix time.
     ranks: list[int]
-    #: In force for the root and the pools, and by place for operations that ask for other ones than their pool has.
+    #: Effective options of the root and the pools; then, by position, of operations whose options differ from their pool's.
     options: list[EffectiveOptions]
     own_options: Mapping[int, EffectiveOptions]
-    #: Of the root and the pools, as configured.
+    #: Configured resource limits of the root and the pools.
     limits: list[PartialResources]
 
     @cached_property
@@ -63,36 +64,36 @@ class Elements:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Place of each key."""
+        """The position of each element, by the key of its share item."""
         return {key: place for place, key in enumerate(self.keys)}
 
     @cached_property
     def is_operation(self) -> Bools:
-        """True at the places of operations."""
+        """True at the positions of operations."""
         return np.arange(len(self.names)) >= self.pools
 
     @cached_property
     def tolerance(self) -> Floats:
-        """The part of its fair share that counts as having it, of each element."""
+        """The starvation tolerance of each element: the fraction of its fair share that its usage must reach."""
         return self._each(lambda options: options.fair_share_starvation_tolerance)
 
     @cached_property
     def starvation_timeout_ms(self) -> Floats:
-        """The time below its fair share after which each element starves."""
+        """Milliseconds below its fair share after which each element starves."""
         return self._each(lambda options: options.fair_share_starvation_timeout_ms)
 
     @cached_property
     def aggressive_enabled(self) -> Bools:
-        """True where an element may starve aggressively."""
+        """True for elements that may starve aggressively."""
         return self._each(lambda options: options.enable_aggressive_starvation) > 0
 
     @cached_property
     def min_share_timeout_ms(self) -> Floats:
-        """The time below its strong guarantee after which each element starves, infinite where it never does."""
+        """Milliseconds below its strong guarantee after which each element starves; infinite if it never does."""
         return self._each(lambda options: or_never(options.min_share_preemption_timeout_ms))
 
     def _each(self, value: Callable[[EffectiveOptions], float]) -> Floats:
-        """An option of every element."""
+        """Return an option's value for every element."""
         of_pool = np.array([value(options) for options in self.options], np.float64)
         each = of_pool[np.where(self.is_operation, self.parent, np.arange(len(self.names)))]
         for place, options in self.own_options.items():
@@ -100,7 +101,7 @@ class Elements:
         return each
 
     def differs(self, place: int, before: Elements, old: int) -> bool:
-        """True if parent, kind or options of an element are not as they were, which no figure tells."""
+        """Return True if the parent, kind, options or limits of an element changed. No result column shows these changes."""
         return (
             self.parents[place] != before.parents[old]
             or self.is_ephemeral(place) != before.is_ephemeral(old)
@@ -111,13 +112,13 @@ class Elements:
         )
 
     def kind(self, place: int) -> ElementKind:
-        """The kind of the element at a place."""
+        """Return the kind of the element at a position."""
         if place >= self.pools:
             return ElementKind.OPERATION
         return ElementKind.POOL if place else ElementKind.ROOT
 
     def is_ephemeral(self, place: int) -> bool:
-        """True if it is a pool that lives only by its operations."""
+        """Return True if the element is an ephemeral pool, which exists only while it has operations."""
         return self.configured <= place < self.pools
 
 
@@ -128,9 +129,9 @@ def elements_of(
     limits: list[PartialResources],
     own_options: Mapping[int, EffectiveOptions] | None = None,
 ) -> Elements:
-    """Lists the elements of an update, of whose pools the first are configured.
+    """Return the elements of an update. The first `configured` of the tree's pools are configured pools, the rest are ephemeral.
 
-    `options` and `limits` are of the root and all pools, `own_options` of operations by their place among themselves.
+    `options` and `limits` cover the root and all pools. `own_options` covers operations, by their position among the operations.
     """
     pools = [ROOT_POOL, *(PoolName(pool.name) for pool in tree.pools)]
     above = [each.parent + 1 for each in tree.pools] + [each.pool + 1 for each in tree.operations]
@@ -148,5 +149,5 @@ def elements_of(
 
 
 def or_never(timeout_ms: int | None) -> float:
-    """A timeout as a number: infinite where there is none."""
+    """Return a timeout as a number: infinite if there is none."""
     return math.inf if timeout_ms is None else timeout_ms

@@ -1,4 +1,4 @@
-"""The option `max_schedulable_element_count_in_fifo_pool`: how many operations of a fifo pool take part that are owed nothing. Pure."""
+"""The option `max_schedulable_element_count_in_fifo_pool`: how many operations of a fifo pool are scheduled without a fair share. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headrace_fair_share.update.elements import Elements
 
 
 def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, fair_share: Floats) -> Bools:
-    """False for operations that are owed nothing and stand behind so many others of their fifo pool.
+    """Return False for operations without fair share that have too many operations before them in their fifo pool.
 
-    Only those count whose jobs wait. `pending` is by place of operations among themselves.
-    `rank` is the place in the order of a fifo pool, -1 elsewhere.
+    Only operations with pending jobs count. `pending` is by position among the operations. `rank` is the position in the order of a fifo
+    pool, -1 in other pools.
     """
     within = np.ones(len(pending), np.bool_)
     most = _most(cut, elements)
@@ -33,7 +33,7 @@ def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, 
 
 
 def _most(cut: Cut, elements: Elements) -> Floats:
-    """The option of each pool, infinite where there is no limit."""
+    """Return the option's value for each pool; infinite if there is no limit."""
     of_tree = cut.pools.options.max_schedulable_element_count_in_fifo_pool
     most = np.full(elements.pools, math.inf if of_tree is None else of_tree)
     for place, name in enumerate(elements.names[: elements.configured]):

@@ -1,6 +1,6 @@
-"""The algorithm's input, made of a cut. Pure.
+"""The algorithm's input, made from the frozen input of an update. Pure.
 
-An operation of which nothing changed since the update before keeps what was made of it.
+What was made of an operation is reused if nothing about the operation changed since the previous update.
 """
 
 from __future__ import annotations
@@ -46,23 +46,22 @@ from headrace_fair_share.update.promised_nodes import broken_promises, promises_
 
 @dataclass(frozen=True)
 class UpdateInput:
-    """The elements of one moment, and the tree that the algorithm is to work on."""
+    """The elements of one update, and the tree that the algorithm works on."""
 
     elements: Elements
     tree: TreeInput
-    #: By place of operations among themselves. `runs` and `runs_lightweight` say as which of the two an operation with a running slot
-    #: counts.
+    #: By position among the operations: demand; whether a normal operation has a running slot; whether a lightweight one has.
     demands: Sequence[Demand]
     runs: Sequence[bool]
     runs_lightweight: Sequence[bool]
-    #: What nodes have that match the filters of each element; None where it has none.
+    #: Resources of the nodes that match each element's tag filters; None for elements without filters.
     most: Sequence[Resources | None]
-    #: Complaints of what pools are guaranteed on nodes that match their filters.
+    #: Errors about guarantees that exceed what the nodes matching the pools' filters have.
     broken_promises: Sequence[GuaranteeError] = ()
 
     @cached_property
     def pending(self) -> Bools:
-        """True for operations of which jobs wait for a place, by place of operations among themselves."""
+        """True for operations with pending jobs, by position among the operations."""
         return np.fromiter((demand.is_pending for demand in self.demands), np.bool_, len(self.demands))
 
     @cached_property
@@ -82,7 +81,7 @@ class UpdateInput:
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """An operation as the last cut had it, and what was made of it."""
+    """An operation as it was in the last input, and what was made of it."""
 
     known: KnownOperation
     usage: UsageItem | None
@@ -91,54 +90,54 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     demand: Demand
     runs: bool
     own_options: EffectiveOptions | None
-    #: Formulas over tags of nodes, and what the nodes have that match each.
+    #: Formulas over node tags; total resources of the nodes that match all of them.
     filters: tuple[str, ...]
     most: Resources | None
 
 
 class OperationsOfCut(NamedTuple):
-    """Operations of a cut, and the pools of all that it has, both in its order."""
+    """Operations of an update's input, and the pools of all its operations; both keep its order."""
 
     operations: Mapping[OperationId, KnownOperation]
     pools: Sequence[PoolName]
 
 
 class InputMaker:
-    """Makes the input of one update after another."""
+    """Makes the algorithm's input for one update after another."""
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
-        #: Ephemeral pools, and what they were found by: the names in use that nobody configured, and what admission told.
+        #: The ephemeral pools, and what they were derived from: pool names in use that are not configured, and admission's reports.
         self._ephemeral: list[Pool] = []
         self._unconfigured: list[PoolName] = []
         self._told: Mapping[PoolName, EphemeralPool] = {}
         self._averages: dict[str, float] = {}
         self._nodes = MatchingNodes(None)
-        #: As configured, and as the algorithm is to see them; what the nodes have that each is limited to by its filters.
+        #: Pools as configured, and with limits and averages applied; resources of the nodes that match each pool's filters.
         self._as_configured: list[PoolInput] = []
         self._pools: list[PoolInput] = []
         self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
         self._limits: list[PartialResources] = []
         self._place: dict[PoolName, int] = {}
-        #: Places of the pools in which vanilla operations are lightweight.
+        #: Positions of the pools in which vanilla operations are lightweight.
         self._for_lightweight: set[int] = set()
         self._entries: dict[OperationId, _Entry] = {}
-        #: The operations among them that have filters, maybe with some that are over.
+        #: The operations that have tag filters; some of them may have finished.
         self._filtered: set[OperationId] = set()
         self._pool_filters: dict[int, tuple[str, ...]] = {}
         self._broken_promises: list[GuaranteeError] = []
         self._elements: Elements | None = None
 
     def take(self, cut: Cut, part: OperationsOfCut | None = None) -> UpdateInput:
-        """Makes the input of a cut: of all its pools, and of all its operations or a part of them."""
+        """Make the algorithm's input from an update's input: all its pools, and all its operations or only `part` of them."""
         if part is None:
             part = OperationsOfCut(
                 cut.operations, list(dict.fromkeys(map(attrgetter("pool"), cut.operations.values())))
             )
         operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
-        # Should this fail half way, the next input is made of nothing that was kept.
+        # If this method fails half way, the next call must not reuse anything.
         kept, self._elements = self._elements, None
         anew = self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
@@ -192,14 +191,14 @@ class InputMaker:
         )
 
     def _lightweight(self) -> list[bool]:
-        """Says of each operation whether it is lightweight."""
+        """Return for each operation whether it is lightweight."""
         if not self._for_lightweight:
             return [False] * len(self._entries)
         places = self._for_lightweight
         return [entry.known.is_vanilla and entry.input.pool in places for entry in self._entries.values()]
 
     def _divided(self) -> Divided:
-        """The sets of nodes that operations of this cut have to share."""
+        """Return the sets of nodes that several operations of this input share."""
         self._filtered = {name for name in self._filtered if name in self._entries and self._entries[name].filters}
         places = {
             place: entry.filters for place, (name, entry) in enumerate(self._entries.items()) if name in self._filtered
@@ -207,7 +206,7 @@ class InputMaker:
         return self._nodes.divided(places, self._pool_filters)
 
     def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> bool:
-        """Takes the pools of a cut. True if they are not those of the cut before."""
+        """Take over the pools of an update's input. Return True if they differ from the previous pools."""
         configured = cut.pools
         unconfigured = [name for name in used if name not in configured.pools]
         told, ephemeral, anew = cut.ephemeral_pools, self._ephemeral, configured is not self._configured
@@ -235,7 +234,7 @@ class InputMaker:
         return anew
 
     def _list_pools(self, configured: PoolTree, ephemeral: list[Pool]) -> None:
-        """Makes what follows from the pools. The first of them keep it, as far as they stand where they stood."""
+        """Compute everything that is derived from the pools. Results of the first pools are reused while these are unchanged."""
         known: list[EffectiveOptions] = []
         if configured is self._configured:
             pairs = takewhile(lambda pair: pair[0] == pair[1], zip(ephemeral, self._ephemeral, strict=False))
@@ -258,7 +257,7 @@ class InputMaker:
     def _forget_entries(
         self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]
     ) -> None:
-        """Forgets what was made of operations, except in pools whose place and options stay. Weights and guarantees do not matter."""
+        """Forget what was made of operations, except in pools whose position and options stay. Weights and guarantees do not matter."""
         if self._configured is None or configured.options != self._configured.options:
             self._entries = {}
             return
@@ -300,7 +299,7 @@ def _limited(pool: PoolInput, most: Resources | None) -> PoolInput:
 
 
 def _lower(limits: Limits, most: Resources | None) -> Limits:
-    """Limits within what the nodes have that match."""
+    """Return the limits, lowered to the resources of the matching nodes."""
     if most is None:
         return limits
     u, c, g, m, n = (

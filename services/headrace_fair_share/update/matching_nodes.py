@@ -1,7 +1,7 @@
-"""The nodes that match filters over their tags, and all that they have together. Pure.
+"""The nodes that match filters over node tags, and their total resources. Pure.
 
-Nodes of the same tags are one bit of an integer, so that a formula is worked out for all of them at once: ten thousand filters over
-ten thousand different tags take less than a second.
+All nodes with the same tags are one bit of an integer, so that a formula is evaluated for all nodes at once. Ten thousand filters over ten
+thousand different tags take less than a second.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
 from headrace_fair_share.hdrf.model import NodeSet
 
-#: Sets of nodes that are looked at: each is compared with all others. Of more only those that one filter each stands for are kept.
+#: Upper bound of the number of node sets, because each is compared with all others. Above it only the sets of single filters are used.
 _MOST_SETS: Final = 200
 
 
 class Divided(NamedTuple):
-    """Operations by the nodes on which they can run, and the sets of nodes that they have to share."""
+    """Operations grouped by the nodes they can run on, and the sets of nodes that several operations share."""
 
     classes: tuple[tuple[int, ...], ...] = ()
     sets: tuple[NodeSet, ...] = ()
 
 
 class MatchingNodes:
-    """The nodes of one moment. None: they are not known, and match whatever is asked."""
+    """The nodes at one point in time. If the nodes are not known (`rooms` is None), every filter matches them."""
 
     def __init__(self, rooms: Mapping[tuple[str, ...], Resources] | None) -> None:
         self.rooms = rooms
         self._answers: dict[tuple[str, ...], Resources] = {}
         self._matching: dict[tuple[str, ...], int] = {}
-        #: The sets of the operations that were asked for last, and what they were asked for.
+        #: The input and the result of the last call of `_unions`.
         self._sets: tuple[Collection[int], list[int]] = ((), [])
         known = rooms or {}
         self._amounts = amounts_of(known.values(), len(known))
@@ -46,7 +46,7 @@ class MatchingNodes:
         self._having = {tag: self._bits(places) for tag, places in having.items()}
 
     def resources(self, filters: tuple[str, ...]) -> Resources | None:
-        """Sums up the nodes that match each of the filters. None without filters, and while nodes are not known."""
+        """Return the total resources of the nodes that match all the filters. None if there are no filters or the nodes are not known."""
         if not filters or self.rooms is None:
             return None
         answer = self._answers.get(filters)
@@ -55,21 +55,21 @@ class MatchingNodes:
         return answer
 
     def are_within(self, filters: tuple[str, ...], others: tuple[str, ...]) -> bool:
-        """True if all nodes that match the one match the others as well."""
+        """Return True if all nodes that match `filters` match `others` as well."""
         return not self._bits_of(filters) & ~self._bits_of(others)
 
     def divided(self, operations: Mapping[int, tuple[str, ...]], pools: Mapping[int, tuple[str, ...]]) -> Divided:
-        """Finds the sets of nodes that several operations have to share, of operations and pools that have filters.
+        """Find the sets of nodes that several operations share, given the filters of operations and pools by position.
 
-        Where two sets have some nodes in common and neither is within the other, their union is a set as well: what both want together
-        may be more than it has though each for itself has enough.
+        If two sets overlap and neither contains the other, their union is a set as well: its nodes may have too little for the demand on
+        both sets even if each set has enough for its own.
         """
         if self.rooms is None:
             return Divided()
         places: dict[int, list[int]] = {}
         for place, filters in operations.items():
             bits = self._bits_of(filters)
-            # What matches no node has a limit of nothing, and what matches every node the cluster's.
+            # An operation that matches no node has a limit of zero; one that matches every node is limited by the cluster only.
             if bits not in (0, self._all):
                 places.setdefault(bits, []).append(place)
         kinds = list(places)
@@ -77,14 +77,14 @@ class MatchingNodes:
         sets = []
         for nodes in self._unions(places.keys()):
             classes = tuple(number for number, bits in enumerate(kinds) if not bits & ~nodes)
-            # One operation by itself has its limit.
+            # A single operation is covered by its own limit.
             if len(classes) > 1 or len(places[kinds[classes[0]]]) > 1:
                 within = tuple(place for place, bits in of_pools.items() if not bits & ~nodes)
                 sets.append(NodeSet(self._sum(nodes), classes, within))
         return Divided(tuple(map(tuple, places.values())), tuple(sets)) if sets else Divided()
 
     def _unions(self, kinds: Collection[int]) -> list[int]:
-        """The sets of nodes and the unions of those that overlap, without the set of all nodes."""
+        """Return the sets of nodes and the unions of overlapping sets, without the set of all nodes."""
         if self._sets[0] != kinds:
             found = dict.fromkeys(kinds)
             waiting = list(kinds) if len(kinds) <= _MOST_SETS else []

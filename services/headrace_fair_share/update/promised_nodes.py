@@ -1,4 +1,4 @@
-"""Guarantees on some nodes: pools that can run nowhere else may be promised more than these nodes have. Pure."""
+"""Guarantees on some nodes: pools that can run only there may be guaranteed more than these nodes have. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headrace_fair_share.update.matching_nodes import MatchingNodes
 
 
 class Promise(NamedTuple):
-    """The strong guarantee of a pool, and the filters of it and of all pools above it."""
+    """The strong guarantee of a pool, with the tag filters of the pool and of all pools above it."""
 
     pool: str
-    #: Place of the pool above it; -1 for the root.
+    #: Position of the parent pool; -1 for the root.
     parent: int
     guarantee: Resources
     filters: tuple[str, ...]
 
 
 def promises_of(tree: PoolTree) -> list[Promise]:
-    """Lists the promises of a configuration, parents first."""
+    """List the strong guarantees of a configuration, parents first."""
     places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(tree.preorder)}}
     promises: list[Promise] = []
     for name in tree.preorder:
@@ -37,13 +37,13 @@ def promises_of(tree: PoolTree) -> list[Promise]:
 
 
 def broken_promises(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterator[GuaranteeError]:
-    """Yields a complaint for each set of nodes of which more is guaranteed than there is, to pools that can run nowhere else."""
+    """Yield an error for each set of nodes that has less than is guaranteed to the pools that can run nowhere else."""
     bound = [place for place, each in enumerate(promises) if each.filters and any(each.guarantee.as_tuple())]
     told: set[tuple[str, ...]] = set()
     for filters in dict.fromkeys(promises[place].filters for place in bound):
         have = nodes.resources(filters)
         within = {place for place in bound if nodes.are_within(promises[place].filters, filters)}
-        # What a pool is guaranteed covers what those below it are.
+        # A pool's guarantee includes the guarantees of the pools below it.
         highest = [promises[place] for place in sorted(within) if not within.intersection(_above(promises, place))]
         if have is None or not highest:
             continue
@@ -54,7 +54,7 @@ def broken_promises(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterat
             if wants > there
         ]
         pools = tuple(each.pool for each in highest)
-        # Other filters may match the same nodes.
+        # Other filters may match the same nodes; one error is enough.
         if short and pools not in told:
             told.add(pools)
             matching = " and ".join(filters)
@@ -63,7 +63,7 @@ def broken_promises(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterat
 
 
 def promise_warnings(nodes: MatchingNodes) -> Callable[[PoolTree], list[str]]:
-    """Says of a configuration what it promises beyond these nodes."""
+    """Return a function that lists what a configuration guarantees beyond what these nodes have."""
     return lambda tree: [each.text for each in broken_promises(promises_of(tree), nodes)]
 
 

@@ -1,4 +1,7 @@
-"""The results of an update for every element, as arrays in the order of `Elements`. Objects are made only of what changed."""
+"""The results of an update for every element, as arrays in the order of `Elements`, and the share items made from them.
+
+Share items are made only for elements whose results changed.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,30 @@ from headrace_fair_share.update.elements import Elements, pool_key
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
-#: Stands where there is no moment of Unix time.
+#: Marks a missing timestamp (milliseconds of Unix time).
 NO_MOMENT: Final = -1
-#: Sums of shares may be above what they should be by this much.
+#: Rounding error that `check_shares` allows in a sum of shares.
 _ROUNDING: Final = 1e-6
 
 
 class PoolResults(msgspec.Struct, frozen=True):
-    """Results of a pool beside its share item."""
+    """The results of a pool that its share item does not hold."""
 
     usage: Resources = ZERO
     demand: Resources = ZERO
     operations: int = 0
     running_operations: int = 0
     lightweight_operations: int = 0
-    #: Those that take part in scheduling, and those in the pool itself.
+    #: Operations with pending jobs in the pool and below it; all operations directly in the pool.
     schedulable_operations: int = 0
     own_operations: int = 0
-    #: Largest component of the integral share that was granted, used or not: what its savings are charged for; 0 without any.
+    #: Largest component of the integral share granted, used or not. The pool's volume is charged for it. 0 without a grant.
     grant_ratio: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElementResults:
-    """Results of all elements: shape (5, elements) by resource, (elements,) else."""
+    """The results of all elements. Arrays have the shape (5, elements) where they are per resource, else (elements,)."""
 
     usage: Ints
     demand: Ints
@@ -55,17 +58,17 @@ class ElementResults:
     usage_share: Floats
     demand_share: Floats
     limits_share: Floats
-    #: What nodes have that match the filters of an element; `LARGEST_SUM` where it has none.
+    #: Resources of the nodes that match the element's tag filters; `LARGEST_SUM` if it has no filters.
     tag_filter_limits: Ints
-    #: After inference and fitting.
+    #: Strong guarantee share after inference and fitting.
     strong_guarantee_share: Floats
     promised_fair_share: Floats
     estimated_guarantee_share: Floats
-    #: Integral share that was granted, used or not.
+    #: Integral share granted by this update, used or not.
     proposed_integral_share: Floats
-    #: Its largest component before it was brought within the limits to the last bit: what savings are charged for.
+    #: Largest component of the granted integral share before it was clipped to the limits. The pool's volume is charged for it.
     grant_ratio: Floats
-    #: In force.
+    #: Effective weight.
     weight: Floats
     dominant_resource: Ints
     satisfaction: Floats
@@ -73,40 +76,40 @@ class ElementResults:
     #: Milliseconds of Unix time, or `NO_MOMENT`.
     below_since_ms: Ints
     starving_since_ms: Ints
-    #: Places in `STARVATION`.
+    #: Indexes into `STARVATION`.
     starvation: Ints
-    #: Places in `STARVATION_REASON`, and of operations in `PREEMPTION_PRIORITY`.
+    #: `starvation_reason` is an index into `STARVATION_REASON`; `preemption_priority` into `PREEMPTION_PRIORITY`, 0 for pools.
     starvation_reason: Ints
     preemption_priority: Ints
     schedulable: Bools
     owed_everything: Bools
     ratio_volume: Floats
-    #: -1 outside of fifo pools, and where the order stayed what it was.
+    #: Position in the order of a fifo pool. -1 outside fifo pools; `effective_fifo_index` is also -1 if the pool was not reordered.
     fifo_index: Ints
     effective_fifo_index: Ints
-    #: Order of equally satisfied children.
+    #: Breaks ties between children with equal satisfaction.
     rank: Ints
-    #: The resource of which the nodes where an operation can run have no more for it, -1 where that is not what bounds it.
+    #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
     short_of: Ints
-    #: Integral guarantees as numbers, own and with all below.
+    #: Ratios of the integral guarantees: the element's own, and the totals that include all pools below.
     flow_ratio: Floats
     burst_ratio: Floats
     total_flow_ratio: Floats
     total_burst_ratio: Floats
-    #: In the pool and all below it; 0 at operations.
+    #: Operations in the pool and below it; 0 for operations.
     operations: Ints
     running_operations: Ints
     lightweight_operations: Ints
     schedulable_operations: Ints
-    #: In the pool itself.
+    #: Operations directly in the pool.
     own_operations: Ints
-    #: Under a YARN policy, of pools with all below.
+    #: Used under a YARN policy only; for pools these include everything below.
     due_to_fair_share: Ints
     due_to_min_share: Ints
     claims: Bools
 
     def check(self, elements: Elements) -> None:
-        """Raises `BrokenInvariant` where a result is not a number or not finite."""
+        """Raise `BrokenInvariant` if a result is not a finite number."""
         count = len(elements.names)
         finite = [np.isfinite(getattr(self, name)).reshape(-1, count) for name in _COLUMNS]
         if np.concatenate(finite).all():
@@ -117,28 +120,28 @@ class ElementResults:
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(ElementResults))
-#: Stands for each column in a sum of columns.
+#: One bit per column, so that a set of columns is a sum of bits.
 _BIT: Final = {name: 1 << number for number, name in enumerate(_COLUMNS)}
 ALL_COLUMNS: Final = sum(_BIT.values())
-#: Of so few elements in which the same columns differ all is made again: to find the others costs as much.
+#: Items are made from scratch if at most this many elements changed in the same columns: a partial copy costs as much.
 FEW_ALIKE: Final = 16
 
 
 class Differences(NamedTuple):
-    """The elements of which some result is not what it was."""
+    """The elements with at least one result that changed."""
 
     places: Ints
-    #: Of each of them the sum of the bits of the columns that differ, `ALL_COLUMNS` where it is new.
+    #: For each of these elements the sum of the bits of the columns that changed; `ALL_COLUMNS` if the element is new.
     columns: Ints
 
 
 def differing(now: ElementResults, before: ElementResults, place_before: Ints | None) -> Differences:
-    """Finds the elements of which some result is not what it was.
+    """Return the elements with at least one result that changed.
 
-    `place_before` says where each stood, -1 where it is new, None if all stand where they stood.
+    `place_before` gives the old position of each element, -1 if the element is new. None means that no element moved.
     """
     count = len(now.weight)
-    # One look at all of them together: in a small tree each step of numpy costs as much as in a large one.
+    # All columns are compared together: in a small tree a numpy call costs as much as in a large tree.
     changes = []
     for name in _COLUMNS:
         old = getattr(before, name)
@@ -155,18 +158,18 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 class _Field(NamedTuple):
-    """How a field of a share item is made: its values at some places, and the bits of the columns that they follow from."""
+    """How a field of a share item is computed: its values at given positions, and the bits of the columns it depends on."""
 
     columns: int
     values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]
 
 
 def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
-    """The figures of a column, tuples of those by resource, or what each is read as."""
+    """Return a field that copies one column, as a tuple per element if the column is per resource. `read` converts each value."""
 
     def values(_: Elements, results: ElementResults, at: Ints) -> Iterable[Any]:
         column = getattr(results, name)[..., at]
-        # Row by row: numpy makes an array of its own of each column that it lists.
+        # Convert row by row: `tolist` along the other axis makes a separate array of each column.
         figures = zip(*column.tolist(), strict=True) if column.ndim > 1 else column.tolist()
         return figures if read is None else map(read, figures)
 
@@ -174,7 +177,7 @@ def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
 
 
 def _of_element(read: Callable[[Elements, int], Any]) -> _Field:
-    """A field that is read from the element itself, such as its options. `Elements.differs` says when such a field changed."""
+    """Return a field that is read from the element itself, such as its options. `Elements.differs` detects changes of such fields."""
     return _Field(0, lambda elements, _, at: (read(elements, place) for place in at.tolist()))
 
 
@@ -198,7 +201,7 @@ def _status(below_since_ms: int) -> SchedulingStatus:
     return SchedulingStatus.NORMAL if below_since_ms == NO_MOMENT else SchedulingStatus.BELOW_FAIR_SHARE
 
 
-#: The parts of `ShareItem.fair_share`.
+#: The parts of `ShareItem.fair_share`, in its order.
 _PARTS: Final = {
     "strong_guarantee": _plain("strong_part"),
     "integral_guarantee": _plain("integral_part"),
@@ -211,7 +214,7 @@ def _fair_share(elements: Elements, results: ElementResults, at: Ints) -> Iterab
     return map(DetailedShare, *(part.values(elements, results, at) for part in _PARTS.values()))
 
 
-#: In the order of `ShareItem`.
+#: The fields of `ShareItem`, in its order.
 _FIELDS: Final = {
     "kind": _of_element(Elements.kind),
     "name": _of_element(lambda elements, place: elements.names[place]),
@@ -256,7 +259,7 @@ _FIELDS: Final = {
 
 
 def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[ShareItem]:
-    """Makes share items of the elements at some places."""
+    """Return the share items of the elements at the given positions."""
     values = (field.values(elements, results, places) for field in _FIELDS.values())
     return [ShareItem(*one) for one in zip(*values, strict=True)]
 
@@ -264,10 +267,10 @@ def items_of(elements: Elements, results: ElementResults, places: Ints) -> list[
 def items_after(
     elements: Elements, results: ElementResults, differences: Differences, before: Mapping[str, ShareItem], few: int
 ) -> list[ShareItem]:
-    """Makes share items of the elements that differ. They keep all of the items `before` that follows from no column that differs.
+    """Return the share items of the elements that differ. Fields that depend on no changed column are copied from the old item.
 
-    Where a cluster is short, each share that changes changes those of thousands of others, and little else of them. Up to `few`
-    elements in which the same columns differ are made as if they were new.
+    When a cluster is short of resources, one changed share changes the shares of thousands of elements, but little else of them. Groups of
+    up to `few` elements with the same changed columns are made from scratch.
     """
     places, columns = differences
     made: dict[int, ShareItem] = {}
@@ -284,7 +287,7 @@ def items_after(
 def _with_columns(
     elements: Elements, results: ElementResults, places: Ints, columns: int, before: list[ShareItem]
 ) -> Iterable[ShareItem]:
-    """Changes items in what follows from some columns."""
+    """Return the items with new values in the fields that depend on the given columns."""
     given: dict[str, Iterable[Any]] = {
         name: field.values(elements, results, places) for name, field in _FIELDS.items() if field.columns & columns
     }
@@ -297,13 +300,13 @@ def _with_columns(
 
 
 def _replaced(before: Iterable[_S], given: Mapping[str, Iterable[Any]]) -> Iterator[_S]:
-    """Gives each struct its values of some fields."""
+    """Yield copies of the structs with new values in the given fields."""
     for one, values in zip(before, zip(*given.values(), strict=True), strict=True):
         yield replace(one, **dict(zip(given, values, strict=True)))
 
 
 def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -> dict[PoolName, PoolResults]:
-    """Returns the results beside share items of the pools at some places. Operations have none."""
+    """Return the `PoolResults` of the pools at the given positions. Operations among the positions are skipped."""
     places = places[places < elements.pools]
     columns = zip(
         (PoolName(elements.names[place]) for place in places.tolist()),
@@ -323,7 +326,7 @@ def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -
 
 
 def check_shares(items: Mapping[str, ShareItem], pools: Iterable[PoolName]) -> list[str]:
-    """The fair shares of the pools in a pool are not above its own in sum, rounding aside."""
+    """Return an error for each pool whose child pools have a larger fair share in sum than the pool itself, rounding aside."""
     sums: dict[str, list[float]] = {}
     for name in pools:
         item = items.get(pool_key(name))

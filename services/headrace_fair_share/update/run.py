@@ -1,4 +1,4 @@
-"""One update: from a cut of everything known to the results of every element. Pure: unless it is brief, a worker thread runs it."""
+"""One update: from the frozen input to the results of every element. Pure: a worker thread runs the updates that take long."""
 
 from __future__ import annotations
 
@@ -42,79 +42,84 @@ from headrace_fair_share.update.statuses import JudgedShares
 from headrace_fair_share.yarn.starvation import due_amounts
 from headrace_fair_share.yarn.state import YarnState
 
-#: Every part of a snapshot carries its frame: so many complaints of the configuration, pools and letters of each.
+#: Limits on the errors in a snapshot's frame, which every part of the snapshot repeats: configuration errors, then pools and characters per
+#: error.
 _MOST_TROUBLES: Final = 20
 _MOST_POOLS_TOLD: Final = 100
 _MOST_CHARACTERS: Final = 2_000
-#: What an update may raise where something in the algorithm is wrong.
+#: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 class WrongTree(NamedTuple):
-    """A tree and what is wrong with its update."""
+    """A tree, and the fault that its update showed."""
 
     tree: TreeInput
     fault: Exception
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The outcome of an update: its difference from the snapshot before, and what holds as a whole."""
+    """The outcome of an update: the difference from the previous snapshot, and facts about the whole snapshot."""
 
     frame: ShareFrame
-    #: Items that are new or different; keys of those that are gone.
+    #: Share items that are new or changed; keys of elements that are gone.
     changed: list[ShareItem]
     removed: list[str]
-    #: Of the pools among the changed items at least.
+    #: Results of pools: at least of those whose share items changed.
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
     yarn: YarnState
-    #: The tree and what differs in it, where an update from scratch gave other shares than one that goes on from the one before.
+    #: Set if an update from scratch and an incremental update gave different results: the tree and the difference.
     wrong: WrongTree | None = None
-    #: Operations that it passed over.
+    #: Number of resting operations that the update skipped.
     resting: int = 0
 
 
 class FailedUpdate(msgspec.Struct, frozen=True):
-    """An update on which the algorithm broke."""
+    """An update in which the algorithm failed."""
 
     fault: Exception
-    #: The tree that it worked on, if it came so far.
+    #: The tree that the update worked on; None if the failure came before the tree was made.
     tree: TreeInput | None
-    #: Unix time of the cut.
+    #: Time of the update's input, in milliseconds of Unix time.
     at_ms: int
 
 
 class _Previous(NamedTuple):
-    """The elements and results of the update before."""
+    """The elements and results of the previous update."""
 
     elements: Elements
     results: ElementResults
 
 
 class Updater:
-    """Updates of one tree, one after another. What did not change since the update before is neither worked out nor made again."""
+    """Computes the updates of one tree one after another. Anything unchanged since the previous update is not computed again."""
 
     def __init__(self, *, few_alike: int = FEW_ALIKE, most_in_plenty: int = MOST_ELEMENTS) -> None:
-        """Numpy has no part in updates of up to `most_in_plenty` elements in which all fits. Operations that rest do not count."""
+        """Create an updater.
+
+        Unsaturated trees of up to `most_in_plenty` elements are computed without numpy. Resting operations do not count as elements here.
+        `few_alike` is passed to `items_after`.
+        """
         self._few_alike = few_alike
         self._most_in_plenty = most_in_plenty
         self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
-        #: None if it was none, or in plenty.
+        #: None before the first update, and after an update that was computed without numpy.
         self._previous: _Previous | None = None
-        #: The items of all elements after the last update, by key.
+        #: Share items of all elements after the last update, by key.
         self._items: dict[str, ShareItem] = {}
-        #: Operations that need not be looked at until they change, and the keys of all other elements.
+        #: Operations that updates skip until they change, and the keys of all other elements.
         self._resting: RestingOperations | None = None
         self._awake: set[str] = set()
-        #: Keys that updates of those that are awake had to do with since `_previous`.
+        #: Keys of elements that were changed since `_previous` by updates that skipped resting operations.
         self._told_since: set[str] = set()
-        #: The tree that the update begun last works on.
+        #: The tree of the update that started last.
         self._tree: TreeInput | None = None
 
     def compute(self, cut: Cut, *, afresh: bool = False) -> Update | FailedUpdate:
-        """Makes an update, or a failure where the algorithm broke. Then the outcome of the update before still holds."""
+        """Compute an update. Return a `FailedUpdate` if the algorithm fails; the results of the previous update then stay in force."""
         self._tree = None
         try:
             return self.update(cut, afresh=afresh)
@@ -122,7 +127,7 @@ class Updater:
             return FailedUpdate(fault, self._tree, cut.now_ms)
 
     def update(self, cut: Cut, *, afresh: bool = False) -> Update:
-        """Works out all results of the tree. With `afresh` nothing that was kept of the updates before is used.
+        """Compute all results of the tree. With `afresh`, compute from scratch without anything kept from previous updates.
 
         Raises `BrokenInvariant`.
         """
@@ -156,7 +161,7 @@ class Updater:
         self._previous, self._told_since = _Previous(given.elements, results), set()
         expected = None if in_plenty is None else in_plenty.items
         if resting is not None and of_awake is not None:
-            # What rests from now on is among the latter.
+            # Operations that started to rest in this update are in `of_awake` as well.
             expected = {key: self._items[key] for key in resting if key in self._items} | of_awake.items
         self._items.update((item.key, item) for item in changed)
         for key in removed:
@@ -180,7 +185,7 @@ class Updater:
         return outcome_in_plenty(cut, given) if is_small else None
 
     def _taken(self, cut: Cut, outcome: Outcome) -> Update:
-        """The outcome of an update in plenty."""
+        """Return the outcome of an unsaturated update that covers the whole tree."""
         before, self._items, self._previous, self._told_since = self._items, outcome.items, None, set()
         return Update(
             frame=frame_of(cut, []),
@@ -192,7 +197,7 @@ class Updater:
         )
 
     def _of_awake(self, cut: Cut, resting: RestingOperations) -> Outcome | None:
-        """Works out all results but those of operations that rest. None where that must be done otherwise."""
+        """Compute the results of all elements except resting operations. Return None if the numpy computation is needed."""
         awake = resting.wake(cut)
         if awake is None:
             return None
@@ -208,7 +213,7 @@ class Updater:
         return outcome
 
     def _gone_on(self, cut: Cut, resting: RestingOperations, outcome: Outcome) -> Update:
-        """The outcome of an update in plenty of all that does not rest."""
+        """Return the outcome of an unsaturated update that skipped resting operations."""
         pairs = ((item, self._items.get(key)) for key, item in outcome.items.items())
         changed = [item for item, before in pairs if before is not item and before != item]
         removed = [key for key in self._awake if key in self._items and key not in outcome.items]
@@ -216,13 +221,16 @@ class Updater:
         for key in removed:
             del self._items[key]
         self._resting, self._awake = resting, {key for key in outcome.items if key not in resting}
-        # Of pools figures beside their items may have changed.
+        # Also for unchanged items: the `PoolResults` of a pool may have changed.
         self._told_since.update(removed, outcome.items)
         results, clocks = outcome.pool_results, outcome.clocks
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
     def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
-        """Lets operations rest if few elements are left then, and not without. Where not all fits it would be for nothing."""
+        """Put operations to rest if the tree is too large to be computed without numpy, but small enough without those operations.
+
+        In a tree where some demand does not fit this would be useless, so nothing is put to rest there.
+        """
         first, is_small = given.elements.pools, len(given.elements.names) <= self._most_in_plenty
         asking = np.count_nonzero((results.demand[:, first:] | results.usage[:, first:]).any(axis=0))
         falls_short = (results.fair_share[:, first:] < results.demand_share[:, first:]).any()
@@ -234,7 +242,7 @@ class Updater:
             self._resting, self._awake = resting, set(given.elements.keys).difference(resting)
 
     def _difference(self, elements: Elements, results: ElementResults) -> tuple[Differences, list[str]]:
-        """Returns what is new or different, and keys of what is gone."""
+        """Return the elements that are new or changed, and the keys of elements that are gone."""
         count = len(elements.names)
         if self._previous is None:
             gone = [key for key in self._items if key not in elements.places]
@@ -262,7 +270,7 @@ class Updater:
 def _compared(
     cut: Cut, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, updater: ShareUpdater
 ) -> WrongTree | None:
-    """Holds an update from scratch against one that goes on from what was kept."""
+    """Compare an update from scratch with an incremental update that uses what was kept. Return the difference, if any."""
     try:
         going_on = input_maker.take(cut)
         fault: Exception | None = difference(given.elements, shares, going_on.elements, updater.update(going_on.tree))
@@ -272,7 +280,7 @@ def _compared(
 
 
 def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Judged]:
-    """Results of all elements in their order, and what lasts of their starvation."""
+    """Return the results of all elements in the order of `Elements`, and the starvation state for the next update."""
     elements, fixed, details = given.elements, shares.fixed, shares.details
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))
     fair, usage, demand = (each[:, order] for each in (shares.fair_share, shares.usage_share, shares.demand_share))
@@ -334,7 +342,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
 
 
 def _priorities(cut: Cut, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:
-    """Priorities of operations in preemptive stages, which a YARN policy has none of."""
+    """Return the preemption priorities of operations. They are all zero under a YARN policy, which has no preemptive stages."""
     options = cut.pools.options
     causes = starvation if options.preemption_policy is PreemptionPolicy.YTSAURUS else np.zeros_like(starvation)
     scope = options.scheduling_preemption_priority_scope
@@ -342,14 +350,14 @@ def _priorities(cut: Cut, elements: Elements, starvation: Ints, schedulable: Boo
 
 
 def _grants(shares: TreeShares) -> Floats:
-    """The last share ratio of every element that was granted anything."""
+    """Return the last share ratio of each element; 0 if no integral share was granted to it."""
     grants = np.zeros(shares.layout.size)
     grants[shares.fixed.integral.all] = shares.last_share_ratio
     return grants
 
 
 def _unix_ms(moments: Ints, cut: Cut) -> Ints:
-    """Unix time of moments of the time that counts, `NO_MOMENT` where there is none."""
+    """Convert counted time to milliseconds of Unix time. `NEVER` becomes `NO_MOMENT`."""
     return np.where(moments == NEVER, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
 
 
@@ -363,10 +371,10 @@ def _ratio_volumes(cut: Cut, elements: Elements) -> Floats:
 
 
 def _counted(elements: Elements, which: Bools) -> Ints:
-    """Counts some of the operations, in each pool and below it."""
+    """Count the selected operations in each pool and below it."""
     pools = elements.pools
     counts = np.bincount(elements.parent[pools:][which], minlength=len(elements.names))
-    # As lists: to look into an array costs ten times as much, and there may be thousands of pools.
+    # Lists are used because reading an array element takes ten times as long, and there may be thousands of pools.
     of_pools, above = counts[:pools].tolist(), elements.parent[:pools].tolist()
     for place in range(pools - 1, 0, -1):
         of_pools[above[place]] += of_pools[place]
@@ -375,7 +383,7 @@ def _counted(elements: Elements, which: Bools) -> Ints:
 
 
 def frame_of(cut: Cut, errors: Sequence[GuaranteeError]) -> ShareFrame:
-    """Facts about the shares that came of a cut, and what the algorithm complains of."""
+    """Return the frame of a share snapshot: facts about the update's input, and the errors that the algorithm reported."""
     return ShareFrame(
         usage_version=cut.usage_version,
         pools_revision=cut.pools_revision,

@@ -1,4 +1,4 @@
-"""Ways to work out the shares of a tree, of which its preemption policy has one."""
+"""The ways to compute the shares of a tree; the tree's preemption policy selects one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace_fair_share.yarn.share_updates import YarnShareUpdater
 
 
 class ShareUpdater(Protocol):
-    """Updates one tree again and again. What it keeps from update to update is its own affair."""
+    """Updates one tree repeatedly. Implementations may keep data from one update to the next."""
 
     def update(self, tree: TreeInput) -> TreeShares:
-        """Works out the shares of all elements. Raises `BrokenInvariant`."""
+        """Compute the shares of all elements. Raises `BrokenInvariant`."""
         ...
 
 
 def share_updater(sharing: Sharing) -> ShareUpdater:
-    """A new updater of trees that share so."""
+    """Return a new updater for trees that use this kind of sharing."""
     return YarnShareUpdater() if sharing is Sharing.YARN else TreeUpdater()

@@ -1,4 +1,4 @@
-"""The shortages of elements, by the tree's own rules or by those of a YARN policy. Pure."""
+"""Which elements starve, by the tree's own rules or by those of a YARN policy. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headrace_fair_share.yarn.state import YarnState
 
 
 class Judged(NamedTuple):
-    """The clocks and dues that last from one update to the next."""
+    """The starvation state that lasts from one update to the next: clocks, and the state of a YARN policy."""
 
     clocks: Clocks
     yarn: YarnState = YarnState()
 
 
 def judge(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Judged:
-    """Judges all elements by the rules of the tree's policy."""
+    """Return the starvation state of all elements by the rules of the tree's preemption policy."""
     if cut.pools.options.preemption_policy is PreemptionPolicy.YTSAURUS:
         return Judged(clocks_after(cut, given, shares, schedulable))
     total = column(cut.total)

@@ -1,4 +1,4 @@
-"""The statuses of all elements in one update: the clocks of starvation go on, and preemption priorities follow from them. Pure."""
+"""The starvation statuses of all elements in one update: the starvation clocks advance by the shares of the update. Pure."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from headrace_fair_share.update.input import UpdateInput
 
 
 class JudgedShares(NamedTuple):
-    """The shares by which elements are judged, by place."""
+    """The shares that decide whether elements starve, by position."""
 
     usage: Floats
     fair: Floats
     demand: Floats
-    #: The strong guarantee in force.
+    #: Effective strong guarantee.
     strong: Floats
     weight: Floats
-    #: Order of equally served siblings.
+    #: Breaks ties between siblings.
     rank: Ints
 
 
 def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
-    """Returns the clocks of all elements. While time does not count they stay, but for operations that are suspended."""
+    """Return the starvation clocks of all elements after the update.
+
+    If usage does not count, the clocks stay as they are; only those of operations that are suspended or lost their running slot are reset.
+    """
     elements = given.elements
     before = cut.clocks.of(elements.keys, elements.places)
     if not cut.usage_counts:
@@ -40,19 +43,19 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     if short.any():
         short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
-    # A clock of an element that is neither below nor short stands at none, whatever it was.
+    # If no element is below its fair share or its guarantee, all clocks are reset.
     is_anybody = below.any() or short.any()
     after = (
         step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)
     )
     if cut.pools.options.enable_pool_starvation:
         return after
-    # Pools are not looked at, and keep what they had.
+    # Pools are not judged and keep their clocks.
     return after.in_place_of(before, elements.is_operation)
 
 
 def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
-    """True for all elements but operations with a clock that are suspended or have no running slot any more."""
+    """Return False for operations with a running clock that are suspended or have no running slot any more, else True."""
     takes_part = np.ones(len(elements.names), np.bool_)
     for place in clocks.running[clocks.running >= elements.pools].tolist():
         takes_part[place] = cut.operations[OperationId(elements.names[place])].takes_part
@@ -71,7 +74,7 @@ def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
 
 
 def timeouts_of(cut: Cut, given: UpdateInput) -> Timeouts:
-    """Returns the timeouts in force in an update."""
+    """Return the effective starvation timeouts of an update."""
     elements = given.elements
     return timeouts_in_force(
         elements.starvation_timeout_ms,

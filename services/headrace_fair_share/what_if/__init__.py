@@ -1,1 +1,1 @@
-"""Questions of what if: two updates of one moment, of which the second has changes that nobody made."""
+"""What-if questions: two updates at one point in time, the second with changes that are not actually made."""

@@ -1,6 +1,6 @@
-"""Two worlds side by side: an update of each, and the elements that differ in them. Pure, and too long for the loop.
+"""Compares two worlds: computes an update of each, and finds the elements that differ. Pure, but too slow for the event loop.
 
-Both are worked out anew, with nothing that updates keep, so that neither has a part in what is published.
+Both updates are computed from scratch, without anything that published updates keep, and have no effect on these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace_fair_share.update.share_models import share_updater
 from headrace_fair_share.update.statuses import timeouts_of
 from headrace_fair_share.what_if.supposing import Supposed
 
-#: Of the answer: its plan, and its elements.
+#: Largest size of the plan, and of the elements, in an answer.
 _PLAN_BYTES: Final = 200 * 1024
 _ELEMENTS_BYTES: Final = 240 * 1024
 
@@ -35,16 +35,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class World(NamedTuple):
-    """One world after its update."""
+    """The input of one world and the results of its update."""
 
     cut: Cut
     elements: Elements
     results: ElementResults
-    #: Milliseconds until each element starves, infinite where it does not.
+    #: Milliseconds until each element starves; infinite if it will not.
     starves_in_ms: Floats
 
     def shares(self, place: int) -> ElementShares:
-        """The shares of one element."""
+        """Return the shares of one element."""
         results, total = self.results, self.cut.total
         fair = tuple(results.fair_share[:, place].tolist())
         in_ms = float(self.starves_in_ms[place])
@@ -60,7 +60,7 @@ class World(NamedTuple):
 
 
 def world_of(cut: Cut) -> World:
-    """Works out all of a world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
+    """Compute the update of one world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
     given = InputMaker().take(cut)
     shares = share_updater(given.tree.options.sharing).update(given.tree)
     results, judged = results_of(cut, given, shares)
@@ -69,9 +69,9 @@ def world_of(cut: Cut) -> World:
 
 
 def compared(supposed: Supposed) -> WhatIfAnswer:
-    """Works out both worlds, and answers with the elements of both. Of those that differ there is room for the ones that differ most.
+    """Compute both worlds, and return an answer with their elements.
 
-    Raises `BrokenInvariant` and the other `FAULTS` of an update.
+    If not all elements fit, the elements that differ most are included. Raises `BrokenInvariant` and the other `FAULTS` of an update.
     """
     plan, cut, after_cut = fitting(supposed.plan, _PLAN_BYTES), supposed.before, supposed.after
     if after_cut is None:
@@ -98,7 +98,8 @@ class _Pairs:
         self._before, self._after = before, after
         places = before.elements.places | after.elements.places
         pools = [key for key in places if key.startswith("/")]
-        #: Those that are in both or new first, in the order of the world after.
+        #: Keys: first the elements of the world after the changes in their order, then those only in the world before; pools, then
+        #: operations.
         self._keys = [
             *after.elements.keys[: after.elements.pools],
             *(key for key in pools if key not in after.elements.places),
@@ -107,11 +108,11 @@ class _Pairs:
         ]
         self._there = [_places(world, self._keys) for world in (before, after)]
         self.is_pool = np.arange(len(self._keys)) < len(pools)
-        #: 0 for elements that do not differ, and the larger the more they do.
+        #: A measure of how much each element differs; 0 if it does not differ.
         self.differences = self._differences()
 
     def told(self, most_bytes: int) -> list[ComparedElement]:
-        """As many elements as there is room for: those that differ most with all above them, then pools that do not."""
+        """Return as many elements as fit: those that differ most with all pools above them, then pools that do not differ."""
         order = np.lexsort((np.arange(len(self._keys)), -self.differences))
         place_of = {key: place for place, key in enumerate(self._keys)}
         found: dict[int, ComparedElement] = {}
@@ -139,7 +140,7 @@ class _Pairs:
         return world.elements.parents[there]
 
     def _world_of(self, place: int) -> tuple[World, int]:
-        """The world that an element is in, the one after if it is in both, and its place there."""
+        """Return a world that contains the element, and its position there. If both contain it, the world after the changes is used."""
         before, after = (int(there[place]) for there in self._there)
         return (self._after, after) if after >= 0 else (self._before, before)
 
@@ -156,7 +157,10 @@ class _Pairs:
         )
 
     def _differences(self) -> Floats:
-        """Measures how each element differs: by the part of the cluster that it is owed, and above 1 where it starves or not."""
+        """Return how much each element differs.
+
+        It is the difference in fair share as a part of the cluster, plus 1 if starvation differs, plus 2 if only one world has the element.
+        """
         before, after = (
             _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
         )
@@ -172,9 +176,9 @@ class _Pairs:
 
 
 class _Figures(NamedTuple):
-    """Figures of elements of one world, zeros where they are not there."""
+    """Figures of elements of one world; zeros for elements that it does not contain."""
 
-    #: Fair share, guarantee and demand. Usage is the same in both.
+    #: Fair share, guarantee and demand. Usage is the same in both worlds.
     amounts: tuple[Floats, Floats, Floats]
     weight: Floats
     starves_in_ms: Floats
@@ -198,7 +202,10 @@ def _places(world: World, keys: list[str]) -> Ints:
 
 
 def _starves_in_ms(cut: Cut, given: UpdateInput, clocks: Clocks) -> Floats:
-    """Milliseconds until each element starves if nothing else changes. Under a YARN policy only whether it starves already."""
+    """Return the milliseconds until each element starves if nothing else changes.
+
+    Under a YARN policy only elements that already starve are known: 0 for these, infinite for the others.
+    """
     starves = (clocks.starving > 0) | (clocks.short_starving_since != NEVER)
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return np.where(starves, 0.0, np.inf)
@@ -210,13 +217,13 @@ def _starves_in_ms(cut: Cut, given: UpdateInput, clocks: Clocks) -> Floats:
 
 
 def _left_ms(moments: Ints, now_ms: int) -> Floats:
-    """The time left until timeouts, which are over one millisecond before somebody starves."""
+    """Return the time left until a timeout, which is one millisecond before the element starves."""
     comes = moments != NEVER
     return np.where(comes, np.maximum(np.where(comes, moments, 0) - 1 - now_ms, 0), np.inf)
 
 
 def _notes(cut: Cut) -> list[str]:
-    """Says what keeps starvation from being foretold."""
+    """Return notes about why future starvation cannot be predicted."""
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return ["under a YARN policy it is told who starves, and not who will"]
     if cut.pools.options.pause_starts:

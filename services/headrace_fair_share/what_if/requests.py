@@ -1,6 +1,6 @@
-"""Questions of what if, over the bus: one at a time, beside the loop, with rests between them.
+"""Answers what-if questions over the bus: one at a time, in a worker thread, with pauses between them.
 
-However many are asked of a large tree, updates of fair share have the processor for most of the time.
+However many questions are asked about a large tree, updates of fair share have the processor most of the time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headrace_fair_share.update.run import FAULTS
 from headrace_fair_share.what_if.comparison import compared
 from headrace_fair_share.what_if.supposing import Supposed
 
-#: Further ones are refused.
+#: Number of questions that may be pending; more are refused.
 _MOST_WAITING: Final = 4
-#: After an answer, in lengths of its computation.
+#: Pause after an answer, as a multiple of the time its computation took.
 _REST: Final = 3.0
 
 
 class WhatIfRequests:
-    """Answers what would become of one tree. Nothing that is asked here changes anything."""
+    """Answers what-if questions about one tree. No question changes anything."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class WhatIfRequests:
         self._person = person
         self._unknown_tree = unknown_tree
         self._turn = anyio.Lock()
-        #: Moments at which those that wait were asked, the oldest first.
+        #: Arrival times of pending questions in microseconds, the oldest first.
         self._waiting: list[int] = []
         self._rested_us = 0
 
     async def serve(self, border: Border) -> None:
-        """Answers people from now on."""
+        """Start to answer what-if questions."""
         await border.serve(subjects.user("*", "pool.what_if"), WhatIf, CallerKind.USER, self._on_what_if)
 
     async def _on_what_if(self, request: WhatIf, caller: Caller) -> msgspec.Struct | None:

@@ -1,4 +1,4 @@
-"""Suppositions: the cut of an update as it would be, had somebody made the changes of a question. Pure."""
+"""Suppositions: the input of an update as it would be after the changes of a what-if question. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headrace_fair_share.update.promised_nodes import promise_warnings
 
 
 class Supposed(NamedTuple):
-    """Two worlds of one moment, each ready for an update."""
+    """Two worlds at one point in time, each the input of an update."""
 
     plan: PoolPlan
     before: Cut
-    #: None where the changes cannot be made by anybody.
+    #: None if not even an administrator could make the changes.
     after: Cut | None
     notes: list[str]
 
@@ -41,10 +41,10 @@ def supposed(
     configuration: TreeConfiguration,
     held_back: Callable[[PoolTree], str],
 ) -> Supposed | Refusal:
-    """Makes the second world of a question from the first.
+    """Return the world after the changes of a question, together with the world before.
 
-    Rights count for the plan alone: whoever may read the tree may ask what others could make of it. `held_back` says why a
-    configuration could not come into force yet.
+    Rights matter for the plan only: a person who may read the tree may ask what others could change. `held_back` returns why a
+    configuration could not come into force yet, or an empty text.
     """
     in_use = Counter(operation.pool for operation in cut.operations.values())
     decided = _decided(request, person, cut, configuration, in_use)
@@ -54,7 +54,7 @@ def supposed(
     if pools is None:
         return Supposed(plan, cut, None, [])
     notes = [f"the changes would be held back: {why}"] if (why := held_back(pools)) else []
-    # What is held back is not in force, neither before nor after.
+    # A configuration that is held back is not in force, so it has no effect after the changes either.
     after = msgspec.structs.replace(cut, pools=cut.pools if why else pools)
     for nodes in request.nodes:
         with_nodes = _with_nodes(after, nodes)
@@ -72,7 +72,7 @@ def supposed(
 def _decided(
     request: WhatIf, person: Person, cut: Cut, configuration: TreeConfiguration, in_use: Mapping[PoolName, int]
 ) -> tuple[PoolPlan, PoolTree | None] | Refusal:
-    """The plan of the changes, and the tree that would come of them if any can."""
+    """Return the plan of the changes, and the resulting tree if an administrator could make them."""
     if not request.changes:
         return PoolPlan(request.tree, dry_run=True), configuration.pools
     change = ChangePools(request.changes, request.tree, dry_run=True)
@@ -88,7 +88,7 @@ def _decided(
 
 
 def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
-    """The cut with nodes more, or less where there are so many."""
+    """Return the input with more nodes, or with fewer if that many exist."""
     moved = nodes.resources * abs(nodes.count)
     total = cut.total + moved if nodes.count > 0 else cut.total - moved
     rooms = None
@@ -107,7 +107,7 @@ def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
                 f"no more than the nodes{tagged} have together, {_words(there)}",
             )
         if max(left.as_tuple()) > LARGEST_SUM:
-            # The arrays of an update hold 64 bits.
+            # Arrays of an update hold 64-bit integers.
             return BadRequest(
                 "nodes",
                 f"{nodes.count} of {_words(nodes.resources)} each",
@@ -117,7 +117,7 @@ def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
 
 
 def _with_operation(cut: Cut, asked: SupposedOperation, notes: list[str]) -> Cut | Refusal:
-    """The cut with one more operation, none of whose jobs runs yet."""
+    """Return the input with one more operation, none of whose jobs runs yet."""
     spec = asked.spec
     told: dict[PoolName, EphemeralPool] = {
         **{pool.name: pool for pool in asked.ephemeral_pools if pool.name not in cut.pools.pools},
@@ -151,7 +151,7 @@ def _free_names() -> Iterator[OperationId]:
 
 
 def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
-    """Says which pool above an operation has reached its count of running operations. Empty if none has."""
+    """Return which pool on the operation's path has reached its limit of running operations, as a text; empty if none has."""
     pools, running = cut.pools, Counter[PoolName]()
     counted = (each.pool for each in cut.operations.values() if not each.waits and not _is_lightweight(pools, each))
     for used, count in Counter(counted).items():
@@ -170,7 +170,7 @@ def _is_lightweight(pools: PoolTree, operation: KnownOperation | OperationSpec) 
 
 
 def _upwards(pools: PoolTree, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> Iterator[PoolName]:
-    """The pool and all above it, the root last."""
+    """Yield the pool and all pools above it, the root last."""
     while pool not in pools.pools and pool in told:
         yield pool
         pool = told[pool].parent

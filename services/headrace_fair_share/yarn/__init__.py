@@ -1,1 +1,1 @@
-"""Shares as YARN's FairScheduler divides them: in whole units, by weight between a minimum and a maximum, whatever is demanded."""
+"""Shares as YARN's FairScheduler computes them: whole units, by weight between a minimum and a maximum, independent of demand."""

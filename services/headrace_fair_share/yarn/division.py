@@ -1,8 +1,8 @@
-"""The division of one resource over the children of each parent, for many parents at once.
+"""Divides one resource among the children of each parent, for many parents at once.
 
-Every child gets `weight * ratio`, but not less than its minimum nor more than its maximum, at a ratio at which all that there is goes
-out. The ratio is sought by halving, and the upper end of what is left is used: where nothing hits the amount exactly all are rounded up
-together. Minimums are a floor even where there is not enough for all.
+Every child gets `weight * ratio`, but at least its minimum and at most its maximum, at a ratio at which everything is handed out. The ratio
+is found by bisection, and the upper end of the final interval is used. If no ratio gives the exact amount, all shares are rounded up
+together. Minimums are granted even if there is not enough for all.
 
     10240 over three equal children is 3414 for each
 
@@ -21,10 +21,10 @@ _HALVINGS: Final = 25
 
 
 def divided(amounts: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints, active: Bools) -> Ints:
-    """The share of every child. `amounts` are those of the parents, all else is by child.
+    """Return the share of every child. `amounts` is by parent, everything else by child.
 
-    `owner` is the place of a child's parent, children of one parent in a row. One that is not active gets nothing, and one without
-    weight its minimum.
+    `owner` is the position of a child's parent; children of one parent are consecutive. A child that is not active gets nothing. A child
+    without weight gets its minimum.
     """
     most = np.maximum(most, 0)
     fixed = ~active | (weight <= 0.0) | (most == 0)
@@ -38,7 +38,7 @@ def divided(amounts: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints,
 
 
 def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) -> Ints:
-    """The shares of children with a weight."""
+    """Return the shares of children with a weight."""
     parents = len(left)
     floor, cap = least.astype(np.float64), most.astype(np.float64)
 
@@ -48,7 +48,7 @@ def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) 
     def together(ratio: Floats) -> Floats:
         return np.asarray(np.bincount(owner, at(ratio), parents))
 
-    # More than there is at all counts as that: the sum of very many without a maximum is no number.
+    # Larger maximums count as the available amount; otherwise the sum of very many children without maximum would overflow.
     wanted = np.minimum(left, np.bincount(owner, np.minimum(most, left[owner]), parents))
     upper = np.ones(parents)
     while (short := together(upper) < wanted).any():

@@ -1,4 +1,4 @@
-"""The shortages of pools by YARN's older engine: what each is due to its minimum, and to its fair share. Pure.
+"""Starvation by YARN's older engine: what each pool is short of its minimum and of its fair share. Pure.
 
     minimum 2000, fair share 5000, demand 9000, usage 0: 5000 are due, the larger of both
 
@@ -13,13 +13,13 @@ from headrace_fair_share.yarn.shortage import Clocks, Due, Queue, Rules, part_of
 
 
 def is_short_of_fair_share(queue: Queue, rules: Rules) -> bool:
-    """True if a queue is below its part of the fair share."""
+    """Return True if a queue is below its threshold of the fair share."""
     wanted = _smaller(part_of(queue.fair_share, queue.threshold), queue, rules)
     return is_below(queue.usage, wanted, rules.total, queue.policy)
 
 
 def refresh(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> None:
-    """Notes when a queue had what it is owed: its minimum, and its part of the fair share."""
+    """Update the times at which a queue last had its minimum and its threshold of the fair share."""
     clocks.fair.setdefault(queue.key, now_ms)
     clocks.least.setdefault(queue.key, now_ms)
     if not is_short_of_fair_share(queue, rules):
@@ -29,9 +29,9 @@ def refresh(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> None:
 
 
 def due_to(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> Due:
-    """The amounts that a queue is due once it was short for longer than its timeouts.
+    """Return the amounts that are due to a queue that was short for longer than its timeouts.
 
-    The threshold says whether, and not how much.
+    The threshold decides whether something is due, not how much.
     """
     to_min = to_fair = ZERO
     if now_ms - clocks.least.get(queue.key, now_ms) > queue.min_timeout_ms:

@@ -1,7 +1,7 @@
-"""Updates of a tree whose shares are YARN's. All else that an update tells is as in any tree.
+"""Updates of a tree with YARN's shares. The other results of an update are the same as in any tree.
 
-Guarantees are minimums and limits maximums. They and the total are taken in YARN's whole units: MiB, and cores. Demand plays no part,
-and neither do integral guarantees.
+Guarantees are minimums and limits are maximums. These and the total are rounded down to YARN's whole units: MiB, and cores. Demand and
+integral guarantees have no effect.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tre
 from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
-#: As a column.
+#: Amount of each resource in one unit of YARN, as a column.
 _UNITS: Final = np.array(AMOUNTS_IN_UNIT).reshape(RESOURCES, 1)
 
 
 class YarnShareUpdater:
-    """Updates one tree again and again."""
+    """Computes YARN's shares of one tree repeatedly."""
 
     def __init__(self) -> None:
         self._input = IncrementalInput()
 
     def update(self, tree: TreeInput) -> TreeShares:
-        """Works out the shares of all elements. Raises `BrokenInvariant`."""
+        """Compute the shares of all elements. Raises `BrokenInvariant`."""
         self._input.take(tree)
         layout, fixed, operations = self._input.layout, self._input.fixed, self._input.operations
         usage, demand = usage_and_demand(layout, operations)
@@ -41,7 +41,7 @@ class YarnShareUpdater:
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
         sharers, total = self._sharers(tree), (fixed.total // _UNITS)[:, 0]
         units = tree_division(layout, total, sharers)
-        # YARN's steady share, which it shows and decides nothing by: that of a pool were there operations in every one.
+        # YARN's steady share: the share of each pool if every pool had operations. YARN shows it but decides nothing by it.
         all_pools = np.zeros(layout.size, np.bool_)
         all_pools[layout.of_pool] = True
         steady = tree_division(layout, total, sharers._replace(active=all_pools))
@@ -76,7 +76,7 @@ class YarnShareUpdater:
         taking_part[layout.of_operation] = operations.takes_part
         began_ms[layout.of_operation] = operations.start_time_ms
         return Sharers(
-            # YARN has 32 bits for a weight.
+            # YARN stores weights in 32 bits.
             weight=self._input.fixed.weight.astype(np.float32).astype(np.float64),
             least=_in_units(pools.strong),
             most=_in_units(pools.limits),
@@ -88,10 +88,10 @@ class YarnShareUpdater:
 
 
 def _of_all_resources(fair_share: Floats, demand_share: Floats, memory_only: Bools) -> Floats:
-    """The shares, with what elements of memory-only parents are owed of other resources.
+    """Return the shares, in which children of memory-only pools also have shares of the other resources.
 
-    YARN calls that nothing, and looks at memory alone. Here such an element is owed what it demands, which says the same to whoever
-    compares all resources: nobody has too much of what is not divided, and nobody too little.
+    YARN gives them no share of these and compares memory only. Here such an element is owed its demand. The result is the same for code
+    that compares all resources: no element has too much or too little of a resource that is not divided.
     """
     takes = memory_only & (fair_share[_MEMORY] > 0.0)
     takes[0] = False
@@ -101,5 +101,5 @@ def _of_all_resources(fair_share: Floats, demand_share: Floats, memory_only: Boo
 
 
 def _in_units(amounts: Ints) -> Ints:
-    """Converts amounts to whole units. `LARGEST_SUM`, which stands for no limit, stays as it is."""
+    """Convert amounts to whole units. `LARGEST_SUM`, which means no limit, stays as it is."""
     return np.where(amounts >= LARGEST_SUM, LARGEST_SUM, amounts // _UNITS)

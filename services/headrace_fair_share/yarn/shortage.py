@@ -1,6 +1,6 @@
-"""The shortages of operations by YARN's newer engine. Pure.
+"""Starvation by YARN's newer engine: what operations are short of. Pure.
 
-An operation is below a part of its fair share, or in a queue below its minimum.
+An operation starves below a threshold fraction of its fair share, or in a queue that is below its minimum.
 
     share 10000, threshold 0.8, usage 7000: after the timeout 1000 are due
 
@@ -22,16 +22,16 @@ from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
 
 
 class Due(NamedTuple):
-    """The amounts that an element is short of, by what they are due to."""
+    """The amounts that an element is short of, by the target that it misses."""
 
     to_fair_share: Resources = ZERO
     to_min_share: Resources = ZERO
-    #: True if it was found so by the last update, and preemption is to see to it.
+    #: True if the last update found this shortage, so that preemption must handle it.
     claims: bool = False
 
     @property
     def amount(self) -> Resources:
-        """Both together."""
+        """The sum of both amounts."""
         return self.to_fair_share + self.to_min_share
 
 
@@ -44,44 +44,47 @@ class Applicant(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A pool that operations stand in."""
+    """A pool that contains operations."""
 
     key: str
     policy: QueuePolicy
     usage: Resources
     demand: Resources
     fair_share: Resources
-    #: The minimum; nothing where others than leaves have it.
+    #: The minimum share; zero for pools that are not leaves.
     least: Resources = ZERO
     threshold: float = 0.5
-    #: Infinite: it never starves.
+    #: Timeouts in milliseconds; infinite if the queue never starves.
     fair_timeout_ms: float = math.inf
     min_timeout_ms: float = math.inf
-    #: Without those of which preemption took care a short while ago.
+    #: Operations with unmet demand, without those that preemption handled a short while ago.
     applicants: Sequence[Applicant] = ()
 
 
 class Rules(NamedTuple):
-    """The rules of a tree that may be told apart."""
+    """The rules that differ between trees and between versions of Hadoop."""
 
     total: Resources
     spread: MinShareSpread = MinShareSpread.INTENDED
-    #: As Hadoop 2.9 to 3.1: a queue above its minimum starves the moment that it falls below.
+    #: As in Hadoop 2.9 to 3.1: the clock of a queue stands still above its minimum, so the queue starves as soon as it falls below.
     clock_stands_above_minimum: bool = False
-    #: As Hadoop 2.6 and 2.7: of two targets of a queue that with less memory counts, as a whole.
+    #: As in Hadoop 2.6 and 2.7: of a queue's two targets the whole target with less memory counts.
     by_memory: bool = False
 
 
 class Clocks(NamedTuple):
-    """Moments at which elements last had what they are owed, by key."""
+    """Times at which elements last had what they are owed, by key."""
 
     fair: MutableMapping[str, int]
-    #: Of queues: their minimum.
+    #: Times at which queues last had their minimum.
     least: MutableMapping[str, int]
 
 
 def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
-    """True if so much of the cluster's memory or cores is used that preemption begins. Equal is not enough, in 32 bits."""
+    """Return True if the used part of the cluster's memory or cores is above the threshold, so that preemption may start.
+
+    The comparison is in 32 bits; equality is not enough.
+    """
     parts = (
         np.float32(has) / np.float32(whole)
         for has, whole in ((used.memory, total.memory), (used.cpu, total.cpu))
@@ -91,9 +94,9 @@ def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
 
 
 def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
-    """Looks at the operations of a queue, and notes what they are short of.
+    """Determine what the operations of a queue are short of.
 
-    Nobody behind the first one that does not starve is looked at: what was found of it before stays.
+    Operations are checked in order until the first that does not starve. The later ones keep their previous shortages.
     """
     key = serving_key(queue.policy, rules.total)
     applicants = sorted(queue.applicants, key=lambda one: key(one.sibling))
@@ -110,7 +113,7 @@ def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms
 
 
 def part_of(share: Resources, threshold: float) -> Resources:
-    """A part of a share, in whole units of YARN: 0.7 of 10 cores are 6, since 0.7 in 32 bits is less than 0.7."""
+    """Return a fraction of a share in whole units of YARN: 0.7 of 10 cores are 6, because 0.7 in 32 bits is less than 0.7."""
     threshold = in_32_bits(threshold)
     u, c, g, m, n = (
         int(amount // unit * threshold) * unit for amount, unit in zip(share.as_tuple(), AMOUNTS_IN_UNIT, strict=True)
@@ -121,7 +124,7 @@ def part_of(share: Resources, threshold: float) -> Resources:
 def _short_of_fair_share(
     queue: Queue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
 ) -> Resources | None:
-    """The amount that brings an operation to its part of the fair share, None if it does not starve."""
+    """Return the amount that brings an operation to its threshold of the fair share, None if it does not starve."""
     usage = one.sibling.usage
     wanted = part_of(one.fair_share, queue.threshold).within(one.sibling.demand)
     since_ms = clocks.setdefault(one.key, now_ms)
@@ -131,7 +134,7 @@ def _short_of_fair_share(
     if now_ms - since_ms < queue.fair_timeout_ms:
         return None
     missing = (wanted - usage).or_more(ZERO)
-    # Of what a queue does not compare nothing is missing.
+    # Resources that the queue does not compare are never missing.
     return missing if queue.policy is QueuePolicy.DRF else Resources(memory=missing.memory)
 
 
@@ -150,10 +153,10 @@ def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: in
 def _spread(
     left: Resources, queue: Queue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
 ) -> None:
-    """Spreads what a queue is short of over its operations, in their order, as far as each demands more."""
+    """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
     for one in applicants:
         due = dues.get(one.key, Due())
-        # Cores alone are enough, also where the queue compares memory alone.
+        # A shortage of cores alone counts too, even if the queue compares only memory.
         if left == ZERO:
             mine, claims = ZERO, due.claims
         else:

@@ -1,6 +1,6 @@
 """Starvation in a tree under a YARN policy.
 
-Its queues are looked at in each update, as long as enough of the cluster is used.
+Each update checks the queues of the tree if enough of the cluster is used.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from headrace_fair_share.yarn.shortage import Applicant, Due, Queue, Rules, exam
 from headrace_fair_share.yarn.shortage import Clocks as Moments
 from headrace_fair_share.yarn.state import YarnState
 
-#: A timeout of so many days stands for none, as in an allocation file.
+#: Timeout in milliseconds from which on it counts as none, as in a YARN allocation file.
 _NEVER_MS: Final = 10_000 * 86_400_000
 _STARVING: Final = 1
 assert STARVATION[_STARVING] == "starving"
 
 
 class JudgedAmounts(NamedTuple):
-    """The amounts by which elements are judged, by place."""
+    """The amounts that decide whether elements starve, by position."""
 
     usage: Ints
     demand: Ints
     fair: Ints
     weight: Floats
-    #: Order of siblings in a fifo pool, their start elsewhere.
+    #: Order of siblings: the position in a fifo pool, the start elsewhere.
     rank: Ints
 
 
 def state_after(cut: Cut, given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools) -> YarnState:
-    """Looks at all queues that can starve. Where the gate is closed nobody is due anything, and no clock goes on."""
+    """Check all queues that can starve. While too little of the cluster is used, nothing is due and no clock advances."""
     options, elements, before = cut.pools.options, given.elements, cut.yarn
     if not cut.usage_counts:
         return before
@@ -68,13 +68,13 @@ def state_after(cut: Cut, given: UpdateInput, amounts: JudgedAmounts, schedulabl
             of_queue = {one.key: before.dues[one.key] for one in queue.applicants if one.key in before.dues}
             examine(queue, had, of_queue, cut.clock_ms, rules)
             dues.update(of_queue)
-    # Of operations that preemption has just seen to it stays what it was.
+    # Operations that preemption has just handled keep their shortage.
     dues.update((key, before.dues[key]._replace(claims=False)) for key in paused if key in before.dues)
     return YarnState(had.fair, had.least, {key: due for key, due in dues.items() if due.amount != ZERO})
 
 
 def clocks_of_state(cut: Cut, elements: Elements, state: YarnState, below: Bools) -> Clocks:
-    """The clocks of all elements as people see them, some of which are `below` the part of their share."""
+    """Return the clocks of all elements for display. `below` marks the elements that are below their threshold."""
     before, now_ms = cut.clocks.of(elements.keys, elements.places), cut.clock_ms
     had = _column(elements, state.had_share_ms)
     to_fair, to_min, _ = due_amounts(elements, state.dues)
@@ -90,7 +90,7 @@ def clocks_of_state(cut: Cut, elements: Elements, state: YarnState, below: Bools
 
 
 def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints, Bools]:
-    """The amounts due to fair shares and to minimums, of pools with all below them, and who claims them."""
+    """Return the amounts due to fair shares and to minimums (for pools with everything below), and which elements claim them."""
     to_fair, to_min = (np.zeros((5, len(elements.keys)), np.int64) for _ in range(2))
     claims = np.zeros(len(elements.keys), np.bool_)
     for key, due in dues.items():
@@ -103,7 +103,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
             to_min[:, place] += due.to_min_share.as_tuple()
             place = int(elements.parent[place])
             if place <= 0:
-                # The root starves for nobody.
+                # The root never starves.
                 break
     return to_fair, to_min, claims
 
@@ -111,7 +111,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
 def _queues(
     given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools, paused: set[OperationId]
 ) -> Iterator[Queue]:
-    """Every pool that may starve, or operations of which may."""
+    """Yield every pool that may starve itself, or whose operations may starve."""
     elements, pools = given.elements, given.elements.pools
     own: dict[int, list[Applicant]] = {}
     fair_ms, min_ms = (
@@ -134,7 +134,7 @@ def _queues(
         pool = given.tree.pools[place - 1] if place else None
         least = ZERO
         if pool is not None and not has_pools[place]:
-            # Slots are no resource of YARN.
+            # YARN has no user slots.
             least = Resources(0, *(amount or 0 for amount in pool.strong_guarantee[1:]))
         yield Queue(
             elements.keys[place],
@@ -157,7 +157,7 @@ def _policy(pool: PoolInput | None, *, memory_only: bool) -> QueuePolicy:
 
 
 def _paused(cut: Cut) -> set[OperationId]:
-    """Operations that preemption has seen to for less than the pause."""
+    """Return the operations that preemption handled so recently that the pause is not over."""
     yarn = cut.pools.options.yarn
     pause_ms = yarn.wait_before_kill + yarn.heartbeat_allowance + yarn.wait_before_next_check
     return {operation for operation, at_ms in cut.seen_to_ms.items() if cut.clock_ms - at_ms < pause_ms}

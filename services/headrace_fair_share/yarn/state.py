@@ -1,4 +1,4 @@
-"""The state of a tree under a YARN policy that lasts from update to update."""
+"""The state of a tree under a YARN policy that is kept between updates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from headrace_fair_share.yarn.shortage import Due
 
 
 class YarnState(msgspec.Struct, frozen=True):
-    """Moments of the time that counts, and dues, by key. It is empty under the tree's own policy."""
+    """Times (in counted time) and shortages by element key. Empty under the tree's own policy."""
 
-    #: When an element last had the part of its fair share that it starves below, and a pool its minimum.
+    #: Time when an element last reached its starvation threshold, and when a pool last had its minimum.
     had_share_ms: Mapping[str, int] = {}
     had_minimum_ms: Mapping[str, int] = {}
     dues: Mapping[str, Due] = {}
 
     @staticmethod
     def saved(ages: Iterable[Age], now_ms: int) -> YarnState:
-        """The state that was saved: moments alone, since dues follow from the next update."""
+        """Return the state from saved ages: times only, because the next update computes the shortages."""
         listed = list(ages)
         return YarnState(
             {age.key: now_ms - age.had_share_ms for age in listed if age.had_share_ms is not None},
@@ -28,7 +28,7 @@ class YarnState(msgspec.Struct, frozen=True):
         )
 
     def with_ages(self, ages: Iterable[Age], now_ms: int) -> list[Age]:
-        """Ages of all clocks with those of this state."""
+        """Return the ages with those of this state added."""
         of = {age.key: age for age in ages}
         return [
             msgspec.structs.replace(

@@ -1,8 +1,8 @@
-"""Shares of a whole tree: from the root down each pool divides its share over its children, by its policy.
+"""Shares of a whole tree: from the root down each pool divides its share among its children, by its policy.
 
-    drf   every resource by itself
-    fair  memory alone; of all else the children get nothing
-    fifo  whoever began first gets everything
+    drf   every resource separately
+    fair  memory only; the children get nothing of the other resources
+    fifo  the child that started first gets everything
 
 Source: section 3 of the specification of YARN's FairScheduler.
 """
@@ -22,23 +22,23 @@ _MEMORY = RESOURCE_NAMES.index("memory")
 
 
 class Sharers(NamedTuple):
-    """Attributes of all elements that the division reads: shape (5, elements) by resource, (elements,) else."""
+    """Attributes of all elements that the division reads. Arrays have the shape (5, elements) if per resource, else (elements,)."""
 
     weight: Floats
-    #: In whole units of YARN. A minimum above the maximum raises that.
+    #: Minimum and maximum in whole units of YARN. A minimum above the maximum raises the maximum.
     least: Ints
     most: Ints
-    #: True where some operation at or below it takes part.
+    #: True if an operation takes part: the element itself, or one below it.
     active: Bools
-    #: Of pools.
+    #: Attributes of pools.
     fifo: Bools
     memory_only: Bools
-    #: Moments at which operations began.
+    #: Start of operations, in milliseconds of Unix time.
     began_ms: Ints
 
 
 def tree_division(layout: Layout, total: Ints, sharers: Sharers) -> Ints:
-    """Divides a total, shape (5,), over the whole tree. Returns the share of every element."""
+    """Divide a total of shape (5,) over the whole tree. Return the share of every element."""
     shares = np.zeros((RESOURCES, layout.size), np.int64)
     shares[:, 0] = total
     most = np.maximum(sharers.least, sharers.most)
@@ -61,7 +61,7 @@ def tree_division(layout: Layout, total: Ints, sharers: Sharers) -> Ints:
 
 
 def active_elements(layout: Layout, taking_part: Bools) -> Bools:
-    """True for operations that take part (given by element), and for every pool above one."""
+    """Return True for operations that take part (given by element), and for every pool above such an operation."""
     active = taking_part.copy()
     for family in reversed(layout.families):
         active[family.parents] |= np.bincount(family.owner, active[family.children], len(family.parents)) > 0
@@ -69,7 +69,7 @@ def active_elements(layout: Layout, taking_part: Bools) -> Bools:
 
 
 def _first_active(owner: Ints, children: Ints, sharers: Sharers) -> Ints:
-    """Finds the active child of each parent that began first. Of two at once it is the one with the lower number."""
+    """Return the active child of each parent that started first. Of two with the same start, the lower number counts."""
     here = sharers.active[children]
     owner, children = owner[here], children[here]
     order = np.lexsort((children, sharers.began_ms[children], owner))

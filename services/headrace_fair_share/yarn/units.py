@@ -6,5 +6,5 @@ from typing import Final
 
 from headrace.resources import RESOURCE_NAMES
 
-#: Amounts in one unit, by resource.
+#: Amount of each resource in one unit of YARN.
 AMOUNTS_IN_UNIT: Final = tuple({"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES)

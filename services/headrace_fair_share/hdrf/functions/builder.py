@@ -1,4 +1,4 @@
-"""Builds the functions of elements from the operations up, one batch of elements after another.
+"""Builds the functions of elements from the operations up, in batches of elements.
 
 Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -24,7 +24,7 @@ from headrace_fair_share.hdrf.functions.curves import Curves, Functions, Functio
 from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Points of a batch: what is needed meanwhile stays in the processor's cache.
+#: Bounds of a batch, in points and in operations: its data then stay in the processor's cache.
 _BATCH_POINTS: Final = 30_000
 _BATCH_OPERATIONS: Final = 4_000
 
@@ -41,7 +41,7 @@ class FunctionBuilder:
     limits: Floats
 
     def operations(self, elements: Ints, usage: Floats, demand: Floats, gang: Bools) -> None:
-        """Builds the functions of operations."""
+        """Build the functions of operations."""
         for begin in range(0, len(elements), _BATCH_OPERATIONS):
             batch = elements[begin : begin + _BATCH_OPERATIONS]
             curves = operation_by_fit_factor(usage[:, batch], demand[:, batch], gang[batch])
@@ -49,14 +49,14 @@ class FunctionBuilder:
             self.store.put(batch, functions_by_suggestion(curves, nothing, self.limits[:, batch]))
 
     def pools(self, wanted: Bools, guarantees: Floats) -> None:
-        """Builds the functions of all wanted pools, from the lowest up, with guarantees by element."""
+        """Build the functions of all wanted pools from the lowest level up. `guarantees` is by element."""
         for level in reversed(self.layout.pool_levels):
             here = level[wanted[level]]
             if len(here):
                 self.level(here, here, guarantees[:, here], self.limits[:, here])
 
     def level(self, elements: Ints, rows: Ints, guarantees: Floats, limits: Floats) -> None:
-        """Builds the functions of pools whose children have theirs, into any rows of the store."""
+        """Build the functions of pools whose children already have theirs, into the given rows of the store."""
         has_children = self.layout.end_child[elements] > self.layout.first_child[elements]
         empty = np.flatnonzero(~has_children)
         if len(empty):
@@ -71,7 +71,7 @@ class FunctionBuilder:
             self._batch(elements[part], rows[part], guarantees[:, part], limits[:, part])
 
     def by_fit_factor(self, pools: Ints) -> Curves:
-        """Makes the shares by fit factor of pools that have children and are all of one mode."""
+        """Return the shares by fit factor of pools that have children and all have the same mode."""
         family, children = self._scaled_children(pools)
         ratio = self.offers.ratio[family.children]
         if self.breakpoints is None or self.fifo[pools[0]]:
@@ -91,7 +91,7 @@ class FunctionBuilder:
                 self.store.put(rows[some], functions_by_suggestion(curves, guarantees[:, some], limits[:, some]))
 
     def _scaled_children(self, elements: Ints) -> tuple[Family, Curves]:
-        """Children's functions over the fit factor of their parents."""
+        """Return the children's functions over the fit factor of their parents."""
         family = self.layout.children_of(elements)
         kids = family.children
         curves = self.store.curves(kids)
@@ -104,12 +104,15 @@ class FunctionBuilder:
 
 
 def _nothing(count: int) -> Functions:
-    """Functions of pools without children."""
+    """Return the functions of pools without children, which are zero."""
     ends = np.tile([0.0, 1.0], count)
     return Functions(ends, np.zeros(2 * count), np.zeros((RESOURCES, 2 * count)), np.arange(0, 2 * count + 1, 2))
 
 
 def _below_limits(curves: Curves, limits: Floats) -> None:
-    """A curve begins with what children get at the suggestion 0, for their guarantees: that fits into the limits."""
+    """Raise `BrokenInvariant` if a curve starts above a limit.
+
+    A curve starts with what the guarantees of the children bring at suggestion 0, which must fit into the limits.
+    """
     if (curves.y[:, curves.start[:-1]] >= limits + EPS).any():
         raise BrokenInvariant("the guarantees of children are larger than the limits of their pool")

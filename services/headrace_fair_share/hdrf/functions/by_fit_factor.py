@@ -3,10 +3,10 @@
     operation   f in [0, 1]: min(f * u, usage), u the largest component of usage. f in [1, 2]: usage + (f - 1) * (demand - usage)
     gang        0 up to f = 1, its demand above
     fair share  sum over children of FS(min(1, f * ratio)), in [0, 1]
-    fifo        sum over children of FS(f - rank, brought between 0 and 1), in [0, children]
+    fifo        sum over children of FS(f - rank, clipped to [0, 1]), in [0, children]
 
-All points of all children are put in order, and slopes and jumps are accumulated from left to right. Such running sums would gather
-rounding errors, so slopes and values are split into coarse parts, whose sums are exact, and a rest that is too small to matter.
+The points of all children are sorted, and slopes and jumps are accumulated from left to right. Such running sums would collect rounding
+errors. Slopes and values are therefore split into coarse parts, whose sums are exact, and a rest that is too small to matter.
 
 Sections: docs/reference/fair-share-algorithm.md#11-share-by-fit-factor, docs/reference/fair-share-algorithm.md#14-distribution
 """
@@ -21,23 +21,23 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into, starts_of, sums_by
 from headrace_fair_share.hdrf.functions.curves import Curves, PointStore
 
-#: Stretches over less of a suggestion are jumps.
+#: Width of a stretch, as a suggestion, up to which it counts as a jump.
 STEEP: Final = 1e-16
-#: Adding and taking away such a number rounds to multiples of 2^-10, of 2^30, and of 2^-30.
+#: Adding and subtracting one of these numbers rounds to multiples of 2^-10, of 2^30, and of 2^-30.
 _COARSE_SLOPE: Final = 1.5 * 2.0 ** (52 - 10)
 _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
-#: From here on coarse slopes alone are no longer exact.
+#: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Up to so many owners are sorted by their digits, which is faster.
+#: Number of pools up to which they are sorted as 16-bit integers, digit by digit, which is faster.
 _SMALL: Final = 2**15 - 1
 
 
 @dataclass(slots=True)
 class Breakpoints:
-    """Places where a child's function bends or jumps, each of which is a fit factor of its own.
+    """Points where a child's function bends or jumps. Each breakpoint is a fit factor of its own.
 
-    `left` and `right` are the sums over all children to the left and to the right of a place.
+    `left` and `right` are the sums over all children just before and just after the child moves at this point.
     """
 
     x: Floats
@@ -49,7 +49,7 @@ class Breakpoints:
 
 @dataclass(slots=True)
 class _Events:
-    """Points of all children in the order in which their sums meet them, in groups that are met at once."""
+    """Points of all children in the order in which the sum passes them, in groups that are passed at the same time."""
 
     x: Floats
     pool: Ints
@@ -61,10 +61,10 @@ class _Events:
 
 
 def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
-    """Makes the shares by fit factor of operations, for fit factors from 0 to 2.
+    """Return the shares by fit factor of operations, for fit factors from 0 to 2.
 
-    Every curve is chosen from a grid of nine points: the origin, one for each of the five components of the usage, smallest first,
-    the end of a usage of nothing, the upper end of a gang's jump, the demand.
+    Every curve is selected from a grid of nine points: the origin, one point for each of the five components of the usage in ascending
+    order, the end of a zero usage, the upper end of a gang's jump, and the demand.
     """
     count = usage.shape[1]
     used = np.sort(usage, axis=0)
@@ -84,18 +84,18 @@ def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curve
 
 
 def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
-    """Adds up the curves of each pool's children, whose arguments have been divided by `ratio`.
+    """Sum the curves of each pool's children, whose arguments have been divided by `ratio`.
 
-    `pool` says the pool of each child and never falls.
+    `pool` gives the pool of each child, in ascending order.
     """
     events = _events(children, ratio, pool, pools, apart=False)
     return _as_curves(events.x, events)
 
 
 def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Breakpoints]:
-    """Adds up curves so that children never move at once: every breakpoint is the next whole fit factor.
+    """Sum curves so that only one child moves at a time: every breakpoint is the next whole fit factor.
 
-    At a fit factor k children before the one that moves have already moved at this place, those after it have not.
+    At the fit factor k, the children before the moving child have already moved at this point; the children after it have not.
     """
     events = _events(children, ratio, pool, pools, apart=True)
     number = np.arange(len(events.x)) - events.start[:-1].repeat(events.start[1:] - events.start[:-1])
@@ -104,7 +104,7 @@ def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: i
 
 
 def cut_at_one(curves: Curves) -> Curves:
-    """Cuts off the parts of curves that lie beyond 1."""
+    """Cut off the parts of curves beyond x = 1."""
     beyond = curves.x > 1.0
     if not beyond.any():
         return curves
@@ -137,7 +137,7 @@ def _events(children: Curves, ratio: Floats, pool: Ints, pools: int, *, apart: b
 
 
 def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Floats]:
-    """The slope behind each point, which points begin a jump, and its height. Slopes are 0 at ends and in jumps."""
+    """Return the slope behind each point, the points that begin a jump, and the jumps' heights. Slopes are 0 at ends and in jumps."""
     last = curves.start[1:] - 1
     wide, rise = np.ones(len(curves.x)), np.zeros_like(curves.y)
     np.subtract(curves.x[1:], curves.x[:-1], out=wide[:-1])
@@ -153,7 +153,7 @@ def _slopes_and_jumps(curves: Curves, narrow: Floats) -> tuple[Floats, Ints, Flo
 
 
 def _in_order(x: Floats, pool: Ints, pools: int, *, stable: bool) -> Ints:
-    """Sorts points by pool, then from left to right. With `stable`, equal points keep the order of the children."""
+    """Sort points by pool, then from left to right. With `stable`, equal points keep the order of the children."""
     order = np.argsort(x, kind="stable" if stable else None)
     digits = pool.astype(np.int16) if pools <= _SMALL else pool
     places: Ints = order[np.argsort(digits[order], kind="stable")]
@@ -161,7 +161,7 @@ def _in_order(x: Floats, pool: Ints, pools: int, *, stable: bool) -> Ints:
 
 
 def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int) -> Floats:
-    """Heights of the jumps in each group."""
+    """Return the summed heights of the jumps in each group."""
     if not len(steep):
         return np.zeros((RESOURCES, groups))
     of_point = np.empty(len(order), np.int64)
@@ -170,11 +170,11 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
 
 
 def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Floats:
-    """The slope of the sum behind each group. Behind the last one of a pool it is 0 again, so that pools may follow one another.
+    """Return the slope of the sum behind each group. It is 0 behind the last group of a pool, so pools can follow one another.
 
-    The running sums of each coarse part are exact, for all of them are multiples of one power of two. They are added up at the end.
-    Those of the rest are not: what the pools before have gathered would give a pool a trace of a resource that none of its children
-    takes, and above a guarantee of 0 of it the pool would be promised nothing of all others.
+    The running sums of each coarse part are exact, because all its values are multiples of one power of two. The parts are added up at the
+    end. Running sums of the rest are not exact: an error left by earlier pools would give a pool a trace of a resource that none of its
+    children takes. Above a guarantee of 0 for that resource, the pool would then be guaranteed nothing of all other resources.
     """
     ends = np.append(group[1:], slope.shape[1]) - 1
     total, rest = np.zeros((RESOURCES, len(group))), slope
@@ -186,7 +186,7 @@ def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Flo
 
 
 def _running(slope: Floats, order: Ints) -> Floats:
-    """Changes of slope at the points of all children, summed up in the order in which they are met."""
+    """Sum the changes of slope at the points of all children, in the order in which they are passed."""
     change = np.empty_like(slope)
     change[:, 0] = slope[:, 0]
     np.subtract(slope[:, 1:], slope[:, :-1], out=change[:, 1:])
@@ -195,7 +195,7 @@ def _running(slope: Floats, order: Ints) -> Floats:
 
 
 def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start: Ints) -> Floats:
-    """Limits from the left at each group."""
+    """Return the left limit at each group."""
     step = np.zeros_like(slope)
     np.multiply(slope[:, :-1], x[1:] - x[:-1], out=step[:, 1:])
     step[:, 1:] += jump[:, :-1]
@@ -208,14 +208,14 @@ def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start:
 
 
 def _without_what_was_before(sums: Floats, start: Ints) -> Floats:
-    """Running sums over all pools, less what the pools before each have gathered."""
+    """Return running sums over all pools, reduced by what the pools before each pool added."""
     before = np.where(start[:-1] > 0, sums[:, start[:-1] - 1], 0.0)
     less: Floats = sums - np.repeat(before, start[1:] - start[:-1], axis=1)
     return less
 
 
 def _as_curves(x: Floats, events: _Events) -> Curves:
-    """The sums as curves: a second point where they jump."""
+    """Return the sums as curves, with a second point at each jump."""
     points = np.where((events.jump > 0.0).any(axis=0), 2, 1)
     before = starts_of(points)
     group = np.repeat(np.arange(len(x)), points)
@@ -226,7 +226,7 @@ def _as_curves(x: Floats, events: _Events) -> Curves:
 
 
 class BreakpointStore(PointStore):
-    """Keeps the breakpoints of pools for the distribution."""
+    """Stores the breakpoints of pools for the distribution."""
 
     columns = ("x", "child", "left", "right")
 
@@ -238,9 +238,9 @@ class BreakpointStore(PointStore):
         self.right = np.empty((RESOURCES, 0))
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
-        """Finds the last breakpoint of each pool to the left of which its children fit into the room.
+        """Return the last breakpoint of each pool at whose left side the children fit into `room`.
 
-        The first one always counts as fitting.
+        The first breakpoint always counts as fitting.
         """
         low, high = self.first[pools], self.first[pools] + self.count[pools] - 1
         while (open_ := low < high).any():

@@ -1,12 +1,12 @@
-"""Makes the functions by suggestion, from the share by fit factor: the maximal fit factor, MFF, and the share, FS.
+"""Computes the functions by suggestion from the share by fit factor: the maximal fit factor, MFF, and the share, FS.
 
-A suggestion s lets an element have min(guarantee + s, limit) of every resource. Turned round, the fit factor f needs the suggestion
+A suggestion s lets an element have min(guarantee + s, limit) of every resource. Inverted, the fit factor f needs the suggestion
 
     S(f) = max(0, max over resources r of share_r(f) - guarantee_r)
 
-Walking along f up to where a limit is passed gives the points of both functions at once: MFF has (S(f), f), FS has (S(f), share(f)).
-S bends where another resource becomes the one that exceeds most. A jump waits until the suggestion covers its upper end. Where S
-stands still while f moves, the functions jump. Nothing jumps at s = 1.
+Following f up to the point where a limit is passed gives the points of both functions at once: MFF has (S(f), f), FS has (S(f), share(f)).
+S bends where another resource begins to exceed its guarantee most. A jump is passed only when the suggestion covers its upper end. Where S
+is constant while f grows, the functions jump. Nothing jumps at s = 1.
 
     share (0.9 f, 0.6 f), guarantee (0.3, 0.4): S(f) = 0.9 f - 0.3 from f = 1/3 on, so MFF(0.15) = 0.5 and FS(0.15) = (0.45, 0.3)
 
@@ -25,7 +25,7 @@ from headrace_fair_share.hdrf.functions.curves import Curves, Functions
 
 @dataclass(slots=True)
 class _Points:
-    """Points of functions by suggestion: suggestion, fit factor, shares, and the element."""
+    """Points of functions by suggestion: suggestion, fit factor, shares, and the element that each point belongs to."""
 
     suggestion: Floats
     fit: Floats
@@ -34,7 +34,7 @@ class _Points:
 
 
 def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
-    """Makes functions by suggestion from shares by fit factor, guarantees and limits (5, elements)."""
+    """Compute functions by suggestion from shares by fit factor, guarantees and limits; the latter have shape (5, elements)."""
     floor, ceiling = within_limits(
         curves.y[:, curves.start[:-1]], curves.y[:, curves.start[1:] - 1], guarantees, limits
     )
@@ -52,9 +52,9 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
 
 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
-    """Bring guarantees and limits into the range of each curve. A limit that a curve does not pass becomes infinite.
+    """Clip guarantees and limits to the range of each curve. A limit that a curve does not pass becomes infinite.
 
-    A curve passes a limit when it exceeds it by more than rounding: a resource that is used up exactly may stay level.
+    A curve passes a limit if it exceeds the limit by more than rounding: a resource that is used up exactly may stay level.
     """
     ceiling = np.minimum(np.maximum(limits, low), high)
     floor = np.minimum(np.maximum(guarantees, low), ceiling)
@@ -62,7 +62,7 @@ def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats)
 
 
 def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
-    """Curves that end where they pass a limit, at the crossing within a stretch or before a jump."""
+    """Return curves that end where they pass a limit: at the crossing within a stretch, or before a jump."""
     limited = np.flatnonzero(np.isfinite(ceiling).any(axis=0))
     if not len(limited):
         return curves
@@ -81,22 +81,22 @@ def _up_to_limits(curves: Curves, ceiling: Floats) -> Curves:
 
 
 def _end_at_crossing(curves: Curves, stop: Ints, ceiling: Floats) -> None:
-    """Moves points back along their stretch to where the first component reaches its ceiling."""
+    """Move points back along their stretch to where the first component reaches its ceiling."""
     y0, y1 = curves.y[:, stop - 1], curves.y[:, stop]
     over = y1 > ceiling * (1.0 + ROUNDING)
     t = np.where(over, (np.where(over, ceiling, 0.0) - y0) / np.where(over, y1 - y0, 1.0), 2.0).min(axis=0)
-    t = np.maximum(t, 0.0)  # rounding may have put the point before a little above the ceiling
+    t = np.maximum(t, 0.0)  # rounding may have put the previous point slightly above the ceiling
     curves.y[:, stop] = between(y0, y1, t)
     curves.x[stop] = curves.x[stop - 1] + (curves.x[stop] - curves.x[stop - 1]) * t
 
 
 def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tuple[Ints, Floats, Bools]:
-    """The bends within stretches, where another resource begins to exceed most.
+    """Find the bends within stretches, at which another resource begins to exceed its guarantee most.
 
-    Each with the point before, the distance behind it, and whether the suggestion stands still up to there.
+    Returns for each bend the point before it, the fraction of the stretch up to it, and whether the suggestion is constant up to there.
 
-    The suggestion is the upper envelope of a line for every resource and of 0. It is walked from left to right, the next line being
-    the first one to cross. Few stretches bend at all, and those that do not are left aside.
+    The suggestion is the upper envelope of one line per resource and of 0. The search goes along it from left to right; the next line is
+    the first to cross the envelope. Few stretches have bends; the rest are filtered out first.
     """
     rise = curves.y[:, 1:] - curves.y[:, :-1]
     level = suggestion[:-1]
@@ -106,7 +106,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
     found: list[tuple[Ints, Floats, Bools]] = []
     for _ in range(RESOURCES + 1):
-        # Only a line that meets the top within the stretch is divided: two slopes may differ by less than a quotient can hold.
+        # Divide only for a line that meets the envelope within the stretch: the difference of two slopes may be too small for a quotient.
         closer = slope - top_slope
         crosses = (closer > 0.0) & (top - height < closer)
         meets = np.where(crosses, (top - height) / np.where(crosses, closer, 1.0), 2.0)
@@ -129,12 +129,13 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """The points with a point at every bend, and one before every jump that waits for its upper end."""
+    """Return the points with an additional point at every bend, and one before every jump, where the suggestion covers its upper end."""
     bend = np.argsort(after, kind="stable")
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    # Where the suggestion stood still the functions jump. A last bit more would make a slope of it, on which shares could stop half-way.
+    # If the suggestion is constant up to the bend the functions jump. One more last bit would turn the jump into a slope, on which shares
+    # could stop half-way.
     needs = np.where(flat, points.suggestion[after], np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0))
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
@@ -162,7 +163,7 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools,
 
 
 def _tidied(points: _Points, count: int) -> Functions:
-    """Functions from 0 to 1 with no more points than say anything."""
+    """Return functions over suggestions from 0 to 1 without points that have no effect."""
     kept = np.flatnonzero(_that_matter(points, count))
     suggestion, owner = points.suggestion[kept], points.owner[kept]
     as_before = np.zeros(len(kept), np.bool_)
@@ -185,9 +186,9 @@ def _tidied(points: _Points, count: int) -> Functions:
 
 
 def _that_matter(points: _Points, count: int) -> Bools:
-    """The points without those before the last fit factor at suggestion 0, and without a jump at the last one.
+    """Return True for points that have an effect. Also make the suggestions of each curve non-decreasing, which rounding may have spoiled.
 
-    Makes the suggestions of each curve a row that never falls, which rounding may have spoilt.
+    Without effect are points before the last fit factor at suggestion 0, and a jump at the last fit factor.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]
@@ -199,7 +200,7 @@ def _that_matter(points: _Points, count: int) -> Bools:
     matter[1:] &= ~(final[1:] & final[:-1] & same)
     idle = suggestion == 0.0
     idle_kept = np.bincount(owner, idle & matter, count).astype(np.int64)
-    # At suggestion 0 the kept points of a curve are its first ones, for those of the final fit factor are its last.
+    # At suggestion 0 the kept points of a curve are its first points, because those at the final fit factor are its last points.
     last_idle = points.fit[start[:-1] + np.maximum(idle_kept, 1) - 1]
     matter &= ~(idle & (points.fit != last_idle[owner]))
     return matter

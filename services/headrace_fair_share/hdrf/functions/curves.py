@@ -1,7 +1,7 @@
 """Many piecewise-linear curves at once, and the store of the functions of a whole tree.
 
-Curves lie one behind the other in the same arrays. Their values are vectors, one component a resource. Two points with one x are a
-jump, and the value there is the limit from the left.
+The curves follow one another in the same arrays. Their values are vectors with one component per resource. Two points with the same x are a
+jump; the value there is the limit from the left.
 
     points (0, 0) (0.6, 0) (0.6, 0.5) (1, 0.5)  have the value 0 at 0.6 and 0.5 at any x above
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
-#: So few functions are searched faster one by one.
+#: Number of functions up to which searching them one by one is faster.
 _FEW: Final = 16
 
 
@@ -26,7 +26,7 @@ class Curves:
     """Curves of vectors over one variable: curve k has the points from start[k] to before start[k + 1]."""
 
     x: Floats
-    #: (5, points)
+    #: Shape (5, points).
     y: Floats
     start: Ints
 
@@ -34,39 +34,39 @@ class Curves:
         return len(self.start) - 1
 
     def owner(self) -> Ints:
-        """Finds the curve of each point."""
+        """Return the curve of each point."""
         return np.arange(len(self)).repeat(self.start[1:] - self.start[:-1])
 
     def scale_argument(self, factor: Floats) -> None:
-        """Makes every curve k the curve of factor[k] times its variable."""
+        """Replace every curve y(x) by y(factor[k] * x)."""
         self.x /= factor.repeat(self.start[1:] - self.start[:-1])
 
     def shift(self, right: Floats) -> None:
-        """Moves every curve k by right[k] along its variable."""
+        """Move every curve k by right[k] along its variable."""
         self.x += right.repeat(self.start[1:] - self.start[:-1])
 
 
 @dataclass(slots=True)
 class Functions:
-    """The maximal fit factors and the shares of some elements by suggestion, with one set of points for both."""
+    """Maximal fit factors and shares by suggestion of some elements, with one set of points for both functions."""
 
     suggestion: Floats
     fit: Floats
-    #: (5, points)
+    #: Shape (5, points).
     shares: Floats
     start: Ints
 
 
 class _Points(Protocol):
-    """Points of some curves, those of curve k from `start[k]` to before `start[k + 1]`, beside the columns of a store."""
+    """Points of several curves, those of curve k from `start[k]` to before `start[k + 1]`, with the columns of a store."""
 
     start: Ints
 
 
 class PointStore:
-    """Keeps points of curves in a row for each, in the columns that a subclass names.
+    """Stores the points of one curve per row, in columns that a subclass names.
 
-    Points are only ever added: a row that is put again points to its new points.
+    Points are only ever added. Storing a row again makes the row refer to the new points.
     """
 
     columns: ClassVar[tuple[str, ...]]
@@ -77,7 +77,7 @@ class PointStore:
         self.used = 0
 
     def put(self, rows: Ints, points: _Points) -> None:
-        """Adds the points of one curve for each of the rows."""
+        """Add the points of one curve for each of the rows."""
         begin, end = self.used, self.used + int(points.start[-1])
         for name in self.columns:
             column = getattr(self, name)
@@ -93,7 +93,7 @@ class PointStore:
 
 
 class FunctionStore(PointStore):
-    """Keeps the functions of all elements over a suggestion from 0 to 1."""
+    """Stores the functions of all elements over suggestions from 0 to 1."""
 
     columns = ("suggestion", "fit", "shares")
 
@@ -105,33 +105,34 @@ class FunctionStore(PointStore):
 
     @property
     def live(self) -> int:
-        """The number of points that some row points to."""
+        """The number of points that rows refer to."""
         return int(self.count.sum())
 
     def curves(self, rows: Ints) -> Curves:
-        """Copies the shares by suggestion, as curves of their own."""
+        """Return copies of the shares by suggestion, as curves."""
         points = ranges(self.first[rows], self.count[rows])
         return Curves(self.suggestion[points], self.shares.take(points, axis=1), starts_of(self.count[rows]))
 
     def at_zero(self, rows: Ints) -> Floats:
-        """Looks up the shares at the suggestion 0."""
+        """Return the shares at suggestion 0."""
         return self.shares.take(self.first[rows], axis=1)
 
     def shares_at(self, rows: Ints, suggestions: Floats) -> Floats:
-        """Looks up the shares at a suggestion for each row."""
+        """Return the shares at one suggestion per row."""
         place, t = self._locate(rows, suggestions)
         return between(self.shares.take(place, axis=1), self.shares.take(place + 1, axis=1), t)
 
     def fit_at(self, rows: Ints, suggestions: Floats) -> tuple[Floats, Floats]:
-        """Looks up the maximal fit factors and the shares at a suggestion for each row."""
+        """Return the maximal fit factors and the shares at one suggestion per row."""
         place, t = self._locate(rows, suggestions)
         shares = between(self.shares.take(place, axis=1), self.shares.take(place + 1, axis=1), t)
         return between(self.fit[place], self.fit[place + 1], t), shares
 
     def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
-        """Looks up limits of the shares at the suggestion ratio * x, from the right if `right`.
+        """Return the limits of the shares at the suggestion ratio * x: from the right where `right` is true, else from the left.
 
-        Suggestions are compared divided by the ratio, as they are where such points are put in order: the product could miss a jump.
+        Suggestions are divided by the ratio before they are compared, as they were when such points were sorted. Comparing with the product
+        could miss a jump.
         """
         after = self._first_point(rows, ratio, x, right)
         begin, last = self.first[rows], self.first[rows] + self.count[rows] - 1
@@ -144,7 +145,7 @@ class FunctionStore(PointStore):
         return np.where(self.suggestion[here] / ratio == x, self.shares.take(here, axis=1), shares)
 
     def _locate(self, rows: Ints, suggestions: Floats) -> tuple[Ints, Floats]:
-        """The point before each suggestion, and how far it is from there to the next one, 0 within a jump."""
+        """Return the point before each suggestion, and the fraction of the way from there to the next point (0 within a jump)."""
         low, high = self.first[rows] + 1, self.first[rows] + self.count[rows] - 1
         few = len(rows) <= _FEW
         if few:
@@ -160,7 +161,7 @@ class FunctionStore(PointStore):
         return low - 1, np.where(wide, (suggestions - x0) / np.where(wide, x1 - x0, 1.0), 0.0)
 
     def _first_point(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Ints:
-        """The first point at x or to the right of it, or with `right` the first one to the right."""
+        """Return the first point at x or to the right of it; where `right` is true, the first point to the right of x."""
         low, high = self.first[rows], self.first[rows] + self.count[rows]
         for _ in range(int(self.count[rows].max(initial=0)).bit_length() + 1):
             open_ = low < high

@@ -1,8 +1,8 @@
-"""Keeps the functions of a tree from update to update, and builds again only those that have to change.
+"""Keeps the functions of a tree between updates, and rebuilds only those that must change.
 
-The function of an operation changes with its usage and demand. That of a pool changes with any function below it, with its guarantee
-and with the offers to its children. Integral pools have a second function each, for trial: with the grant that a burst pool may get,
-or with the temporary limits of a relaxed one. It stays good while nothing below changes and it is tried with the same.
+The function of an operation changes with its usage and demand. The function of a pool changes with any function below it, with its
+guarantee and with the offers to its children. Each integral pool has a second function for trials: with the grant that a burst pool may
+get, or with the temporary limits of a relaxed pool. It stays valid while nothing below changes and the trial has the same inputs.
 
 Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
@@ -46,17 +46,17 @@ class IncrementalFunctions:
         self.store = FunctionStore(layout.size + len(integral))
         self.breakpoints = BreakpointStore(layout.size) if improved else None
         self.builder = FunctionBuilder(layout, self.store, self.breakpoints, fifo, inputs.offers, inputs.limits)
-        #: The row of the store for trials of each integral pool.
+        #: Row of the store for the trial function of each integral pool.
         self.trial_rows = np.zeros(layout.size, np.int64)
         self.trial_rows[integral] = layout.size + np.arange(len(integral))
-        #: Guarantees and limits that the functions were built with.
+        #: Guarantees that the functions were built with; guarantees and limits of the trial functions.
         self._guarantees = np.zeros((RESOURCES, layout.size))
         self._trial_guarantees = np.full((RESOURCES, layout.size), np.nan)
         self._trial_limits = np.full((RESOURCES, layout.size), np.nan)
-        #: True for elements whose functions have to be built again.
+        #: True for elements whose functions must be rebuilt.
         self._stale = np.ones(layout.size, np.bool_)
         self._stale[0] = False
-        #: True while nothing has been built since the last distribution.
+        #: True if no function was built since the last distribution.
         self.idle = False
 
     @property
@@ -65,7 +65,7 @@ class IncrementalFunctions:
         return self.store.used > 2 * self.store.live
 
     def follow(self, inputs: FunctionInputs) -> None:
-        """Takes new inputs, and builds the functions that no grant touches."""
+        """Take new inputs, and build the functions that do not depend on integral grants."""
         before, self._inputs = self._inputs, inputs
         self.builder.offers, self.builder.limits = inputs.offers, inputs.limits
         stale = self._stale
@@ -86,7 +86,7 @@ class IncrementalFunctions:
         self._build(self._fixed.integral.untouched, self._fixed.strong)
 
     def try_out(self, pools: Ints, guarantees: Floats, limits: Floats) -> None:
-        """Builds the trial functions of integral pools, with these guarantees and limits."""
+        """Build the trial functions of integral pools with these guarantees and limits."""
         differs = (guarantees != self._trial_guarantees[:, pools]) | (limits != self._trial_limits[:, pools])
         todo = self._stale[pools] | differs.any(axis=0)
         if todo.any():
@@ -97,7 +97,7 @@ class IncrementalFunctions:
             self.idle = False
 
     def settle(self, granted: Floats) -> None:
-        """Builds the functions of the pools that grants touch."""
+        """Build the functions of the pools that depend on integral grants."""
         touched = self._fixed.integral.touched
         guarantees = self._fixed.strong + granted
         differs = (guarantees[:, touched] != self._guarantees[:, touched]).any(axis=0)
@@ -115,7 +115,7 @@ class IncrementalFunctions:
             self.idle = False
 
     def _mark_upwards(self) -> None:
-        """Whatever stands above something stale is stale too, but for the root, whose function is not kept."""
+        """Mark everything above a stale element as stale, except the root, whose function is not kept."""
         for begin, end in zip(self._layout.levels[-2:0:-1], self._layout.levels[:1:-1], strict=True):
             self._stale[self._layout.parent[begin + np.flatnonzero(self._stale[begin:end])]] = True
         self._stale[0] = False

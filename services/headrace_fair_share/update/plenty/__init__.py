@@ -1,5 +1,5 @@
-"""Updates of small trees in which all that is demanded fits, in plain numbers.
+"""Updates of small unsaturated trees, computed with plain Python numbers instead of numpy.
 
-A step of numpy costs as much for three elements as for a hundred, and in a process that slept ten times as much. What comes of an
-update is the same to the last bit.
+A tree is unsaturated if everything that is demanded fits. A numpy call costs as much for three elements as for a hundred, and ten times as
+much in a process that slept. The results equal those of the numpy computation to the last bit.
 """

@@ -1,4 +1,4 @@
-"""The clocks of starvation in a small tree in which all that is demanded fits and nothing starves. Pure."""
+"""The starvation clocks of a small unsaturated tree, in which nothing starves. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_fair_share.update.plenty.shares import PlainShares
 def clocks_in_plenty(
     cut: Cut, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], places: Sequence[int]
 ) -> Clocks | None:
-    """The clocks of all elements, of which none runs except at these places. None if anything starves, or may."""
+    """Return the clocks of all elements, which run at the given positions only. None if an element starves or may starve."""
     elements, options = given.elements, cut.pools.options
     before = _running(cut.clocks)
     if before is None:
@@ -46,7 +46,7 @@ def clocks_in_plenty(
 
 
 def _running(clocks: Clocks) -> dict[str, int] | None:
-    """The moments since which elements are below their fair share. None if there are other clocks than those."""
+    """Return the time since which each element is below its fair share, by key. None if clocks of another kind run."""
     running = clocks.running
     if not len(running):
         return {}
@@ -61,14 +61,17 @@ def _takes_part(cut: Cut, key: str) -> bool:
 
 
 def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
-    """True if an element that is owed all that it demands has less, a pool less than the part that counts as all."""
+    """Return True if an element has less than its fair share, which equals its demand here; for pools the tolerance applies."""
     tolerance = elements.options[place].fair_share_starvation_tolerance if place < elements.pools else 1.0
     pairs = zip(shares.fair_share[place], shares.usage_share[place], strict=True)
     return any(min(tolerance * owed, owed) - used > EPS for owed, used in pairs)
 
 
 def _may_starve(cut: Cut, given: UpdateInput, place: int, passed_ms: int) -> bool:
-    """True if an element that is below for so long may have reached a timeout. Those of an operation's own are never shorter."""
+    """Return True if an element that has been below its fair share for `passed_ms` may have reached a timeout.
+
+    An operation's own timeouts are never shorter than those of its pool.
+    """
     elements, tree = given.elements, cut.pools.options
     options = elements.options[place if place < elements.pools else elements.above[place]]
     part, coefficient = 1.0, tree.allocation_count_preemption_timeout_coefficient

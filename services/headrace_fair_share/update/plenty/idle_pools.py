@@ -1,4 +1,4 @@
-"""Pools without an operation that is looked at, which updates in plenty pass over too. Pure."""
+"""Idle pools: pools with no operation that an update must compute. Updates of unsaturated trees skip them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace_fair_share.update.input import UpdateInput
 
 
 class _Stand(NamedTuple):
-    """All that the item of a pool follows from below which nothing is held or asked for."""
+    """Everything that the share item of an idle pool depends on: nothing in the pool or below it has usage or demand."""
 
     rank: int
     parent: PoolName
@@ -27,27 +27,27 @@ class _Stand(NamedTuple):
     is_ephemeral: bool
 
     def is_as(self, before: _Stand | None) -> bool:
-        """True if it is made of the same objects."""
+        """Return True if all fields are the same as before."""
         return before is not None and all(one is other or one == other for one, other in zip(self, before, strict=True))
 
 
 class Looks(NamedTuple):
-    """The elements that an update looks at, and those that it need not."""
+    """The elements that an update computes, and the pools that it can skip."""
 
-    #: Places in their order, the root's among them.
+    #: Positions of the elements to compute in ascending order, the root included.
     places: Sequence[int]
-    #: Keys of the pools that stay what they are.
+    #: Keys of the idle pools, whose share items stay the same.
     idle: Sequence[str]
 
 
 class IdlePools:
-    """The pools of which the update before has shown that nothing is to be worked out."""
+    """The pools that were idle in the previous update, so that their share items need no computation."""
 
     def __init__(self) -> None:
         self._of: dict[PoolName, _Stand] = {}
 
     def looks(self, given: UpdateInput, clocks: Clocks, changed: Iterable[PoolName]) -> Looks:
-        """Finds out what is to be looked at. Operations that rested in pools that `changed` rest no more."""
+        """Return which elements to compute. `changed` are the pools that lost a resting operation since the previous update."""
         elements, pools = given.elements, given.elements.pools
         busy = self._busy(elements, {*changed})
         running = {clocks.keys[place] for place in clocks.running.tolist()}
@@ -76,7 +76,7 @@ class IdlePools:
 
     @staticmethod
     def _busy(elements: Elements, changed: Set[PoolName]) -> list[bool]:
-        """True for pools below which operations are among the elements or changed."""
+        """Return True for each pool that has operations among the elements, or a changed pool, in it or below it."""
         busy = [True] + [False] * (elements.pools - 1)
         began = [place for place, name in enumerate(elements.names[: elements.pools]) if name in changed]
         for place in (*elements.above[elements.pools :], *began):

@@ -1,4 +1,4 @@
-"""All results of an update of a small tree in which everything fits: share items, figures of pools, clocks. Pure."""
+"""All results of an update of a small unsaturated tree: share items, pool results, starvation clocks. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from headrace_fair_share.update.plenty.resting import PoolCounts
 from headrace_fair_share.update.plenty.shares import PlainShares, shares_in_plenty
 from headrace_fair_share.update.results import PoolResults
 
-#: Of more elements than these the usual way is the shorter one.
+#: Number of elements above which the numpy computation is faster.
 MOST_ELEMENTS: Final = 128
 _NOBODY_RESTS: Final[Mapping[PoolName, PoolCounts]] = {}
 
 
 class Outcome(NamedTuple):
-    """The results of all elements that were looked at."""
+    """The results of all elements that were computed."""
 
-    #: By their keys.
+    #: Share items by key.
     items: dict[str, ShareItem]
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
@@ -47,10 +47,11 @@ def outcome_in_plenty(
     resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS,
     places: Sequence[int] | None = None,
 ) -> Outcome | None:
-    """Works out all results of a tree. None where something does not fit, is promised or starves: others do it then.
+    """Compute all results of an unsaturated tree without numpy. Return None if the tree does not qualify.
 
-    `resting` counts the operations of each pool itself that are not among the elements. With `places`, the root's first, only those are
-    looked at: nothing is held or asked for at the others.
+    A tree does not qualify if something does not fit, has a guarantee, or starves; the caller then uses the numpy computation. `resting`
+    counts, per pool, the operations directly in it that are not among the elements. `places` are the positions to compute, the root's
+    first. The other elements have no usage and no demand.
     """
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None
@@ -116,7 +117,7 @@ def _items(
 
 
 def _least_below(local: Mapping[int, float], elements: Elements) -> dict[int, float]:
-    """Satisfaction of operations, and of pools the least of all operations below."""
+    """Return the satisfaction of operations, and for each pool the lowest satisfaction of all operations below it."""
     ratios = {place: INFINITE_SATISFACTION if place < elements.pools else ratio for place, ratio in local.items()}
     for place in reversed(list(ratios)[1:]):
         above = elements.above[place]
@@ -126,7 +127,7 @@ def _least_below(local: Mapping[int, float], elements: Elements) -> dict[int, fl
 
 
 def _dominant(shares: PlainShares, place: int) -> str:
-    """The resource with the largest share of the usage, or of the demand where nothing is used."""
+    """Return the resource with the largest share of the usage, or of the demand if nothing is used."""
     uses = any(shares.usage[place].as_tuple())
     of: Share = shares.usage_share[place] if uses else shares.demand_share[place]
     most = max(of)
@@ -153,7 +154,7 @@ def _pool_results(
             shares.demand[place],
             below[place].operations,
             below[place].running,
-            # Lightweight operations stand in fifo pools alone, which are not worked out here.
+            # Lightweight operations exist in fifo pools only, and trees with fifo pools are not computed here.
             lightweight_operations=0,
             schedulable_operations=below[place].schedulable,
             own_operations=own[place].operations,
@@ -164,5 +165,5 @@ def _pool_results(
 
 
 def first_difference(one: dict[str, ShareItem], other: dict[str, ShareItem]) -> str:
-    """The key of an item that is not in both alike."""
+    """Return the key of the first item that differs between the two, or is missing in either."""
     return next(key for key in {**one, **other} if one.get(key) != other.get(key))

@@ -1,7 +1,7 @@
-"""Operations that hold nothing and ask for nothing, which updates in plenty pass over. Pure.
+"""Resting operations: operations without usage or demand, which updates of unsaturated trees skip. Pure.
 
-There may be thousands of them: suspended, or with jobs that no node can run. Until one changes its share item stays what it is, and
-to the pools above it adds nothing but a count.
+There may be thousands of them: suspended operations, or operations whose jobs fit on no node. Until such an operation changes its share
+item stays the same, and it adds nothing to the pools above but a count.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from headrace_fair_share.update.plenty.shares import is_plain_operation
 
 
 class PoolCounts(NamedTuple):
-    """Operations of one pool itself."""
+    """Counts of operations directly in one pool."""
 
     operations: int = 0
     running: int = 0
     schedulable: int = 0
 
     def plus(self, other: PoolCounts) -> PoolCounts:
-        """Both together."""
+        """Return the sum of both."""
         return PoolCounts(
             self.operations + other.operations,
             self.running + other.running,
@@ -39,7 +39,7 @@ class PoolCounts(NamedTuple):
 
 
 class _Resting(NamedTuple):
-    """An operation as it was when it came to rest."""
+    """An operation as it was when it started to rest."""
 
     known: KnownOperation
     usage: UsageItem | None
@@ -47,24 +47,24 @@ class _Resting(NamedTuple):
 
 
 class Awake(NamedTuple):
-    """The operations of a cut that do not rest. Those that `left` rest no more in their pool, and some of them are over."""
+    """The operations of an input that do not rest. `left` maps operations that stopped resting, or finished, to the pool they rested in."""
 
     part: OperationsOfCut
     left: Mapping[OperationId, PoolName]
 
 
 class RestingOperations:
-    """The operations that rest since some update. They are void once anything else changes that their items follow from."""
+    """The operations that rest. The object becomes invalid when anything else changes that their share items depend on."""
 
     def __init__(self, cut: Cut) -> None:
         self._of: dict[OperationId, _Resting] = {}
         self._since = cut.pools, cut.rooms, cut.ephemeral_pools
         self._total, self._term = cut.total, cut.usage_version.term
-        #: Of each pool itself, by its name.
+        #: Counts of the resting operations directly in each pool.
         self.counts: dict[PoolName, PoolCounts] = {}
-        #: Those that do not rest, in the order of the cut before. None until somebody looked.
+        #: The operations that do not rest, in the order of the previous input. None before the first call of `wake`.
         self._awake: dict[OperationId, KnownOperation] | None = None
-        #: The operations in each pool, the pool of the first one first; and the first of each.
+        #: Number of operations in each pool, ordered by the pool's first operation; and that first operation of each pool.
         self._members: Counter[PoolName] = Counter()
         self._first: dict[PoolName, OperationId] = {}
         self.idle_pools = IdlePools()
@@ -79,7 +79,7 @@ class RestingOperations:
         return key in self._of
 
     def rest(self, cut: Cut, given: UpdateInput, clocks: Clocks) -> None:
-        """Takes the operations of an update that hold nothing, ask for nothing, and of which no clock runs."""
+        """Add the operations of an update that have no usage, no demand and no running clock."""
         running = {clocks.keys[place] for place in clocks.running.tolist()}
         for each, demand, runs in zip(given.tree.operations, given.demands, given.runs, strict=True):
             if each.demand == ZERO == each.usage and each.name not in running and is_plain_operation(each):
@@ -92,7 +92,7 @@ class RestingOperations:
                     self._awake.pop(name, None)
 
     def wake(self, cut: Cut) -> Awake | None:
-        """Lets go of all that has changed. None if more has changed than operations and their usage."""
+        """Wake the operations that changed. Return None if anything else changed; the caller then recomputes everything."""
         if not self._are_same(cut):
             return None
         awake, news = self._awake, cut.news
@@ -103,10 +103,10 @@ class RestingOperations:
         return Awake(OperationsOfCut(awake.copy(), list(self._members)), left)
 
     def _disorders(self, cut: Cut, awake: Mapping[OperationId, KnownOperation], name: OperationId, came: bool) -> bool:
-        """True if the order of those that are awake, or of pools, may be another with this one."""
+        """Return True if this operation may change the order of the awake operations or of the pools."""
         known, before = cut.operations.get(name), awake.get(name)
         if known is not None and not came:
-            # It rested, or stands in another pool.
+            # The operation rested, or moved to another pool.
             return before is None or before.pool != known.pool
         before = self._of[name].known if name in self._of else before
         if before is None or before.pool in cut.pools.pools:
@@ -116,7 +116,7 @@ class RestingOperations:
     def _take(
         self, cut: Cut, awake: dict[OperationId, KnownOperation], news: Mapping[OperationId, bool]
     ) -> Mapping[OperationId, PoolName]:
-        """Takes the few that are new or different. Returns who rests no more."""
+        """Apply the few operations that are new or changed. Return the operations that stopped resting, with their pools."""
         left = {}
         for name, came in news.items():
             known = cut.operations.get(name)
@@ -144,7 +144,7 @@ class RestingOperations:
         return one.known
 
     def _look_at_all(self, cut: Cut) -> tuple[dict[OperationId, KnownOperation], Mapping[OperationId, PoolName]]:
-        """Finds out who is awake. Returns them, and who rests no more."""
+        """Find the awake operations by comparing all operations. Return them, and the operations that stopped resting with their pools."""
         of, usage, names = self._of, cut.usage, list(cut.operations)
         awake = self._awake = {}
         for name, known in cut.operations.items():
@@ -159,9 +159,9 @@ class RestingOperations:
         return awake, {name: self._let_go(name).pool for name in left}
 
     def _are_same(self, cut: Cut) -> bool:
-        """True if all but operations and usage, as far as items of such operations follow from it, is as it was."""
+        """Return True if nothing that resting operations depend on changed, apart from operations and their usage."""
         now = cut.pools, cut.rooms, cut.ephemeral_pools
-        # The operations that were named are those of a term.
+        # The set of named operations belongs to one term of the allocator.
         is_same_cluster = cut.total == self._total and cut.usage_version.term == self._term
         return is_same_cluster and all(one is other for one, other in zip(now, self._since, strict=True))
 

@@ -1,4 +1,4 @@
-"""The shares of a small tree in which all that is demanded fits: each element has what it demands. Pure.
+"""The shares of a small unsaturated tree: the fair share of each element is its demand. Pure.
 
 Section: docs/reference/fair-share-algorithm.md#3-one-update
 """
@@ -13,31 +13,31 @@ from headrace.pools import IntegralType, PoolMode
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace_fair_share.hdrf.model import NO_LIMIT, UNLIMITED, Limits, OperationInput, PoolInput, Sharing, TreeInput
 
-#: Sums of larger amounts are left to those who take care of them.
+#: Largest demand of the root that is computed here, in units of a resource. The numpy computation handles larger sums.
 _LARGEST: Final = 2**61
 _Wholes = tuple[float, float, float, float, float]
 
 
 class PlainShares(NamedTuple):
-    """Amounts and shares by place: the root, pools with parents first, operations. Where nobody looks all is zero."""
+    """Amounts and shares by position: the root, pools (parents first), operations. Elements that were not computed have zeros."""
 
-    #: With everything below.
+    #: Sums that include everything below a pool.
     usage: list[Resources]
     demand: list[Resources]
     usage_share: list[Share]
     demand_share: list[Share]
     fair_share: list[Share]
-    #: Of those that were looked at.
+    #: Limits of the computed elements only.
     limits_share: dict[int, Share]
 
 
 def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int]) -> PlainShares | None:
-    """Gives every element what it demands. None where something does not fit, or where anything but demand may count.
+    """Return shares in which every element has its demand. None if something does not fit, or if anything but demand may matter.
 
-    It is exact as `everything_fits` of the arrays is, of which it takes less: no guarantee, no fifo pool and no weight of next to
-    nothing. `tests/properties/test_fair_share_plenty.py` compares both to the last bit.
+    The result is as exact as `everything_fits` of the numpy computation, but fewer trees qualify: no guarantees, no fifo pools, no tiny
+    weights. `tests/properties/test_fair_share_plenty.py` compares both to the last bit.
 
-    `above` are the places of the pools in which the elements stand. Looks at some of the `places`, in their order, the root first.
+    `above` gives the position of each element's parent. Only the elements at `places` are computed, in this order, the root first.
     """
     if not _is_plain(tree, places):
         return None
@@ -54,7 +54,7 @@ def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int
     full = _share(amounts, wholes)
     demand_share, usage_share = [ZERO_SHARE] * len(above), [ZERO_SHARE] * len(above)
     limits_share: dict[int, Share] = {}
-    # The root first: where the cluster is short nothing else is looked at.
+    # The root comes first: if the cluster is too small, no other element is computed.
     all_limits = (NO_LIMIT, *(pool.limits for pool in tree.pools), *(each.limits for each in tree.operations))
     for place in places:
         limits = all_limits[place]
@@ -71,7 +71,7 @@ def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int
 
 
 def _is_plain(tree: TreeInput, places: Sequence[int]) -> bool:
-    """True if nothing is promised, no order counts, and no weight leaves an element with next to nothing."""
+    """Return True if the tree has no guarantees, no pools whose order matters, and no weights close to zero."""
     return (
         tree.options.sharing is Sharing.VECTOR
         and not tree.integral
@@ -93,7 +93,7 @@ def _is_plain_pool(pool: PoolInput) -> bool:
 
 
 def is_plain_operation(operation: OperationInput) -> bool:
-    """True if an operation has a usual weight and uses no more than it demands. Nothing bounds how much of that it may get."""
+    """Return True if an operation has a normal weight, demands at least its usage, and is not limited by its best allocation share."""
     return (
         EPS < operation.weight < math.inf
         and operation.demand.dominates(operation.usage)
@@ -109,17 +109,17 @@ def _with_all_below(own: list[Resources], above: Sequence[int], pools: int, plac
 
 
 def _fits(demand: Share, limits: Share) -> bool:
-    # What comes to within a rounding of a limit is for others to decide.
+    # A demand within the rounding error of a limit is left to the numpy computation.
     return all(share == 0.0 or share < most - EPS for share, most in zip(demand, limits, strict=True))
 
 
 def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
-    """True if the nodes of each set surely have all that is demanded of them."""
+    """Return True if the nodes of each set certainly have all that is demanded of them."""
     wanted = [Resources.sum(tree.operations[place].demand for place in places) for places in tree.node_classes]
     for each in tree.node_sets:
         demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
         have = _share(each.resources.as_tuple(), wholes)
-        # Sums of shares, which the arrays compare, end in other last bits than shares of sums.
+        # The numpy computation compares sums of shares, whose last bits differ from those of the shares of sums.
         if not all(share == 0.0 or share < most - 2 * EPS for share, most in zip(demand, have, strict=True)):
             return False
     return True
@@ -132,7 +132,7 @@ def _limits(limits: Limits, total: tuple[int, ...], wholes: _Wholes) -> Share:
 
 
 def _in_units(amounts: tuple[int, int, int, int, int]) -> _Wholes:
-    """Whole units, as the algorithm divides by them: cpu in cores."""
+    """Return amounts in whole units, as the algorithm divides by them: cpu in cores."""
     u, c, g, m, n = amounts
     return float(u), c / 100.0, float(g), float(m), float(n)
 
@@ -150,7 +150,7 @@ def _share(amounts: tuple[int, int, int, int, int], wholes: _Wholes) -> Share:
 
 
 def _sum(shares: Sequence[Share], places: Sequence[int]) -> Share:
-    """One after another: Python's own sums of floats round in other ways from version to version."""
+    """Add the shares one after another: the rounding of Python's `sum` of floats differs between versions."""
     u, c, g, m, n = ZERO_SHARE
     for place in places:
         of_u, of_c, of_g, of_m, of_n = shares[place]
