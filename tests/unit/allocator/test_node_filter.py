@@ -76,9 +76,9 @@ def test_a_filter_that_is_none_is_refused_and_the_one_before_stays() -> None:
     tree = Tagged()
     tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
     with pytest.raises(BadInput, match="ssd & "):
-        tree.engine.on_options(TreeOptions(node_filter="ssd & "), tree.moment)
+        tree.engine.on_options(TreeOptions(node_filter="ssd & ", pause_starts=True), tree.moment)
 
-    assert tree.started("old") == 0
+    assert (tree.started("old"), tree.started("new")) == (0, 8)
 
 
 def test_why_an_operation_waits_says_that_nodes_are_left_out() -> None:
