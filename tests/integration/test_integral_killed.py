@@ -29,7 +29,7 @@ from tests.support.simulated_tree import SimulatedTree
 from tests.support.tree_services import TREE, a_bus, ask, stand_in_for
 
 UPDATES = 500
-KILLED_UPDATES = few_or_many(20, UPDATES)
+KILLED_UPDATES = few_or_many(45, UPDATES)
 SETTINGS = IntegralSettings()
 _Answer: Any = Advanced | AdvanceGap | NotReady
 
