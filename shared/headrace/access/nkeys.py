@@ -46,8 +46,7 @@ class SigningKey:
         if data is None:
             raise _no_seed()
         kinds = {kind.value: kind for kind in KeyKind}
-        # Two prefixes share the first two bytes: five bits each. The seed's prefix is in the upper five bits of the first
-        # byte, and the kind's five bits follow.
+        # Two prefixes share the first two bytes: the first five bits are the seed's, the next eight are the byte of the kind.
         kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
         if len(data) != 2 + SECRET_BYTES or data[0] & 0xF8 != _SEED or kind is None:
             raise _no_seed()

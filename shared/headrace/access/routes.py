@@ -205,7 +205,7 @@ STORES: Final[tuple[Store, ...]] = (
     *(
         store
         for name, history, writers, readers, hearers in (
-            # Admission writes too, since it may change the configuration of a tree that no service serves.
+            # Keys of all trees may be written: a process of another tree may change the configuration of an unserved tree.
             (
                 subjects.POOLS_BUCKET,
                 subjects.POOLS_HISTORY,

@@ -60,8 +60,9 @@ def leave() -> NoReturn:
 
 
 def tell_progress(done: float, total: float = 1.0) -> None:
-    """Report the job's progress to people, such as 30 of 400, or 0.25. At most two reports a second are written, and always
-    the last one.
+    """Report the job's progress to people, such as 30 of 400, or 0.25.
+
+    A report is written at most twice a second, except that the end (`done` >= `total`) is always written.
     """
     global _told_s
     path, now_s = os.environ.get("HEADRACE_PROGRESS"), time.monotonic()

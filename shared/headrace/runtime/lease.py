@@ -3,9 +3,9 @@
 The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so
 no two clocks are ever compared. A lease alone stops no process from writing: what a frozen holder does after it wakes is
 refused by its term.
-When an instance is restarted it takes the key at once, since it knows that its former process is gone. If a standby is
-running, which is already warm, the restarted instance first releases the former process's lease, so that the standby can
-take it.
+A restarted instance takes the key at once, since an instance is started again only when its former process is known to
+have ended. If a standby is running, which is already warm, the restarted instance first releases the former process's
+lease, so that the standby can take it.
 """
 
 from __future__ import annotations
