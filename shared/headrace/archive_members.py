@@ -2,9 +2,9 @@
 
 An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module reads
 nothing else. It only moves forward, holds one header at a time, and knows how large a part may be before it reads the part.
-`tarfile` accepts more: sparse files (a megabyte becomes lists of gigabytes), negative sizes (it reads the archive again
-from the beginning for each one), and headers about headers (it calls itself for each one). So only its parser of a single
-header is used here.
+`tarfile` accepts more: sparse files (a megabyte becomes lists of gigabytes), negative sizes (each makes it read the archive
+again from the beginning), and headers about headers (each is a recursive call). So only its parser of a single header is
+used here.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class HeadraceError(Exception):
 class BadInput(HeadraceError):
     """A value given from outside cannot be used.
 
-    `place` says where the value was (an option, a key, a line), `value` is the value, and `expected` says what is accepted.
+    `place` names the source of the value (an option, a key, a line), `value` is the value, and `expected` says what is accepted.
     """
 
     def __init__(self, place: str, value: object, expected: str) -> None:

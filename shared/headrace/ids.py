@@ -16,7 +16,7 @@ NodeName = NewType("NodeName", str)
 PoolName = NewType("PoolName", str)
 TreeName = NewType("TreeName", str)
 UserName = NewType("UserName", str)
-#: Identifies one run of an agent process. Each start has a new one, which sorts after all earlier ones of its node as text.
+#: Identifies one run of an agent process. As text, a later run of the same node sorts after all earlier runs.
 Incarnation = NewType("Incarnation", str)
 
 #: The root of every pool tree. It always exists, has no configuration of its own, and no operation runs in it.

@@ -1,6 +1,6 @@
 """The satisfaction of an element: its usage in relation to its fair share.
 
-All code that orders elements by satisfaction, or shows it, uses this one measure.
+All code that orders elements by satisfaction, or shows satisfaction, uses this measure.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ STORES: Final[tuple[Store, ...]] = (
         )
         for store in (
             _bucket(name, *writers, readers=readers, history=history, hearers=hearers),
-            # A writer that finds a lost value restores it from its copy, and the other way round.
+            # A writer restores a lost value from its copy, and a lost copy from its value.
             _bucket(subjects.copies_of(name), *writers),
         )
     ),

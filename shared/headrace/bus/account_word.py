@@ -29,9 +29,9 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 async def tell_account_word(bus: Bus, account: str, next_word: Callable[[str], str | None]) -> bool:
-    """Send the server the next JWT of an account, if there is one. Return True if a JWT was sent.
+    """Send the server a new JWT of an account, if `next_word` returns one. Return True if a JWT was sent.
 
-    `next_word` gets the server's JWT and returns the next one, or None if the server's JWT needs no change. `bus` must be
+    `next_word` receives the server's current JWT. It returns the new JWT, or None if nothing changes. `bus` must be
     connected as a user of the server's system account. Raises `BusError`.
     """
     known = (await bus.request(word_lookup(account), b"", timeout_s=_ANSWER_S)).decode(errors="replace")

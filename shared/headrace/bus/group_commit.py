@@ -48,7 +48,7 @@ class AppenderFenced(BusError):
 
 
 class _Waiting:
-    """Events of one call that travel in one entry, and the event that wakes their caller. A flush has no events."""
+    """Log events of one call that travel in one entry, and what wakes their caller. A flush has no log events."""
 
     def __init__(self, events: list[bytes], since_s: float) -> None:
         self.events = events
@@ -108,12 +108,12 @@ class GroupAppender:
 
     @property
     def why_waiting(self) -> str:
-        """Return the reason for the wait, for a person who waited in vain."""
+        """The reason for the wait, for a person who waited in vain."""
         return self.trouble or "the log is slow, has no leader for the moment, or its disk is full"
 
     @property
     def waiting(self) -> int:
-        """Return the number of events that are not known to be in the log."""
+        """The number of events that are not known to be in the log."""
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
@@ -265,7 +265,7 @@ class GroupAppender:
         raise AssertionError("pauses come to no end")
 
     async def _is_in_log(self, entry: bytes | None) -> bool:
-        """True if `entry` is the next one behind the last known entry, False if there is none. Raises `AppenderFenced` if
+        """True if `entry` follows the last known entry, False if no entry does. Raises `AppenderFenced` if
         it is another term's.
 
         An entry without a term was written by a party that is no appender and must not write here. It is skipped and logged

@@ -145,7 +145,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """How a served subject tells its senders apart, and how it refuses messages that may not wait."""
+    """How a served subject distinguishes its senders, and how it refuses messages that may not wait."""
 
     name: Callable[[Message], str]
     refusal: Callable[[Message, Refused], bytes | None]
@@ -157,9 +157,7 @@ class Senders(msgspec.Struct, frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """How a served subject tells its senders apart if only each sender's newest message counts, and how many seconds a
-    message may wait.
-    """
+    """How a served subject distinguishes its senders if only each sender's newest message counts."""
 
     name: Callable[[Message], str]
     within_s: float
@@ -240,8 +238,9 @@ class Writes(Subscription, Protocol):
 
     @property
     def heard(self) -> int:
-        """Return a number that rises with each attempt to write and with each new connection, because writes before a new
-        connection may have been missed.
+        """A number that rises with each attempt to write and with each new connection.
+
+        A new connection counts because earlier writes may have been missed.
         """
         ...
 
@@ -328,7 +327,7 @@ class Log(Protocol):
         ...
 
     def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
-        """Yield the entries after `after`, in order, up to the entry that is the last one now.
+        """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
         Entries are fetched in batches of at most `batch_bytes` (a few megabytes by default). If a reader stops early, no
         more than one batch was sent for nothing.
@@ -360,8 +359,7 @@ class Records(Protocol):
         ...
 
     def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
-        """Yield the records after `after` that were added at `since_ms` or later, in order, up to the record that is the
-        last one now.
+        """Yield the records after `after` that were added at `since_ms` or later, in order, up to the last record now.
 
         `since_ms` is Unix time in milliseconds, by the server's clock.
         """

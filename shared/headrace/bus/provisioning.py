@@ -104,7 +104,7 @@ async def _provision(
     before = await bus.jetstream.stream(stream)
     await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
     if before is not None and before.config.allow_rollup_hdrs:
-        # A stream of an older version lets a writer of one key remove all other keys.
+        # A stream created by an older version allows the writer of a key to remove all other keys.
         await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)

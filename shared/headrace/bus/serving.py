@@ -38,7 +38,7 @@ _TURN_NS: Final = 10_000_000
 #: off the socket because it is not read, and loses what all other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
-#: Divisor: one sender may use at most this part of the handlers (one quarter), if senders are told apart.
+#: Divisor: one sender may use at most this part of the handlers (one quarter), if senders are distinguished.
 _PARTS_OF_SENDERS: Final = 4
 #: Idle tasks that are kept for the next messages. Creating a task costs as much as most handlers.
 _MOST_AT_REST: Final = 8
@@ -46,8 +46,9 @@ _NO_SPAN: Final = nullcontext()
 
 
 class _Places:
-    """The number of running handlers of each sender. A bound for each sender keeps handlers free for the others, however
-    slow one sender's are.
+    """The number of running handlers of each sender.
+
+    The number is bounded, so that a sender whose handlers are slow leaves handlers free for other senders.
     """
 
     def __init__(self, senders: Senders | None, concurrency: int) -> None:
@@ -193,7 +194,7 @@ class Serving:
         return {**counts, **newest, "failed": self.failed + newest["failed"]}
 
     def described(self) -> dict[str, object]:
-        """Return the statistics for service discovery: those that the handler's owner supplies, and the counts."""
+        """Return the statistics for service discovery: the counts, and the statistics that were passed with the handler."""
         more = self._more_statistics() if self._more_statistics is not None else {}
         return {**more, **self.statistics()}
 

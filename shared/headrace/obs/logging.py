@@ -22,7 +22,7 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class _Output(msgspec.Struct):
-    """Where this process writes its log lines, and the lowest level that is written. As a library it writes only warnings
+    """The stream to which this process writes log lines, and the lowest level that is written. As a library it writes only warnings
     and errors.
     """
 

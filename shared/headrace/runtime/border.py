@@ -237,8 +237,8 @@ class Border:
         ]
 
     def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:
-        """Return how persons, nodes or hosts are told apart, so that none waits behind another's flood. Services trust each
-        other.
+        """Return the rule that assigns each person, node or host a queue of its own, so that none waits behind another's
+        flood. Services trust each other.
         """
         if kind is CallerKind.SERVICE:
             return None
@@ -298,8 +298,8 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
 
 
 def _span(kind: Any, request: object, caller: CallerKind) -> AbstractContextManager[object]:
-    """Return the span of a request. Requests that any party may send by the thousand have none or few: a header costs its
-    sender nothing.
+    """Return the span of a request. Requests that any party may send by the thousand get few spans or none, because a trace
+    header costs its sender nothing.
     """
     if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
         return tracing.apart()

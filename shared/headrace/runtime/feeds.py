@@ -103,7 +103,7 @@ class OperationsFeed:
         self._ready.set()
         async for message in inbox:
             published = self._border.decode(message, Published)
-            # Admission and its log serve all trees. The reader sees from the events which ones matter to its tree.
+            # Admission and its log serve all trees. The reader picks the events that concern its tree.
             if published is None:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
@@ -118,7 +118,7 @@ class OperationsFeed:
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
-            # The first term that this feed hears shows nothing about entries known before.
+            # If no term was known before, the announced entry does not show that entries were lost.
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:

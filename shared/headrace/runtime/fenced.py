@@ -99,6 +99,6 @@ class FencedRecords:
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:
-                # The last entry may be an unanswered one of this process, a foreign one, or a higher term's. Reading shows which.
+                # The last entry is an unanswered one of this process, a foreign entry, or a higher term's. Reading shows which.
                 continue
             return

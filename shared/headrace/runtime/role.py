@@ -3,7 +3,7 @@
 A process stands by until the lease of the role is free. It takes the lease and then its term, serves, and releases the
 lease at the end. Everything that it writes or publishes carries the term, so that its messages cannot be confused with
 those of earlier or later leaders. Any handler or task that notices that another process leads deposes this process:
-`Deposition` passes that on to the place where the process ends.
+`Deposition` passes the reason on to the task group of the process, which then ends.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Role:
         self._deposition.depose(reason)
 
     async def look_up(self, bus: Bus) -> None:
-        """Look up the reported terms until cancelled: one forged message must depose no process."""
+        """Look up the reported terms until cancelled: a forged message alone must not depose a process."""
         while True:
             await self._doubt.wait()
             self._doubt = anyio.Event()

@@ -2,7 +2,7 @@
 
 A process takes its term before its first subscription. The term is one above the largest term that the bucket, the lease of
 the role, the service's own records or any peer know. So a bucket that lost its newest writes cannot bring an old term back
-while any of the others remembers it.
+while another source knows a higher term.
 """
 
 from __future__ import annotations

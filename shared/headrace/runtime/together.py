@@ -9,7 +9,7 @@ import anyio
 
 
 async def together(*calls: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Make all calls concurrently, and return when all are done. If a call raises, the others are cancelled and its error
+    """Make all calls concurrently, and return when all are done. If a call raises, the remaining calls are cancelled and its error
     is raised.
     """
     try:

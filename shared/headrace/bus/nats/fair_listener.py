@@ -37,7 +37,7 @@ _TRY_AGAIN_S: Final = 0.1
 
 
 class _Lane:
-    """The subscriptions for one subject, or for the pattern. nats-py takes it for a future, as it does `Listener`."""
+    """The subscriptions for one subject, or for the pattern. nats-py treats a lane like a future, as it treats a `Listener`."""
 
     def __init__(self, subject: str, on_message: Callable[[Msg], None], ask_for_more: Callable[[_Lane], None]) -> None:
         self.subject = subject
@@ -99,7 +99,7 @@ class FairListener(Listener):
 
     @property
     def sids(self) -> list[int]:
-        """Return the server's numbers for the subscriptions."""
+        """The server's numbers for the subscriptions."""
         return [each._id for lane in (self._pattern, *self._lanes.values()) for each in lane.subscriptions]
 
     def set_result(self, message: Msg) -> None:
@@ -115,7 +115,7 @@ class FairListener(Listener):
 
     async def unsubscribe(self, client: Client) -> None:
         """Stop the server from sending more messages."""
-        # Messages that are still read must not ask for further messages.
+        # From now on, reading a message must not ask the server for more.
         self._client = None
         await super().unsubscribe(client)
 

@@ -77,7 +77,7 @@ class Link:
         self.closed = False
         self.reconnects = 0
         self.refused_publishes = 0
-        #: Number of answers beyond those that `collect` keeps.
+        #: Number of answers that `collect` dropped because it keeps no more.
         self.surplus_answers = 0
         self.errors = 0
         #: Callbacks for each reconnect, called on the loop. They must not wait or raise.

@@ -52,7 +52,7 @@ class Listener:
 
     @property
     def sids(self) -> list[int]:
-        """Return the server's numbers for the subscription."""
+        """The server's numbers for the subscription."""
         return [] if self._nats is None else [self._nats._id]
 
     async def unsubscribe(self, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""The transport of a nats-py client. In some places nats-py leaves it open."""
+"""The transport of a nats-py client. In some cases nats-py leaves the transport open."""
 
 from __future__ import annotations
 

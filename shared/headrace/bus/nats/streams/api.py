@@ -33,7 +33,7 @@ NAME_IN_USE: Final = 10058
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
 #: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports the second one.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-#: How messages begin that the server itself writes: an answer of its API, or the acknowledgement of a write.
+#: Beginning of the messages that the server itself writes: answers of its API, and acknowledgements of writes.
 _SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"|error":\{)')
 
 
@@ -121,7 +121,7 @@ class StreamInfo(msgspec.Struct):
 
     @property
     def copies(self) -> int:
-        """Return the number of servers that have a complete copy."""
+        """The number of servers that have a complete copy."""
         others = self.cluster.replicas if self.cluster is not None else None
         return 1 + sum(other.current and not other.offline for other in others or [])
 

@@ -71,7 +71,8 @@ class NatsKeyValue:
         if not revision and await self._jetstream.has_messages(self._stream, self._subject(key)):
             before = await self._stored(key)
             if before is not None and self._entry_or_none(before) is None:
-                # A deleted key has a marker with a revision of its own. A foreign message has a revision, too.
+                # A deleted key has a marker with a revision of its own, and a foreign message has a revision, too. The
+                # write must expect that revision.
                 revision = before.sequence
         return await self._write(key, value, {_EXPECTED: str(revision)})
 

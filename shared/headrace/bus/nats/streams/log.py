@@ -72,7 +72,7 @@ class NatsLog:
         return (await self._jetstream.existing(self._name)).state.bytes
 
     async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
-        """Yield the entries after `after`, in order, up to the entry that is the last one now.
+        """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
         If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the
         server goes away. Reading again after the last entry received loses nothing.

@@ -55,7 +55,7 @@ class BucketMirror:
         self._revision = 0
         self._created = ""
         self._is_gone = False
-        #: Entries of keys that the bucket lost although nobody deleted them.
+        #: Entries of keys that the bucket lost although no writer deleted them.
         self._lost: dict[str, Entry] = {}
         self._watch: Watch | None = None
         self._reading = anyio.Lock()

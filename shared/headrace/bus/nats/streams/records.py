@@ -79,7 +79,7 @@ class NatsRecords:
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
         if stored is None:
             return LogEntry(sequence, b"")
-        # A foreign entry may be the stream's last one. The next own record is added after both.
+        # The stream's last entry may be a foreign one. The next record is added after it.
         return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:

@@ -26,8 +26,8 @@ _LAST_DELIVERY: Final = "nats-last-consumer"
 class Watch(Consumer):
     """A consumer that pushes messages, and the messages it delivered. `broken` is true if it can no longer be relied upon.
 
-    It first delivers the newest message of each subject, then messages as they are written. A new message may arrive among
-    the first ones. The messages of each subject arrive in order.
+    It first delivers the newest message of each subject, then messages as they are written. New messages may arrive between
+    messages of the initial content. The messages of each subject arrive in order.
     """
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
@@ -94,7 +94,7 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat that only shows that the consumer lives wakes no reader: heartbeats arrive regularly for each watched bucket.
+        # A heartbeat shows only that the consumer lives, so it wakes no reader: each watched bucket has regular heartbeats.
         if item is not None or self._gap:
             self.on_arrival()
 
