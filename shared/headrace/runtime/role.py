@@ -29,7 +29,7 @@ from headrace.wire.version import Term
 LEASE_S: Final = 3.0
 
 
-#: Source of a reported higher term if no message reported one: the lease alone gives reason to check.
+#: Stands for the reporter of a higher term if no message reported one and an expired lease is the reason to check.
 _NOBODY: Final = "whoever held the lease meanwhile"
 #: Seconds for which the result of a check holds while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
@@ -139,7 +139,7 @@ class Role:
             if self._told == (term, told_by):
                 self._told = None
             # Otherwise a higher term was reported meanwhile and is looked up next. A forger could report terms without end,
-            # so waiters go on now.
+            # so callers that wait for the result of a lookup go on after each lookup.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()

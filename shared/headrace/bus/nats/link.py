@@ -159,8 +159,8 @@ class Link:
             try:
                 await self._nats.close()
             except asyncio.CancelledError:
-                # Unless this task is being cancelled, a task of nats-py was cancelled that waited for the end of the same
-                # transport.
+                # The cancellation may come from a nats-py task that waited for the end of the same transport. Re-raise only
+                # if this task itself is cancelled.
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise

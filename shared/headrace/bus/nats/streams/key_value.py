@@ -149,7 +149,7 @@ class NatsKeyValue:
         subject = self._subject(key)
         stored = await self._jetstream.last_message(self._stream, subject)
         if stored is None and await self._jetstream.has_messages(self._stream, subject):
-            # The key may have been written since.
+            # The key may have been written since the first read.
             stored = await self._jetstream.last_message(self._stream, subject)
             if stored is None:
                 raise DamagedValue(self._bucket, key)
