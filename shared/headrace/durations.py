@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: Longest accepted duration in milliseconds, about thirty years.
+#: Longest duration in options and messages, in milliseconds: about thirty years.
 LONGEST_MS: Final = 10**12
 _DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
 _UNIT_MS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

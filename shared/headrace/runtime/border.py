@@ -123,8 +123,7 @@ class Border:
         read: Callable[[bytes, Caller], T] | None = None,
         slow: bool = False,
     ) -> Subscription:
-        """Serve requests of type `kind`. `name_at` is the position of the caller's name in the subject (for users, nodes
-        and hosts).
+        """Serve requests of type `kind`. `name_at` is the position in the subject of the name of a user, node or host.
 
         At most `concurrency` handlers run, and at most a quarter of them for one sender. With `slow` the service answers
         one slow request at a time. With `newest` only the newest message of each sender is answered, and no message that
