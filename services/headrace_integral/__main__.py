@@ -8,7 +8,7 @@ from headrace_integral.settings import IntegralSettings
 
 
 def main() -> None:
-    """Runs the service until it is asked to stop."""
+    """Run the service until it is asked to stop."""
     run_service("integral", IntegralSettings, serve)
 
 

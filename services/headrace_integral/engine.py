@@ -1,9 +1,10 @@
-"""The accumulated volumes of one tree: which advance may be applied, and the volumes that it leads to.
+"""The accumulated volumes of one tree: which advance may be applied, and the volumes that result from it.
 
-The engine applies an advance once and in the order of its chain, however often messages are lost, repeated or late. `on_advance`
-decides, the shell saves the record, and `on_saved` makes it the state: memory never runs ahead of the bucket.
+The engine applies each advance once and in the order of its chain, however often messages are lost, repeated or late.
+`on_advance` decides, the shell saves the record, and `on_saved` makes the record the state: memory never runs ahead of the
+bucket.
 
-Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part is negative, and none above its capacity grows.
+Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part is negative, and no part above its capacity grows.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ from headrace.wire.version import LARGEST_JUMP, NEVER, Counter, Term, Version
 from headrace_integral.free_volume import family_of, handed_out, total_flows
 from headrace_integral.volumes import CPU, Floats, Refill, Refilled, keeps_bounds, ratio_volumes, refilled
 
-#: Answers that are kept to be given again.
+#: Number of answers that are kept for repeated requests.
 _REMEMBERED: Final = 64
 _MICROSECONDS: Final = 1_000_000
 _KINDS: Final = ("none", "burst", "relaxed")
 
 
 class VolumesRecord(msgspec.Struct, frozen=True):
-    """The saved volumes, and the advance that they are of."""
+    """The saved volumes, and the version of the advance that produced them."""
 
     tree: TreeName
     version: Version = NEVER
     pools: list[PoolVolume] = []
-    #: Term of the process that saved it.
+    #: Term of the process that saved the record.
     writer: Term = 0
-    #: Unix time of the advance; 0 where it is not known.
+    #: Unix time of the advance in milliseconds; 0 if it is not known.
     at_ms: Counter = 0
     downtime: Downtime = Downtime()
 
     def answer(self, first: int = 0) -> Advanced:
-        """The volumes from the `first` on as they are told: as many as fit a message."""
+        """Return the volumes from index `first` on, as many as fit in a message."""
         page = next(runs_within(self.pools[first:], PAGE_BYTES), [])
         more = first + len(page) < len(self.pools)
         return Advanced(self.tree, self.version, page, self.downtime, more)
 
 
 class Save(msgspec.Struct, frozen=True):
-    """Save this, then call `on_saved` and answer what it answers."""
+    """Effect: save the record, then call `on_saved` and send the answer that it returns."""
 
     record: VolumesRecord
 
@@ -71,31 +72,31 @@ Answer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | Stal
 
 
 class IntegralEngine:
-    """All volumes of one tree."""
+    """The volumes of one tree."""
 
     def __init__(self, tree: TreeName, writer: Term, record: VolumesRecord | None = None) -> None:
         self._tree = tree
         self._writer = writer
-        #: The highest of fair_share that advanced anything.
+        #: Highest term of fair_share that has advanced the volumes.
         self.term: Term = 0
         self._remembered: dict[Version, Advanced] = {}
-        #: Parts of the newest advance that is not whole yet.
+        #: Parts of the newest advance while it is incomplete.
         self._parts: dict[int, Advance] = {}
         self.record = VolumesRecord(tree=tree)
         self.applied = 0
         self.repeated = 0
         self.refused = 0
-        #: Volumes that an advance left out of their bounds; never anything but 0.
+        #: Number of volumes that an advance left out of their bounds; anything but 0 is a defect.
         self.out_of_bounds = 0
         self._restore(record)
 
     def on_restored(self, record: VolumesRecord | None, moment: Moment) -> Outcome[None, Save]:
-        """Replaces the volumes in memory by the saved ones. None if nothing is saved."""
+        """Replace the volumes in memory by the saved record, or by empty volumes if nothing is saved."""
         self._restore(record)
         return Outcome(None)
 
     def on_advance(self, request: Advance, moment: Moment) -> Outcome[Answer | None, Save]:
-        """Decides on an advance: an answer, or a record to save. Nothing changes before `on_saved`."""
+        """Decide on an advance. Return an answer, or a record to save. The state changes only in `on_saved`."""
         whole = self._gathered(request)
         if whole is None:
             return Outcome(AdvancePartTaken(request.version, request.part))
@@ -116,27 +117,27 @@ class IntegralEngine:
         return Outcome(None, [Save(self._applied(request))])
 
     def on_saved(self, record: VolumesRecord, moment: Moment) -> Outcome[Advanced, Save]:
-        """The record is durable: it becomes the state and is confirmed."""
+        """Make the durable record the state, and return its confirmation."""
         self.applied += 1
         self._remember(record)
         return Outcome(record.answer())
 
     def on_get(self, request: GetVolumes, moment: Moment) -> Outcome[Advanced | NotFound, Save]:
-        """Answers the volumes as they are."""
+        """Return the current volumes."""
         if request.tree != self._tree:
             return Outcome(NotFound(what="tree", name=request.tree, near=[self._tree]))
         return Outcome(self.record.answer(request.first))
 
     def checks(self) -> Iterator[Check]:
-        """One structure: the volumes."""
+        """Yield the check of the only structure, the volumes."""
         yield self._check_volumes
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; the list is empty if all invariants hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Advances by what became of them, and the time that no volume was credited for."""
+        """Return the metrics: advances by outcome, and the time for which no volume was credited."""
         return [
             gauge("integral_pools", "pools", len(self.record.pools), "Pools with volumes."),
             counter("advances_applied", "advances", self.applied, "Advances of volumes."),
@@ -179,7 +180,7 @@ class IntegralEngine:
             del self._remembered[next(iter(self._remembered))]
 
     def _gathered(self, part: Advance) -> Advance | None:
-        """The advance that this part makes whole. None while others are missing."""
+        """Collect the parts of an advance. Return the whole advance, or None while parts are missing."""
         if any(kept.version != part.version for kept in self._parts.values()):
             self._parts = {}
         self._parts[part.part] = part
@@ -209,7 +210,7 @@ class IntegralEngine:
         return None
 
     def _applied(self, request: Advance) -> VolumesRecord:
-        """Returns the volumes after the advance."""
+        """Return the record after the advance."""
         flows, total = request.pools, request.total
         integral = np.array([flow.guarantee_type != "none" for flow in flows], np.bool_)
         saved = {pool.pool: pool.volume for pool in self.record.pools}
@@ -226,7 +227,7 @@ class IntegralEngine:
             )
             passed = refilled(before, refill)
             after = _with_free_volume(passed, refill, flows)
-            # A pool for which this is too little loses the rest and is an alarm of `check`; all others are as they should be.
+            # A pool that would exceed this limit loses the rest, and `check` reports the pool. The other pools are not affected.
             after[CPU] = np.minimum(after[CPU], LARGEST_CPU_VOLUME)
             self.out_of_bounds += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
         ratios = ratio_volumes(after, total).tolist()
@@ -246,7 +247,9 @@ class IntegralEngine:
 
 
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
-    """Adds the time since the previous advance to the downtime if it credits no volume though pools had some."""
+    """Return the downtime, with the time since the previous advance added if the advance credits no time although pools had
+    volumes.
+    """
     known = before.downtime
     missed = before.pools and request.pools and not request.dt_us
     if not missed or not 0 < before.at_ms < request.at_ms:
@@ -261,7 +264,7 @@ def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
 
 
 def _with_free_volume(passed: Refilled, refill: Refill, flows: list[PoolFlow]) -> Floats:
-    """Returns the volumes after pools that hand on their overflow have done so."""
+    """Return the volumes after pools have passed on their overflow."""
     distributes = np.array([flow.distributes_free_volume for flow in flows], np.bool_)
     if not (distributes.any() and passed.overflow.any()):
         return passed.volume

@@ -1,11 +1,12 @@
-"""Free volume: the overflow of full pools goes to siblings with room for it, if their parents hand it on.
+"""Free volume: the overflow of full pools goes to siblings that can accept it, if their parents distribute it.
 
-Overflow gathers upwards until it meets room for it. Pools that distribute hand it down to the children that are still hungry, in
-proportion to their total flows, those nearest to their capacity first. What nobody takes is lost. Pools with an integral guarantee of
-their own are the ends of this tree: what is below one has no part in it.
+Overflow moves up the tree until it reaches pools that can accept it. Pools that distribute pass it down to the children
+that can still accept volume, in proportion to their total flows. Children nearest to their capacity come first. Volume that
+no pool accepts is lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take no
+part.
 
-Upwards all pools of a level are summed up at once. Downwards families are mostly small, and plain numbers are quicker than arrays.
-Sums run in the order of children in any case, since figures are exact to the last bit.
+On the way up all pools of a level are summed at once. On the way down families are mostly small, and plain numbers are
+faster than arrays. Sums always run in the order of children, because results must be exact to the last bit.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The pools of an advance by their places. Parents stand before their children."""
+    """The pools of an advance by their indexes. Parents come before their children."""
 
-    #: -1 at the top.
+    #: Index of each pool's parent; -1 at the top.
     parent: Places
-    #: Places by the number of pools above.
+    #: Indexes of the pools of each level; the level is the number of pools above a pool.
     levels: list[Places]
-    #: Pools that gather and hand on: those without a guarantee of their own and with none above them.
+    #: Pools that collect overflow and pass it on: they have no integral guarantee, and no pool above them has one.
     composite: Flags
 
 
 def family_of(flows: Sequence[PoolFlow]) -> Family:
-    """Reads the places of parents."""
+    """Build the family from the parent indexes of the pools."""
     depth, composite = [0] * len(flows), [False] * len(flows)
     for place, flow in enumerate(flows):
         depth[place] = depth[flow.parent] + 1 if flow.parent >= 0 else 0
@@ -51,7 +52,7 @@ def family_of(flows: Sequence[PoolFlow]) -> Family:
 
 
 def total_flows(family: Family, flow: Floats) -> Floats:
-    """The flow of each pool with all below it."""
+    """Return the flow of each pool including all pools below it."""
     total = flow.copy()
     for level in family.levels[:0:-1]:
         np.add.at(total, family.parent[level], total[level])
@@ -59,7 +60,7 @@ def total_flows(family: Family, flow: Floats) -> Floats:
 
 
 def handed_out(family: Family, refilled: Refilled, total_flow: Floats, accepts: Flags, distributes: Flags) -> Floats:
-    """The volumes after what overflowed from some pools was offered to others."""
+    """Return the volumes after the overflow of some pools was offered to others."""
     spilt, acceptable = _gathered(family, refilled, accepts)
     order = np.argsort(family.parent, kind="stable")
     begins = np.searchsorted(family.parent[order], np.arange(len(order) + 1)).tolist()
@@ -76,7 +77,7 @@ def handed_out(family: Family, refilled: Refilled, total_flow: Floats, accepts: 
 
 
 def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Floats, Floats]:
-    """The overflow of the children of each pool, and the volume that the pool with all below it would accept."""
+    """Return the overflow of each pool's children, and the volume that each pool with all pools below it would accept."""
     overflow = np.where(family.composite, 0.0, refilled.overflow)
     acceptable = np.where(family.composite, 0.0, refilled.acceptable)
     spilt = np.zeros_like(overflow)
@@ -92,7 +93,7 @@ def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Float
 
 
 def _sums(family: Family, parts: Floats, children: Places) -> Floats:
-    """The sums by parent, one child added after another."""
+    """Return the sums by parent. Children are added one after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])
 
@@ -100,7 +101,7 @@ def _sums(family: Family, parts: Floats, children: Places) -> Floats:
 def _share_out(
     free: float, children: list[int], room: list[float], flow: list[float], taken: list[float], *, whole: bool
 ) -> None:
-    """Shares out a free volume: by flow, to nobody more than there is room for."""
+    """Distribute a free volume in proportion to flow. No child receives more than it can accept (`room`)."""
     hungry = [child for child in children if room[child] > EPS and flow[child] > EPS]
     hungry.sort(key=lambda child: room[child] / flow[child])
     flows = 0.0

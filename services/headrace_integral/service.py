@@ -1,6 +1,6 @@
-"""The shell of integral: applies one advance at a time, and confirms it when it is saved.
+"""The shell of integral: it applies one advance at a time, and confirms the advance when it is saved.
 
-Whoever stands by follows nothing: all that it must know is the saved record, which a leader reads again under its own fence.
+A standby follows nothing: all that it needs is the saved record, which a new leader reads again after it has claimed the key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace_integral.store import VolumeStore, term_of_volumes
 
 
 async def serve(runtime: Runtime[IntegralSettings]) -> None:
-    """Runs the service until it is asked to stop."""
+    """Run the service until it is asked to stop."""
     tree = tree_name(runtime.settings.tree)
 
     async def with_role(role: Role) -> None:
@@ -41,7 +41,7 @@ async def serve(runtime: Runtime[IntegralSettings]) -> None:
 
 
 class IntegralService:
-    """One term of one tree's integral."""
+    """The integral service of one tree, while it leads in one term."""
 
     def __init__(self, runtime: Runtime[IntegralSettings], tree: TreeName, role: Role, store: VolumeStore) -> None:
         self._runtime = runtime
@@ -54,7 +54,7 @@ class IntegralService:
         self._not_saved = 0
 
     async def run(self) -> None:
-        """Restores the volumes, then answers until the process is asked to stop."""
+        """Restore the volumes, then answer until the process is asked to stop."""
         record = await self._store.claim()
         self._shell.take(self.engine.on_restored(record, self._shell.moment()))
         self._runtime.terms.see(role_of("fair_share", self._tree), self.engine.term)
@@ -75,7 +75,7 @@ class IntegralService:
         await volumes.close()
 
     def figures(self) -> list[Figure]:
-        """The failures to save."""
+        """Return the metric that counts failures to save."""
         return [counter("volumes_not_saved", "advances", self._not_saved, "Advances that could not be saved.")]
 
     async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:

@@ -1,6 +1,8 @@
-"""The saved volumes: one key per tree, written by one term at a time. Of many pools they stand in pieces beside it.
+"""The saved volumes: one key per tree, written by one term at a time. With many pools, the volumes are in pieces under keys
+of their own.
 
-Pieces are written first, and never over those that the key names: whatever is interrupted, what was saved before stands.
+Pieces are written first, and never over the pieces that the saved record names. So if saving is interrupted, the former
+record is intact.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ class UnreadableVolumes(HeadraceError):
 
 
 class _Stored(VolumesRecord, frozen=True):
-    """The value of the key: a record, whose pools stand there or in pieces."""
+    """The value of the key: a record whose pools are in the value itself or in pieces."""
 
-    #: The keys of the pieces are below this one.
+    #: Prefix of the keys of the pieces.
     prefix: str = ""
     pieces: int = 0
 
@@ -39,7 +41,7 @@ class _Piece(msgspec.Struct, frozen=True):
 
 
 class VolumeStore:
-    """The saved record of one tree, as one term may write it."""
+    """The saved record of one tree, as one term reads and writes it."""
 
     def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:
         self._bucket = bucket
@@ -47,13 +49,13 @@ class VolumeStore:
         self._term = term
         self._key = FencedKey(bucket, tree, term, lambda value: self._decoded(value, _Stored).writer)
         self._saves = 0
-        #: Prefixes of pieces that go when the next record is saved.
+        #: Prefixes of old pieces that are removed after the next record is saved.
         self._left: set[str] = set()
 
     async def claim(self) -> VolumesRecord | None:
-        """Takes the key for our term and reads the record. No former term saves any more.
+        """Claim the key for this process's term and return the saved record. From then on no former term can save.
 
-        Raises `KeyFenced`, `BusError`, and `UnreadableVolumes` where something else is stored.
+        Returns None if nothing is saved. Raises `KeyFenced`, `BusError`, and `UnreadableVolumes` if something else is stored.
         """
         value = await self._key.claim(self._restated)
         if value is None:
@@ -68,7 +70,9 @@ class VolumeStore:
         return VolumesRecord(stored.tree, stored.version, pools, self._term, stored.at_ms, stored.downtime)
 
     async def save(self, record: VolumesRecord) -> None:
-        """Returns when the record is durable. Raises `KeyFenced`. After another `BusError` it may have been saved."""
+        """Save a record, and return when it is durable. Raises `KeyFenced`. After another `BusError` the record may have
+        been saved.
+        """
         stored = _Stored(record.tree, record.version, record.pools, self._term, record.at_ms, record.downtime)
         left, runs = self._left, list(runs_within(record.pools, PAGE_BYTES))
         if len(runs) > 1:
@@ -101,7 +105,7 @@ class VolumeStore:
 
 
 async def term_of_volumes(bucket: KeyValue, tree: TreeName) -> Term:
-    """The term that wrote the saved volumes last, 0 for none or what cannot be read. Raises `BusError`."""
+    """Return the term that last wrote the saved volumes, or 0 if there are none or they cannot be read. Raises `BusError`."""
     entry = await bucket.get(tree)
     try:
         return 0 if entry is None else decode(entry.value, _Stored).writer

@@ -1,9 +1,11 @@
-"""Spending and refilling savings: the arithmetic of integral guarantees over all pools at once, exact to the last bit.
+"""The arithmetic of integral guarantees: volumes are spent and refilled for all pools at once, exact to the last bit.
 
-A volume is an amount times seconds, of every resource of the cluster in proportion, for what flows in and what is drawn are single
-numbers. Volumes stand in columns, one a pool, in the order of `headrace.resources.RESOURCE_NAMES`. An amount times a real number is
-rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only (hundredths of a
-core-second). The other parts are plain doubles. Every product is rounded by itself, in this order.
+A volume is an amount times seconds. All resources of the cluster flow in and are granted in proportion, so the flow and the
+grant of a pool are single numbers. Volumes are columns, one for each pool, with rows in the order of
+`headrace.resources.RESOURCE_NAMES`.
+An amount times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in
+its cpu part only (hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in
+this order.
 """
 
 from __future__ import annotations
@@ -21,27 +23,27 @@ Flags = NDArray[np.bool_]
 
 CPU: Final = RESOURCE_NAMES.index("cpu")
 _LAST_BITS: Final = 2.0**-50
-#: Parts of a unit that amounts are counted in.
+#: Counted units in one unit of each resource: 100 for cpu, which is counted in hundredths of a core.
 _UNITS: Final = np.array([[100.0 if name == "cpu" else 1.0] for name in RESOURCE_NAMES])
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """All that moves the volumes of some pools over a time."""
+    """All inputs that change the volumes of some pools over a time."""
 
     total: Resources
     seconds: float
     saturation_period_s: float
-    #: Shares of the total that flow in.
+    #: Share of the total that flows into each pool.
     flow: Floats
-    #: Shares that were granted during that time, used or not.
+    #: Share that was granted to each pool during that time, used or not.
     drawn: Floats
     accepts_free_volume: Flags
 
 
 @dataclass(frozen=True, slots=True)
 class Refilled:
-    """Volumes after a time, what did not fit into them, what would still fit in, and the most that accrues."""
+    """Volumes after a time, the overflow that did not fit, the volume that would still be accepted, and the capacities."""
 
     volume: Floats
     overflow: Floats
@@ -50,10 +52,10 @@ class Refilled:
 
 
 def refilled(before: Floats, refill: Refill) -> Refilled:
-    """Lets time pass: adds the flow, charges what was granted, and stops at the capacity.
+    """Advance the volumes by some time: add the flow, subtract what was granted, and stop at the capacity.
 
-    volume = min(max(volume + total x seconds x (flow - granted), 0), capacity), in resource x seconds, with
-    capacity = total x flow x saturation period. A volume that is above it already is kept and grows no more.
+    volume = min(max(volume + total x seconds x (flow - granted), 0), capacity), in resource x seconds, with capacity =
+    total x flow x saturation period. A volume that is already above its capacity is kept and does not grow.
     """
     total = np.array(refill.total.as_tuple(), np.float64)[:, np.newaxis]
     capacity = _times(rounded(total * refill.flow), refill.saturation_period_s)
@@ -72,26 +74,27 @@ def refilled(before: Floats, refill: Refill) -> Refilled:
 def keeps_bounds(before: Floats, after: Floats, capacity: Floats) -> Flags:
     """True for each pool whose volume is not negative and not above its capacity.
 
-    One that was above it before may stay there if it did not grow.
-
-    Free volume fills the gap to the capacity, which may round up by the last bit.
+    A volume that was above its capacity before may stay there if it did not grow. Free volume fills a pool up to its
+    capacity, and rounding may exceed the capacity by the last bit.
     """
     within = (after >= 0.0) & (after <= np.maximum(before, capacity) * (1.0 + _LAST_BITS))
     return np.asarray(within.all(axis=0))
 
 
 def ratio_volumes(volume: Floats, total: Resources) -> Floats:
-    """The smallest of volume over total, in shares times seconds. It is 0 if the tree has no resources."""
+    """Return the smallest quotient of volume and total over all resources, in shares times seconds. It is 0 if the tree has
+    no resources.
+    """
     whole = np.array(total.as_tuple(), np.float64)[:, np.newaxis]
     there = whole[:, 0] > 0.0
     if not there.any():
         return np.zeros(volume.shape[1])
-    # Both in cores, as wherever shares are made of amounts; in hundredths the last bit could be another.
+    # Both are converted to cores, as everywhere when shares are computed from amounts; in hundredths the last bit could differ.
     return np.asarray(((volume / _UNITS)[there] / (whole / _UNITS)[there]).min(axis=0))
 
 
 def rounded(figures: Floats) -> Floats:
-    """The nearest whole numbers, halves away from zero."""
+    """Return the nearest whole numbers, halves rounded away from zero."""
     size = np.abs(figures)
     whole = np.floor(size)
     return np.asarray(np.copysign(whole + (size - whole >= 0.5), figures))

@@ -1,6 +1,6 @@
 """Headrace shares a fleet of hosts between teams: pools own guarantees and weights, operations run their jobs in pools.
 
-`headrace.connect()` is the way in for programs. `headrace.client` holds what it returns and raises.
+Programs use `headrace.connect()`. `headrace.client` has the classes that it returns and the errors that it raises.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ def connect(
     user: str = "",
     timeout_s: float = 10.0,
 ) -> AbstractAsyncContextManager[Client]:
-    """Connects to Headrace: `async with headrace.connect() as client`.
+    """Connect to Headrace: `async with headrace.connect() as client`.
 
-    Without arguments it finds the server that `headrace up` runs, by its state folder. See `headrace.client.connect`.
+    Without arguments it connects to the server that `headrace up` runs, which it finds by the state folder. See
+    `headrace.client.connect`.
     """
-    # The client stands on the bus, which engines and the runner must never load: it is imported when it is wanted.
+    # The client uses the bus, which engines and the runner must never load. So it is imported only when it is used.
     from headrace.client import connect as open_client
 
     return open_client(

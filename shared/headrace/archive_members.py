@@ -1,9 +1,10 @@
-"""Reads an archive that a person sent, file by file. The archive may be made to do harm.
+"""Reading of an archive that a person sent, file by file. The archive may be built to do harm.
 
-An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module reads that and nothing
-else. It goes forward only, holds one header at a time, and knows before it reads anything how large it may be. `tarfile` reads more:
-sparse files (a megabyte becomes lists of gigabytes), negative sizes (it reads the archive again from its beginning for each), and
-headers about headers (it calls itself for each). So only its parser of a single header is used here.
+An archive is what `headrace.archives.pack` writes: gzip around tar, with long names in pax records. This module reads
+nothing else. It only moves forward, holds one header at a time, and knows how large a part may be before it reads the part.
+`tarfile` accepts more: sparse files (a megabyte becomes lists of gigabytes), negative sizes (each makes it read the archive
+again from the beginning), and headers about headers (each is a recursive call). So only its parser of a single header is
+used here.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
 _BLOCK_BYTES: Final = 512
 _READ_BYTES: Final = 64 * 1024
 _UNPACKED_AT_ONCE: Final = 256 * 1024
-#: All headers and pax records of an archive together.
+#: Bytes of all headers and pax records of an archive together.
 _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
-#: The pax records of one file: its name, its target, and some that mean nothing here.
+#: Bytes of the pax records of one file: its name, its target, and some records that this module ignores.
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
 _MOST_RECORDS: Final = 100
-#: With such a record, what follows is no plain file.
+#: If a file has such a record, the content after it is no plain file.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
-#: `TarInfo.isreg` takes sparse files for plain ones.
+#: `TarInfo.isreg` also accepts sparse files, so the plain types are listed here.
 _PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
-#: Says to `zlib` that a gzip header comes first.
+#: Tells `zlib` that the data begins with a gzip header.
 _GZIP: Final = 31
 
 
@@ -50,26 +51,26 @@ class Readable(Protocol):
     """The bytes of an archive, in order."""
 
     def read(self, size: int, /) -> bytes:
-        """Return some bytes, as a rule at most `size`, and none at the end."""
+        """Return some bytes, normally at most `size`, and no bytes at the end."""
         ...
 
 
 class Member(NamedTuple):
-    """A folder, a file or a symbolic link of an archive. Its name is a relative path that stays inside."""
+    """A folder, a file or a symbolic link in an archive. Its name is a relative path that stays inside the archive."""
 
     name: str
     kind: MemberKind
-    #: The target of a link.
+    #: Target of a link; empty for other kinds.
     target: str = ""
     is_executable: bool = False
-    #: The content of a file, to be read before the next member is asked for.
+    #: Content of a file. It must be read before the next member is requested.
     content: Iterator[bytes] = iter(())
 
 
 def members(packed: Readable) -> Iterator[Member]:
-    """Yield what is in an archive. A folder comes before what is in it, whether the archive names the folder or not.
+    """Yield the members of an archive. A folder is yielded before its contents, even if the archive does not list the folder.
 
-    No name comes twice. Raises `UnusableArchive`, and what `packed.read` raises.
+    No name is yielded twice. Raises `UnusableArchive`, and the errors of `packed.read`.
     """
     reader = _Reader(packed)
     try:
@@ -83,12 +84,12 @@ class _Reader:
         self._packed = packed
         self._inflate = zlib.decompressobj(wbits=_GZIP)
         self._unpacked = b""
-        #: How much of `_unpacked` was read.
+        #: Number of bytes of `_unpacked` that were already read.
         self._at = 0
         self._left_header_bytes = _LARGEST_HEADERS_BYTES
         self._left_content_bytes = LARGEST_CONTENT_BYTES
         self._kinds: dict[str, MemberKind] = {}
-        #: Bytes of the present member that were not read yet.
+        #: Bytes of the current member that were not read yet.
         self._unread_bytes = 0
 
     def members(self) -> Iterator[Member]:
@@ -131,7 +132,7 @@ class _Reader:
         self._take(-size_bytes % _BLOCK_BYTES)
 
     def _new_folders(self, path: str) -> Iterator[Member]:
-        """The folders of a path that did not come yet, from the top."""
+        """Yield the folders of a path that were not yielded yet, from the top."""
         end = 0
         while path and end < len(path):
             end = path.find("/", end + 1)
@@ -148,7 +149,7 @@ class _Reader:
         self._kinds[name] = kind
 
     def _next_header(self) -> tuple[tarfile.TarInfo, str, str] | None:
-        """The next header with its name and target, or None at the end of the archive."""
+        """Return the next header with its name and target, or None at the end of the archive."""
         header = self._header()
         records: dict[bytes, str] = {}
         if header is not None and header.type == tarfile.XHDTYPE:
@@ -159,7 +160,7 @@ class _Reader:
         if header is None:
             return None
         name = records.get(b"path", header.name)
-        # A folder may be written with a slash at its end.
+        # The name of a folder may end with a slash.
         name = name.removesuffix("/") if header.isdir() else name
         if defect := defect_of_name(name):
             raise UnusableArchive(defect)
@@ -173,7 +174,7 @@ class _Reader:
         return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
 
     def _records(self, size_bytes: int) -> dict[bytes, str]:
-        """The pax records of one file. Each is its own length, a blank, a keyword, `=`, a value and a newline."""
+        """Read the pax records of one file. A record is its own length, a blank, a keyword, `=`, a value and a newline."""
         if not 0 <= size_bytes <= _LARGEST_RECORDS_BYTES:
             raise UnusableArchive(
                 f"it has {size_bytes} bytes of records about one file, not up to {_LARGEST_RECORDS_BYTES}"
@@ -206,7 +207,7 @@ class _Reader:
             raise UnusableArchive(f"it has more than {_LARGEST_HEADERS_BYTES} bytes of headers")
 
     def _take(self, size_bytes: int, *, may_end: bool = False) -> bytes:
-        """So many bytes, or none where the archive ends and `may_end`."""
+        """Read exactly `size_bytes` bytes. With `may_end` return no bytes if the archive has ended."""
         data = b""
         while len(data) < size_bytes:
             more = self._some(size_bytes - len(data))
@@ -218,7 +219,7 @@ class _Reader:
         return data
 
     def _some(self, most_bytes: int) -> bytes:
-        """At least one byte and at most so many, and none at the end."""
+        """Read at least one byte and at most `most_bytes`, or no bytes at the end."""
         if self._at == len(self._unpacked):
             self._unpacked, self._at = self._inflated(), 0
         data = self._unpacked[self._at : self._at + most_bytes]
@@ -226,7 +227,7 @@ class _Reader:
         return data
 
     def _inflated(self) -> bytes:
-        """The next bytes, none at the end."""
+        """Unpack and return the next bytes, or no bytes at the end."""
         while not self._inflate.eof:
             packed = self._inflate.unconsumed_tail or self._packed.read(_READ_BYTES)
             data = self._inflate.decompress(packed, _UNPACKED_AT_ONCE)

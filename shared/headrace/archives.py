@@ -1,6 +1,6 @@
-"""Packs files and folders of a person into one archive, the same bytes for the same contents.
+"""Packing of a person's files and folders into one archive. The same contents always give the same bytes.
 
-Names, contents and the right to be executed count. Times, owners and other rights do not.
+The archive keeps names, contents and whether a file is executable. Times, owners and other permissions are left out.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from headrace.wire.files import (
 
 _LEVEL: Final = 6
 _LARGEST_TOLD: Final = 3
-#: Characters of a name in a message about it.
+#: Number of characters of a name that a message shows.
 _LONGEST_SHOWN: Final = 200
 
 
 class Packed(NamedTuple):
-    """An archive with its bytes."""
+    """An archive: its description and its bytes."""
 
     archive: Archive
     data: bytes
 
     def piece(self, number: int) -> bytes:
-        """The bytes of one piece."""
+        """Return the bytes of one piece of the archive, by its number from 0."""
         return self.data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
 
 
 def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
-    """Packs a file under its name, and a folder as what is in it. Raises `BadInput`, which names the file and its size."""
+    """Pack files under their names, and folders as their contents. Raises `BadInput`, which names the file and its size."""
     found = dict(sorted(_found(paths, place).items()))
     sizes = {name: path.lstat().st_size for name, path in found.items() if path.is_file() and not path.is_symlink()}
     content_bytes = sum(sizes.values())
@@ -66,7 +66,7 @@ def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
 
 
 def defect_of_name(name: str) -> str:
-    """Return why no file of an archive may have the name, or nothing if one may. The text holds no more than the name's beginning."""
+    """Return why no file in an archive may have this name, or "" if it may. The text contains at most the beginning of the name."""
     parts = name.split("/")
     shown = repr(name[:_LONGEST_SHOWN])
     if any(part in ("", ".", "..") for part in parts):
@@ -83,7 +83,7 @@ def defect_of_name(name: str) -> str:
 
 
 def defect_of_link(name: str, target: str) -> str:
-    """Return why no symbolic link of this name may have this target, or nothing if it may."""
+    """Return why a symbolic link of this name may not have this target, or "" if it may."""
     shown = repr(name[:_LONGEST_SHOWN])
     if not target or "\0" in target:
         return f"the link {shown} has a target that is empty or has a NUL in it"
@@ -96,7 +96,7 @@ def defect_of_link(name: str, target: str) -> str:
 
 
 def link_stays_inside(name: str, target: str) -> bool:
-    """True if a symbolic link leads to no place outside the archive, whatever other links of the archive it passes."""
+    """True if a symbolic link cannot lead outside the archive, whatever other links of the archive it passes through."""
     parts = target.split("/")
     climbs = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
     return not target.startswith("/") and climbs <= name.count("/") and ".." not in parts[climbs:]
@@ -114,7 +114,7 @@ class _Bounded(io.BytesIO):
 
 
 def _found(paths: Sequence[Path], place: str) -> dict[str, Path]:
-    """The files and folders by their names in the archive."""
+    """Return the files and folders by their names in the archive."""
     found: dict[str, Path] = {}
     for given in paths:
         path = given.resolve()

@@ -1,6 +1,6 @@
-"""Beats: moments at which all processes of a host wake together.
+"""Beats: points in time at which all processes of a host wake together.
 
-An idle machine wakes once for all of them, instead of once for each.
+So an idle machine wakes once for all of its processes, and not once for each.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from typing import Final
 
 import anyio
 
-#: Of a period: whoever comes this shortly before a beat waits for the next one.
+#: Fraction of a period. A call this shortly before a beat waits for the next beat.
 _SHORTEST: Final = 0.1
 
 
 async def until_beat(period_s: float) -> float:
-    """Sleeps for about a period, until a whole multiple of it. Returns the moment that was slept for.
+    """Sleep for about one period, until a whole multiple of the period. Return the time (s) at which the sleep was to end.
 
-    The loop's clock is the same for all processes of a host. At most 1.1 periods pass, and at least a tenth of one.
+    The loop's clock is the same for all processes of a host. The sleep takes at least a tenth of a period and at most 1.1
+    periods.
     """
     now_s = anyio.current_time()
     left_s = period_s - now_s % period_s

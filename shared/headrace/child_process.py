@@ -1,4 +1,4 @@
-"""The end of a child process, awaited without a thread."""
+"""Waiting for the end of a child process without a thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 
 
 async def until_ended(pid: int) -> None:
-    """Waits for the end of a child, which is still to be collected then."""
+    """Wait for the end of a child process. The caller must still collect its exit status."""
     descriptor = os.pidfd_open(pid)
     try:
         await anyio.wait_readable(descriptor)
@@ -18,7 +18,7 @@ async def until_ended(pid: int) -> None:
 
 
 async def wait_for_end(process: subprocess.Popen[bytes]) -> int:
-    """Waits for the end of a child. Returns its exit status, negative for the number of a signal."""
+    """Wait for the end of a child process. Return its exit status; a negative number is the number of the signal that ended it."""
     if process.poll() is None:
         await until_ended(process.pid)
     return process.wait()

@@ -1,4 +1,4 @@
-"""Files whose loss nobody can make good. After a loss of power each is as it was before, or as it was written."""
+"""Files whose content cannot be restored if it is lost. After a power failure each file has its old content or its new content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_folder_durably(path: Path) -> None:
-    """Makes a folder with those above it, for its owner only, and returns when the disk has them. Raises OSError."""
+    """Create a folder and its missing parents, for the owner only, and return when they are on disk. Raises `OSError`."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in missing:
@@ -15,7 +15,7 @@ def make_folder_durably(path: Path) -> None:
 
 
 def replace_durably(path: Path, text: str) -> None:
-    """Replaces a file as a whole, for its owner only, and returns when the disk has it. Raises OSError."""
+    """Replace a whole file, readable by its owner only, and return when it is on disk. Raises `OSError`."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Lengths of time as people write and read them: `30s`, `500ms`, `1.5h`. A bare number counts milliseconds."""
+"""Durations as people write and read them: `30s`, `500ms`, `1.5h`. A bare number is milliseconds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: About thirty years.
+#: Longest duration in options and messages, in milliseconds: about thirty years.
 LONGEST_MS: Final = 10**12
 _DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
 _UNIT_MS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration_ms(text: str | int, *, place: str) -> int:
-    """Reads `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
+    """Read `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
     match = _DURATION.match(str(text).strip())
     if match is None:
         raise BadInput(place, text, "a length of time such as 30s, 500ms or 10m")
@@ -22,13 +22,13 @@ def parse_duration_ms(text: str | int, *, place: str) -> int:
 
 
 def exact_duration(ms: int) -> str:
-    """Writes it in the largest unit that needs no fraction. `parse_duration_ms` reads it back as it was."""
+    """Write a duration in the largest unit that needs no fraction. `parse_duration_ms` reads the same value back."""
     unit = next((unit for unit in ("d", "h", "m", "s") if ms and ms % _UNIT_MS[unit] == 0), "ms")
     return f"{ms // _UNIT_MS[unit]}{unit}"
 
 
 def format_duration(ms: int) -> str:
-    """A length of time as a person reads it, two units at most."""
+    """Return a duration as text for people, with at most two units."""
     seconds, rest_ms = divmod(ms, 1000)
     if seconds == 0:
         return f"{rest_ms}ms"

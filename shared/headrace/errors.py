@@ -1,7 +1,7 @@
-"""The one root of all errors that Headrace raises on purpose.
+"""The base class of all errors that Headrace raises on purpose.
 
-A subclass is a situation, carries its figures as fields, and its docstring is the default message.
-Across the bus an error travels as a tagged Struct (`headrace.wire.refusals`), never as text of an exception.
+Each subclass is one situation and has its details as fields; its docstring is the default message. On the bus an error is
+sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HeadraceError(Exception):
 class BadInput(HeadraceError):
     """A value given from outside cannot be used.
 
-    `place` says where it stood (an option, a key, a line), `value` what stood there, `expected` what would do.
+    `place` names the source of the value (an option, a key, a line), `value` is the value, and `expected` says what is accepted.
     """
 
     def __init__(self, place: str, value: object, expected: str) -> None:
@@ -32,14 +32,14 @@ class BadInput(HeadraceError):
 
 
 class UnknownKey(BadInput):
-    """A key that names nothing."""
+    """There is no such key."""
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text that is too long to be read."""
+    """Return the text, cut to a length that a person can read."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def said_of(expected: str) -> str:
-    """Makes the expected value the end of a sentence. A question stays one."""
+    """Return the part of a message that says what is accepted. A question is returned unchanged."""
     return expected if expected.endswith("?") else f"expected {expected}"

@@ -1,6 +1,6 @@
-"""Names of things, each with a type of its own, and the one place that says which names are legal.
+"""Identifiers, each with a type of its own. Only this module defines which names are valid.
 
-Every name that can stand in a bus subject is exactly one subject token: no dot, no wildcard, no space.
+Every name that may be part of a bus subject is exactly one subject token: no dot, no wildcard, no space.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ NodeName = NewType("NodeName", str)
 PoolName = NewType("PoolName", str)
 TreeName = NewType("TreeName", str)
 UserName = NewType("UserName", str)
-#: One life of an agent process: a new one at every start, which as a text is greater than all before it on its node.
+#: Identifies one run of an agent process. As text, a later run of the same node sorts after all earlier runs.
 Incarnation = NewType("Incarnation", str)
 
-#: The root of every pool tree. It exists always, has no configuration of its own, and no operation runs in it.
+#: The root of every pool tree. It always exists, has no configuration of its own, and no operation runs in it.
 ROOT_POOL = PoolName("<Root>")
 
 _INCARNATION = re.compile(r"(?P<number>[0-9]{16})-[0-9a-f]{8}\Z")
@@ -30,38 +30,40 @@ _TOKEN_RULE = "1 to 63 of a-z, 0-9 and '-', neither first nor last a '-'"
 
 
 def incarnation_number(text: str) -> int | None:
-    """Return the number of a life of an agent, the milliseconds of the wall clock or more. None for a text that names no life."""
+    """Return the number in an agent's incarnation: its start in milliseconds of Unix time, or more. None if `text` is no
+    incarnation.
+    """
     match = _INCARNATION.match(text)
     return None if match is None else int(match["number"])
 
 
 def operation_id(text: str) -> OperationId:
-    """Checks an operation's id: 8 to 64 of a-z, 0-9 and '-'. Raises `BadInput`."""
+    """Check an operation's id: 8 to 64 of a-z, 0-9 and '-'. Raises `BadInput`."""
     if not _OPERATION.match(text):
         raise BadInput("operation id", text, "8 to 64 of a-z, 0-9 and '-', neither first nor last a '-'")
     return OperationId(text)
 
 
 def node_name(text: str) -> NodeName:
-    """Checks a node's name, one lower-case token. Raises `BadInput`."""
+    """Check a node's name, one lower-case token. Raises `BadInput`."""
     if not _TOKEN.match(text):
         raise BadInput("node name", text, _TOKEN_RULE)
     return NodeName(text)
 
 
 def node_name_from_host(host: str) -> NodeName:
-    """Makes a node's name from a host name: lower case, everything that is no token character becomes '-'.
+    """Make a node's name from a host name: lower case, with '-' for characters that a token may not have.
 
-    Raises `BadInput` where nothing usable is left.
+    Raises `BadInput` if no usable name is left.
     """
     token = re.sub(r"[^a-z0-9]+", "-", host.lower())[:63].strip("-")
     return node_name(token)
 
 
 def pool_name(text: str) -> PoolName:
-    """Checks that a pool could bear the name: 1 to 100 characters, no blanks, slashes, quotes or angle brackets. Raises `BadInput`.
+    """Check that a pool may have this name: 1 to 100 characters, no blanks, slashes, quotes or angle brackets. Raises `BadInput`.
 
-    Which names may be given is for the owner of the configuration to say, and depends on who gives them.
+    The owner of the configuration decides which of these names may be used, and that depends on the user.
     """
     if not _POOL.match(text) or not text.isprintable():
         raise BadInput(
@@ -71,15 +73,17 @@ def pool_name(text: str) -> PoolName:
 
 
 def slashed(text: str) -> str:
-    """A path as YARN writes it, `root.research.vision`, as it is written here, `/research/vision`. Any other text stays as it is."""
+    """Convert a path in YARN's form, `root.research.vision`, to Headrace's form, `/research/vision`. Other texts are
+    returned unchanged.
+    """
     first, period, rest = text.partition(".")
     return f"/{rest.replace('.', '/')}" if period and first.lower() == "root" and "/" not in text else text
 
 
 def pool_or_path(text: str) -> PoolName:
-    """Checks the name of a pool, or a path such as `/research/vision`, of which `/` is the root. Raises `BadInput`.
+    """Check the name of a pool, or a path such as `/research/vision`, where `/` is the root. Raises `BadInput`.
 
-    `root.research.vision` is read as that path. Whether the path is that of a pool says `Pools.at` of the client.
+    `root.research.vision` is read as the path `/research/vision`. `Pools.at` of the client says whether a pool has this path.
     """
     text = slashed(text)
     if text == ROOT_POOL or (not text.strip("/") and text):
@@ -90,22 +94,22 @@ def pool_or_path(text: str) -> PoolName:
 
 
 def tree_name(text: str) -> TreeName:
-    """Checks a pool tree's name, one lower-case token. Raises `BadInput`."""
+    """Check a pool tree's name, one lower-case token. Raises `BadInput`."""
     if not _TOKEN.match(text):
         raise BadInput("tree name", text, _TOKEN_RULE)
     return TreeName(text)
 
 
 def user_name(text: str) -> UserName:
-    """Checks a user's name, one lower-case token. Raises `BadInput`."""
+    """Check a user's name, one lower-case token. Raises `BadInput`."""
     if not _TOKEN.match(text):
         raise BadInput("user name", text, _TOKEN_RULE)
     return UserName(text)
 
 
 def user_name_from_login(login: str) -> UserName:
-    """Makes a user's name from a login name: lower case, everything that is no token character becomes '-'.
+    """Make a user's name from a login name: lower case, with '-' for characters that a token may not have.
 
-    Raises `BadInput` where nothing usable is left.
+    Raises `BadInput` if no usable name is left.
     """
     return user_name(re.sub(r"[^a-z0-9]+", "-", login.lower()).strip("-")[:63].strip("-"))

@@ -1,4 +1,4 @@
-"""Names in messages: what was probably meant, and a few of many."""
+"""Names in messages: suggestions for a misspelt name, and the first few of many names."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _SURELY: Final = 0.8
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """True if one of the names is so similar that nothing else can have been meant."""
+    """True if one of the names is so similar that `name` is surely a misspelling of it."""
     return bool(difflib.get_close_matches(name, list(names), n=1, cutoff=_SURELY))
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """The most similar names, best first, else those in which it occurs. At most three."""
+    """Return the most similar names, best first, or else names that contain `name`. At most three names are returned."""
     known = list(names)
     similar = difflib.get_close_matches(name, known, n=_MOST_NAMED, cutoff=0.6)
     return similar or [other for other in known if len(name) >= _SHORTEST_PART and name in other][:_MOST_NAMED]
 
 
 def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
-    """The suggestion instead of `name`: the nearest names, or the first of all."""
+    """Return a text that suggests the nearest names, or else lists the first of all valid names."""
     known = list(names)
     found = near(name, known)
     if found:
@@ -34,14 +34,14 @@ def hint(name: str, names: Iterable[str], *, most_listed: int = 100) -> str:
 
 
 def some(names: Iterable[str], most: int = _MOST_NAMED) -> str:
-    """The first of some names, and how many more there are."""
+    """Return a text with the first few names and the number of further names."""
     listed = list(names)
     rest = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def some_lines(lines: Iterable[str], most_bytes: int) -> list[str]:
-    """The first of some lines, as many as fit, and how many more there are."""
+    """Return the first lines, as many as fit in `most_bytes`, and a last line with the number of further lines."""
     listed = list(lines)
     for place, line in enumerate(listed):
         most_bytes -= len(line.encode())

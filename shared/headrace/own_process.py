@@ -1,4 +1,4 @@
-"""This process itself: what it asks of the kernel and of the C library for as long as it runs."""
+"""Settings of this process in the kernel and the C library that hold for as long as it runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import os
 from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-#: Of `mallopt` in glibc.
+#: Parameter of `mallopt` in glibc.
 _M_ARENA_MAX: Final = -8
 
 
 def adopt_orphans(adopt: bool) -> bool:
-    """Makes orphans below this process its children, or no longer. False where the kernel refuses."""
+    """Make this process the parent of orphaned processes below it, or stop doing so. Return False if the kernel refuses."""
     return int(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)) == 0
 
 
 def share_one_arena() -> None:
-    """Has all threads take memory from one arena, unless `MALLOC_ARENA_MAX` says how many. It is called before a thread begins.
+    """Make all threads allocate memory from one arena, unless `MALLOC_ARENA_MAX` sets the number. Call it before any thread
+    starts.
 
-    By itself glibc has an arena for each thread that works at the same time as others, and what one gave back is of no use to another. In
-    Python one thread works at a time. Nothing happens with another C library.
+    By default glibc has an arena for each thread that works at the same time as others, and memory freed by one thread
+    cannot be used by another. In Python only one thread works at a time. With another C library this function does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:

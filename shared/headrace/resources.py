@@ -1,7 +1,7 @@
 """Amounts of resources: five integers in a fixed order, exact, compared component by component.
 
-cpu counts hundredths of a core, memory bytes. The others count whole units.
-Shares are fractions of a tree's total, floats in the same order.
+cpu is in hundredths of a core, memory in bytes, and the other resources in whole units. Shares are fractions of a tree's
+total: floats in the same order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import msgspec
 from headrace.errors import BadInput
 
 RESOURCE_NAMES: Final = ("user_slots", "cpu", "gpu", "memory", "network")
-#: Shares nearer than this are equal (`headrace.resources` is its one home).
+#: Shares that differ by less than this are equal. No other module defines this tolerance.
 EPS: Final = 1e-9
-#: Larger amounts are refused where a person writes one. A pool may be guaranteed the memory of ten thousand nodes.
+#: Largest amount that a person may write. A pool may be guaranteed the memory of ten thousand nodes.
 LARGEST_AMOUNT: Final = 2**60
-#: Larger amounts are refused on the wire. Sums travel there, too, such as what a million pending jobs need together.
+#: Largest amount in a message. Messages also carry sums, such as the resources that a million pending jobs need together.
 LARGEST_SUM: Final = 2**62
 
-#: A float that is neither NaN nor infinite. With both bounds it is checked where it is decoded, and no message is walked through for it.
+#: A float that is neither NaN nor infinite. With both bounds msgspec checks the value while decoding, so messages need no
+#: second pass.
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Amount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_SUM)]
 #: Fractions of the tree's total, in the order of `RESOURCE_NAMES`.
@@ -32,7 +33,7 @@ ZERO_SHARE: Share = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`, and arithmetic may leave these bounds."""
+    """An amount of every resource. Decoding checks 0 <= amount <= `LARGEST_SUM`; results of arithmetic may exceed these bounds."""
 
     user_slots: Amount = 0
     #: Hundredths of a core.
@@ -61,7 +62,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def __mul__(self, count: int) -> Resources:
-        """Multiplies every component. What is more than the wire carries counts as the most that it carries."""
+        """Multiply every component. A product above `LARGEST_SUM` becomes `LARGEST_SUM`."""
         return Resources(
             u if (u := self.user_slots * count) < LARGEST_SUM else LARGEST_SUM,
             c if (c := self.cpu * count) < LARGEST_SUM else LARGEST_SUM,
@@ -71,14 +72,14 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def name_above(self, most: Resources) -> str:
-        """The name of a resource of which there is more than in `most`, empty if there is none."""
+        """Return the name of the first resource with a larger amount than in `most`, or "" if there is none."""
         if most.dominates(self):
             return ""
         amounts = zip(RESOURCE_NAMES, self.as_tuple(), most.as_tuple(), strict=True)
         return next((name for name, amount, limit in amounts if amount > limit), "")
 
     def within_wire(self) -> Resources:
-        """Each amount brought into the bounds that decoding checks."""
+        """Return the amounts, each limited to the bounds that decoding checks."""
         amounts = self.as_tuple()
         if min(amounts) >= 0 and max(amounts) <= LARGEST_SUM:
             return self
@@ -86,12 +87,12 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Resources(u, c, g, m, n)
 
     def or_more(self, least: Resources) -> Resources:
-        """Each amount, or the other's where that is larger."""
+        """Return the larger amount of each resource."""
         u, c, g, m, n = map(max, self.as_tuple(), least.as_tuple())
         return Resources(u, c, g, m, n)
 
     def within(self, most: Resources) -> Resources:
-        """Each amount, or the other's where that is smaller."""
+        """Return the smaller amount of each resource."""
         u, c, g, m, n = map(min, self.as_tuple(), most.as_tuple())
         return Resources(u, c, g, m, n)
 
@@ -109,8 +110,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
 
     def share_of(self, total: Resources) -> Share:
-        """Each amount over the total's, 0 for a resource of which there is none."""
-        # Written out, as the sums above: each heartbeat asks it for every operation that it touches.
+        """Return each amount divided by the total's amount, or 0 for a resource that the total lacks."""
+        # Written out for speed, like the sums above: each heartbeat calls it for every operation that it touches.
         return (
             self.user_slots / total.user_slots if total.user_slots > 0 else 0.0,
             self.cpu / total.cpu if total.cpu > 0 else 0.0,
@@ -120,8 +121,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def part(self, share: Share) -> Resources:
-        """The share of every component, to the nearest whole, within what the wire carries."""
-        # Written out, as the sums above: each operation of which the share changed asks it.
+        """Return this share of every component, rounded to the nearest whole number and limited to the bounds of a message."""
+        # Written out for speed, like the sums above: it is called for each operation whose share changed.
         u, c, g, m, n = share
         return Resources(
             int(u * self.user_slots + 0.5),
@@ -132,8 +133,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         ).within_wire()
 
     def times_that_fit(self, room: Resources) -> int:
-        """The number of times that these fit into `room`, 0 for an amount of nothing."""
-        # Written out, as the sums above.
+        """Return how many times these amounts fit into `room`, or 0 if all amounts are 0."""
+        # Written out for speed, like the sums above.
         u, c, g, m, n = self.user_slots, self.cpu, self.gpu, self.memory, self.network
         fits = LARGEST_SUM
         if u > 0:
@@ -150,7 +151,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def sum(amounts: Iterable[Resources]) -> Resources:
-        # Written out, as the sums above.
+        # Written out for speed, like the sums above.
         u = c = g = m = n = 0
         for amount in amounts:
             u += amount.user_slots
@@ -162,8 +163,9 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 ZERO = Resources()
-#: The most that one node may say it has, or that one of its allocations has: 1 PiB of memory, and 2^40 hundredths of cores, GPUs or
-#: slots. Network units mean what the owner of the fleet says. The amounts of 100,000 ordinary nodes together stay below `LARGEST_SUM`.
+#: Largest amounts that a node may report for itself or for one of its allocations: 1 PiB of memory, and 2^40 hundredths of
+#: cores, GPUs or slots. The owner of the fleet defines what a network unit is. The amounts of 100,000 ordinary nodes
+#: together stay below `LARGEST_SUM`.
 MOST_OF_A_NODE: Final = Resources(user_slots=2**40, cpu=2**40, gpu=2**40, memory=2**50, network=2**50)
 
 _NUMBER = re.compile(r"(?P<figure>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<unit>[A-Za-z]*)\Z")
@@ -186,9 +188,10 @@ _BYTES = {
 
 
 def parse_amount(resource: str, text: str | int | float, *, place: str | None = None) -> int:
-    """Reads what a person writes: cpu in cores («0.5»), memory with a unit («512M», «2GiB»), the others whole.
+    """Read an amount as people write it: cpu in cores (`0.5`), memory with a unit (`512M`, `2GiB`), other resources as
+    whole numbers.
 
-    A bare memory figure counts bytes; K, M, G, T are powers of 1024, KB, MB, GB, TB of 1000. Raises `BadInput`.
+    A memory figure without a unit is bytes; K, M, G, T are powers of 1024, and KB, MB, GB, TB powers of 1000. Raises `BadInput`.
     """
     place = place or resource
     match = _NUMBER.match(str(text).strip())
@@ -204,7 +207,7 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     whole, _, fraction = match["figure"].partition(".")
     scaled, rest = divmod(int(whole + fraction) * unit, int(10 ** len(fraction)))
     if rest and resource == "memory":
-        rest = 0  # part of a byte: rounded down
+        rest = 0  # a fraction of a byte is rounded down
     if rest:
         raise BadInput(place, text, expected + (" (hundredths at the finest)" if resource == "cpu" else ""))
     if scaled > LARGEST_AMOUNT:
@@ -213,7 +216,7 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
 
 
 def parse_resources(figures: Mapping[str, str | int | float], *, place: str) -> Resources:
-    """Reads a map of resource names to what `parse_amount` reads. Raises `BadInput` naming the key."""
+    """Read a mapping of resource names to amounts in the form of `parse_amount`. Raises `BadInput`, which names the key."""
     unknown = sorted(set(figures) - set(RESOURCE_NAMES))
     if unknown:
         raise BadInput(f"{place}.{unknown[0]}", figures[unknown[0]], "one of " + ", ".join(RESOURCE_NAMES))
@@ -221,7 +224,7 @@ def parse_resources(figures: Mapping[str, str | int | float], *, place: str) -> 
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """The amount as a person reads it: cores for cpu, binary units for memory, a plain figure otherwise."""
+    """Return an amount as text for people: cores for cpu, binary units for memory, a plain number otherwise."""
     if resource == "cpu":
         cores, hundredths = divmod(abs(amount), 100)
         figure = f"{cores}.{hundredths:02}".rstrip("0").rstrip(".") if hundredths else str(cores)

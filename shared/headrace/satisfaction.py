@@ -1,6 +1,6 @@
-"""The satisfaction of an element: how well it is served against what it is owed.
+"""The satisfaction of an element: its usage in relation to its fair share.
 
-It is one measure, for whoever orders by it and whoever shows it.
+All code that orders elements by satisfaction, or shows satisfaction, uses this measure.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import msgspec
 
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share
 
-#: Stands for «infinite»: only its being larger than everything matters.
+#: Stands for infinity. It only needs to be larger than every other satisfaction.
 INFINITE_SATISFACTION: Final = 1e9
 
 
 def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
-    """Usage over fair share, by the resource that tells most. Above 1 means «has more than it is owed».
+    """Return usage over fair share, by the resource that matters most. Above 1 the element has more than its fair share.
 
-    A resource is blocked when its fair share covers its demand: more of it would not help. With no fair share at all the result is
-    `INFINITE_SATISFACTION`, so that such an element comes last.
+    If any ratio of usage to fair share is above 1, the result is the largest ratio. Otherwise it is the largest ratio of
+    the resources that are not blocked, or the smallest ratio if all resources are blocked. A resource is blocked if its
+    fair share covers its demand: more of it would not help. Without any fair share, or with usage of a resource without
+    fair share, the result is `INFINITE_SATISFACTION`, so that the element comes last.
     """
     if max(fair) <= EPS:
         return INFINITE_SATISFACTION
@@ -49,8 +51,9 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
 
 
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCE_NAMES)}
-#: All sets of resources as indexes, by the bits of their number. What is kept for each operation names one of these: objects of its
-#: own would be looked at by the collector of cycles, thousands of them with each snapshot.
+#: All sets of resource indexes; the bits of a set's position here are its members. Data kept for each operation refers to
+#: these tuples. If each operation had tuples of its own, Python's cycle collector would examine thousands of them with each
+#: snapshot.
 _SETS: Final = tuple(
     tuple(index for index in range(len(RESOURCE_NAMES)) if bits >> index & 1)
     for bits in range(1 << len(RESOURCE_NAMES))
@@ -60,12 +63,14 @@ _ALL: Final = _SETS[-1]
 
 @lru_cache(16)
 def divisors(total: Resources) -> tuple[float, ...]:
-    """The amounts of a cluster that shares are parts of. What is held of a resource that it has not is no share of it."""
+    """Return the amounts of a cluster by which usage is divided to give shares. A resource that the cluster lacks has the
+    divisor infinity.
+    """
     return tuple(whole if whole > 0 else math.inf for whole in total.as_tuple())
 
 
 def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
-    """The indexes of resources of which more would help."""
+    """Return the indexes of the resources of which more would help: their fair share is below the demand."""
     bits, bit = 0, 1
     for owed, wanted in zip(fair, demand):  # noqa: B905  # as above
         if owed < wanted:
@@ -75,9 +80,9 @@ def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
 
 
 class Owed(msgspec.Struct, frozen=True, gc=False):
-    """The shares of an element in a cluster of `total`, prepared once for all of its satisfactions.
+    """The fair share of an element in a cluster of `total`, prepared once for all computations of its satisfaction.
 
-    Each start of a heartbeat asks for it several times. It gives the figures of `local_satisfaction` to the last bit.
+    Each start in a heartbeat computes it several times. The results are equal to those of `local_satisfaction` to the last bit.
     """
 
     total: Resources
@@ -86,15 +91,15 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     dominant: int
     is_nothing: bool
     more_helps: bool
-    #: Resources that it is owed some of: those of which more would help, and the others.
+    #: Indexes of resources with a fair share above 0: those of which more would help, and the rest.
     unblocked: tuple[int, ...]
     blocked: tuple[int, ...]
-    #: Resources of which the cluster has some, and it is owed none.
+    #: Indexes of resources that the cluster has, but of which the element's fair share is 0.
     not_owed: tuple[int, ...]
 
     @staticmethod
     def of(fair: Share, demand: Share, dominant_resource: str, total: Resources) -> Owed:
-        """Prepares an element that is owed so much, and wants so much."""
+        """Prepare an element with this fair share and this demand."""
         wholes = divisors(total)
         helping = unblocked(fair, demand)
         more = blocked = not_owed = 0
@@ -119,9 +124,9 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
         )
 
     def place(self, held: Resources) -> tuple[float, float]:
-        """The satisfaction of an element that holds so much, and its share of the dominant resource above the fair share.
+        """Return the satisfaction of the element if it holds `held`, and its share of the dominant resource minus the fair share.
 
-        Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75, and 3 / 8 - 1 / 2 = -0.125.
+        Example: with a fair share of half of 8 cores and 3 cores held, they are 3 / 4 = 0.75 and 3 / 8 - 1 / 2 = -0.125.
         """
         amounts, wholes, fair, index = held.as_tuple(), self.wholes, self.fair, self.dominant
         excess = amounts[index] / wholes[index] - fair[index]

@@ -1,4 +1,4 @@
-"""Addresses of NATS servers as people write them: one, or those of a cluster with commas between them."""
+"""Addresses of NATS servers as people write them: one address, or the addresses of a cluster separated by commas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCHEMES: Final = ("nats", "tls", "ws", "wss")
 
 
 def parse_server_urls(text: str, *, place: str) -> list[str]:
-    """Reads addresses in the order in which they stand. Raises `BadInput`."""
+    """Return the addresses in the order in which they are written. Raises `BadInput`."""
     urls = [each.strip() for each in text.split(",")]
     for url in urls:
         if not _is_address(url):

@@ -1,4 +1,4 @@
-"""The starvation above an element, for which its operations may preempt."""
+"""Starvation of an element and of the pools above it, for which the element's operations may preempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from headrace.wire.snapshots import ShareItem, StarvationStatus
 def lowest_starving_ancestor(
     items: Mapping[str, ShareItem], item: ShareItem, *, aggressively: bool = False
 ) -> ShareItem | None:
-    """Finds the element itself or the nearest pool above it that starves, `aggressively` if so asked. The root never does."""
+    """Return the element itself, or else the nearest pool above it, if it starves (`aggressively` if that is set). The root
+    never starves.
+    """
     found: ShareItem | None = item
     while found is not None:
         status = found.starvation_status

@@ -1,7 +1,7 @@
-"""Comparisons that YARN's FairScheduler makes: of two amounts, and of siblings that wait to be served. Pure.
+"""Comparisons of YARN's FairScheduler: of two amounts, and of siblings that wait for resources. Pure.
 
-Queues with the policies fair and fifo look at memory alone. Those with drf look at the largest part of the cluster, whichever resource
-that is of.
+Queues with the policies fair and fifo compare memory only. Queues with drf compare the largest part of the cluster, of
+whichever resource.
 Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
-#: Of two resources of which an element has the same part, the one that comes first here is its dominant one.
+#: Order of resources that breaks ties: if an element has the same part of two resources, the first one here is dominant.
 _ORDER: Final = (_MEMORY, *(place for place in range(len(RESOURCE_NAMES)) if place != _MEMORY))
 
 
@@ -29,36 +29,36 @@ class QueuePolicy(enum.StrEnum):
 
 
 class Sibling(NamedTuple):
-    """A child of a queue as its policy sees it."""
+    """A child of a queue, with the values that the queue's policy compares."""
 
     name: str
     usage: Resources
     demand: Resources
-    #: Its minimum share, which an application has none of.
+    #: Minimum share of a queue; zero for an application.
     least: Resources
     weight: float
-    #: The moment of its start, or its place in a fifo queue; 0 for a queue.
+    #: Time at which the application started, or its position in a fifo queue; 0 for a queue.
     began: int = 0
-    #: Of an application. FairScheduler hands no priority on: it is 1 for all of them.
+    #: Priority of an application. It is 1 for all applications, because FairScheduler does not pass priorities on.
     priority: int = 1
 
 
 def in_32_bits(number: float) -> float:
-    """The number as YARN keeps thresholds and weights: as the nearest float of 32 bits."""
+    """Return the number rounded to the nearest 32-bit float, as YARN stores thresholds and weights."""
     return float(struct.unpack("f", struct.pack("f", number))[0])
 
 
 def is_below(usage: Resources, wanted: Resources, total: Resources, policy: QueuePolicy) -> bool:
-    """True if a usage is below a share: by memory, or by the largest part of the cluster alone."""
+    """True if `usage` is below `wanted`: by memory, or with drf by the largest part of the cluster."""
     if policy is not QueuePolicy.DRF:
         return usage.memory < wanted.memory
     return max(_parts(usage, total)) < max(_parts(wanted, total))
 
 
 def is_less(one: Resources, other: Resources, total: Resources, policy: QueuePolicy) -> bool:
-    """True if an amount is the smaller one as a whole.
+    """True if the amount `one` is smaller than `other`.
 
-    Where the largest parts of the cluster are equal the next ones decide.
+    With drf the largest parts of the cluster are compared; if they are equal, the next ones decide.
     """
     if policy is not QueuePolicy.DRF:
         return one.memory < other.memory
@@ -66,17 +66,17 @@ def is_less(one: Resources, other: Resources, total: Resources, policy: QueuePol
 
 
 def larger(one: Resources, other: Resources, total: Resources, policy: QueuePolicy) -> Resources:
-    """The larger one of two amounts as a whole, the second where they are equal."""
+    """Return the larger of two amounts, or `other` if they are equal."""
     return one if is_less(other, one, total, policy) else other
 
 
 def serving_key(
     policy: QueuePolicy, total: Resources, *, demand_counts: bool = True, needy_quirk: bool = False
 ) -> Callable[[Sibling], Any]:
-    """The key by which siblings are sorted: whoever is served first comes first.
+    """Return the key by which siblings are sorted. The sibling that is served first comes first.
 
-    The older engine does not ask for demand (`demand_counts`). With `needy_quirk` drf tests the second sibling's minimum by the usage
-    of the first, as YARN does.
+    Set `demand_counts` to False for the older engine, which does not consider demand. With `needy_quirk` drf compares the
+    second sibling's minimum share with the usage of the first, as YARN does.
     """
     if policy is QueuePolicy.FIFO:
         return lambda one: (-one.priority, one.began, one.name)
@@ -88,7 +88,7 @@ def serving_key(
 
 
 def _parts(amount: Resources, total: Resources) -> Share:
-    """The parts of the cluster by resource, but for slots, which YARN does not know."""
+    """Return the parts of the cluster by resource. The part of slots is 0, because YARN has no slots."""
     _, cpu, gpu, memory, network = amount.share_of(total)
     return 0.0, cpu, gpu, memory, network
 
@@ -118,7 +118,7 @@ def _quirky(one: Sibling, other: Sibling, total: Resources) -> int:
 
 
 def _dominance(one: Sibling, total: Resources) -> list[int]:
-    """Places of resources, that of which it has the largest part of the cluster first."""
+    """Return the indexes of resources, ordered by the part of the cluster that the sibling uses, largest first."""
     parts = _parts(one.usage, total)
     return sorted(_ORDER, key=lambda place: -parts[place])
 
@@ -128,7 +128,7 @@ def _is_needy(usage: Resources, one: Sibling, dominant: int) -> bool:
 
 
 def _ratios(one: Sibling, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
-    """Usage over the minimum of a needy one, else the part of the cluster over the weight, by resource."""
+    """Return usage over the minimum share for a needy sibling, else the part of the cluster over the weight, by resource."""
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()
         return [usage[place] / least[place] if least[place] else float("inf") for place in dominance]

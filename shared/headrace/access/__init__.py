@@ -1,1 +1,1 @@
-"""The rights of each credential on the bus, made from the tables of subjects and stores."""
+"""The permissions of each credential on the bus, built from the tables of subjects and stores."""

@@ -1,8 +1,9 @@
-"""The keys by which admission lets hosts join, and shuts them out again.
+"""The keys with which admission lets hosts join and revokes their credentials.
 
-A user's word is signed by a signing key of the account. A server believes the word about the account, which has the revocations, from
-an operator's key alone, so there is a signing key of the operator, too. The user of the server's own account who hands that word over
-may do so for this one account: with all of it nobody touches another account, nor reads what the server tells of itself.
+A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts it
+only with the signature of an operator's key. So the authority has a signing key of the operator, too. The user of the
+server's system account that sends this JWT may do so for this one account only: even with all these keys nobody can change
+another account, or read what the server reports about itself.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ from headrace.access.permissions import Party
 from headrace.errors import BadInput
 from headrace.wire import subjects
 
-#: The prefix of the inboxes of whoever hands over the word about an account.
+#: Inbox prefix of the connection that sends the account's JWT.
 OPERATOR_INBOX: Final = subjects.inbox("service", "operator")
 
 
 class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file that admission alone holds. `repr` shows no secret of it."""
+    """The content of the key file that only admission holds. `repr` shows no secret."""
 
-    #: The public key of the account.
+    #: Public key of the account.
     account: str
     account_seed: str
     operator_seed: str
-    #: Of a user of the server's own account.
+    #: Credential of a user of the server's system account.
     system: KeyCredential
 
     def user_word(self, public: str, name: str, party: Party, *, now_s: int, lifetime_s: int) -> str:
-        """Signs the word about a party with this key."""
+        """Return a signed user JWT for a party that holds this public key."""
         claims = dict(jwt.user_claims(public, name, party))
         claims["nats"] = {**claims["nats"], "issuer_account": self.account}
         claims["exp"] = now_s + lifetime_s
         return jwt.signed(SigningKey.from_seed(self.account_seed), claims, now_s)
 
     def account_word(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
-        """Signs the word about the account that revokes these keys, too. None if the `known` one says it already.
+        """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
-        A revocation is left out once its second is over: what was signed for that key has expired by then.
+        A revocation is left out once its second has passed: the JWTs signed for that key have expired by then.
         """
         claims = jwt.claims_of(known)
         lasting = {key: until_s for key, until_s in jwt.revoked_by(claims).items() if until_s >= now_s}
@@ -57,12 +58,14 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_word(operator: SigningKey, known: str, claims: jwt.Claims, now_s: int) -> str:
-    """Signs the word that follows a known one: of two of one second the server keeps any."""
+    """Sign the JWT that replaces `known`. It is issued at least one second later: of two JWTs of the same second the server
+    may keep either.
+    """
     return jwt.signed(operator, claims, max(now_s, jwt.claims_of(known)["iat"] + 1))
 
 
 def read_account_authority(text: str, place: str) -> AccountAuthority:
-    """Reads the content of the file. Raises `BadInput`, which shows no secret."""
+    """Decode the content of the key file. Raises `BadInput`, which shows no secret."""
     try:
         read = msgspec.json.decode(text, type=AccountAuthority)
     except msgspec.DecodeError:
@@ -73,10 +76,10 @@ def read_account_authority(text: str, place: str) -> AccountAuthority:
 
 
 def word_update(account: str) -> str:
-    """The subject on which the server takes a new word about an account."""
+    """Return the subject on which the server accepts a new JWT of an account."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"
 
 
 def word_lookup(account: str) -> str:
-    """The subject on which the server tells the word about an account that it knows."""
+    """Return the subject on which the server returns the JWT of an account."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"

@@ -1,7 +1,8 @@
-"""Signed words of the operator and of the account, as a NATS server reads them: the rights of each credential.
+"""Signed JWTs of the operator and of the account, in the form that a NATS server reads: they carry the permissions of each
+credential.
 
-A server in operator mode knows the operator's public key alone. The operator vouches for accounts, and an account for its users.
-Each user holds the seed of a key of its own. So a new user needs no word to the server.
+A server in operator mode knows only the operator's public key. The operator signs accounts, and an account signs its users.
+Each user holds the seed of its own key. So the server need not be notified of a new user.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Claims = Mapping[str, Any]
 
 
 def operator_claims(operator: SigningKey, system_account: str, signing_keys: Sequence[str] = ()) -> Claims:
-    """The claims of the operator, who names the server's own account, and keys that sign in the operator's place."""
+    """Return the claims of the operator: the server's system account, and the keys that may sign in the operator's place."""
     said = {"type": "operator", "system_account": system_account, "signing_keys": list(signing_keys)}
     return _claims(operator.public, "headrace", said)
 
@@ -39,9 +40,9 @@ def account_claims(
     has_jetstream: bool,
     signing_keys: Sequence[str] = (),
 ) -> Claims:
-    """The claims of an account, with keys that sign in its place.
+    """Return the claims of an account, with the keys that may sign in its place.
 
-    What was signed for a key of `revoked` by its second counts no more.
+    `revoked` maps a key to a Unix time in seconds: JWTs issued for the key up to that time are invalid.
     """
     limits: dict[str, Any] = dict.fromkeys(_LIMITS + (_JETSTREAM_LIMITS if has_jetstream else ()), _NO_LIMIT)
     said = {"type": "account", "limits": {**limits, "wildcards": True}, "signing_keys": list(signing_keys)}
@@ -49,31 +50,31 @@ def account_claims(
 
 
 def with_revoked(account: Claims, revoked: Mapping[str, int]) -> Claims:
-    """The claims of an account that revoke these keys beside those which they revoke already."""
+    """Return the claims of an account with these revocations added to those it already has."""
     nats = account["nats"]
     return {**account, "nats": {**nats, "revocations": dict(sorted({**revoked_by(account), **revoked}.items()))}}
 
 
 def revoked_by(account: Claims) -> Mapping[str, int]:
-    """The keys that the claims of an account revoke, each with the second up to which."""
+    """Return the keys that the claims of an account revoke, each with the Unix time in seconds up to which JWTs are revoked."""
     revoked: Mapping[str, int] = account["nats"].get("revocations", {})
     return revoked
 
 
 def user_claims(public: str, name: str, party: Party) -> Claims:
-    """The claims of the credential of a party with this key, with its rights by the table of subjects."""
+    """Return the claims of a party's credential with this public key, with the permissions from the table of subjects."""
     return _user_claims(public, name, permissions_of(party))
 
 
 def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> Claims:
-    """The claims of a user of the server's own account, who may publish on these subjects and hear the answers."""
+    """Return the claims of a user of the server's system account that may publish on these subjects and receive the answers."""
     return _user_claims(public, name, Permissions(publish, (f"{inbox}.>",)))
 
 
 def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
-    """The word of an issuer, as of this second."""
+    """Return a JWT with these claims, signed by `issuer` and issued at `now_s` (Unix time in seconds)."""
     said = {**claims, "iat": now_s, "iss": issuer.public}
-    # Its own name is a hash of it.
+    # The JWT's id is a hash of its content.
     digest = hashlib.new("sha512_256", _json(said)).digest()
     said["jti"] = base64.b32encode(digest).decode().rstrip("=")
     body = b".".join((_base64(_json(_HEADER)), _base64(_json(said))))
@@ -81,7 +82,7 @@ def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
 
 
 def claims_of(jwt: str) -> Claims:
-    """The claims in a word, whose signature is the server's to check. Raises `BadInput`."""
+    """Return the claims in a JWT without checking its signature, which the server does. Raises `BadInput`."""
     try:
         middle = jwt.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
@@ -93,14 +94,14 @@ def claims_of(jwt: str) -> Claims:
 
 
 def says(jwt: str, claims: Claims, issuer: SigningKey) -> bool:
-    """True if a word has these claims by this issuer, whenever it was signed."""
+    """True if a JWT has these claims and this issuer, whenever it was signed."""
     known = claims_of(jwt)
     return {**known, "iat": 0, "jti": ""} == {**claims, "iss": issuer.public, "iat": 0, "jti": ""}
 
 
 def _user_claims(public: str, name: str, own: Permissions) -> Claims:
     rights = {"pub": {"allow": list(own.publish)}, "sub": {"allow": list(own.subscribe)}}
-    # The size of a message is bounded by the server for all.
+    # The server bounds the size of a message for all users.
     limits = {"subs": own.most_subscriptions, "data": _NO_LIMIT, "payload": _NO_LIMIT}
     return _claims(public, name, {"type": "user", **rights, **limits})
 

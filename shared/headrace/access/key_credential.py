@@ -1,4 +1,4 @@
-"""Files of credentials for a server in operator mode: a signed word, and the seed of a key."""
+"""Credential files for a server in operator mode: a JWT, and the seed of a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEED_LINES: Final = ("-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEE
 
 
 class KeyCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """The proof to a server in operator mode who we are. `repr` shows nothing of it."""
+    """The JWT and key seed with which this process authenticates to a server in operator mode. `repr` shows no part of them."""
 
     jwt: str
     seed: str
@@ -20,13 +20,13 @@ class KeyCredential(msgspec.Struct, frozen=True, kw_only=True):
         return "KeyCredential(...)"
 
     def text(self) -> str:
-        """The content of its file, as all clients of NATS read it."""
+        """Return the content of the credential file, in the format of all NATS clients."""
         blocks = ((_JWT_LINES, self.jwt), (_SEED_LINES, self.seed))
         return "\n\n".join(f"{begin}\n{value}\n{end}" for (begin, end), value in blocks) + "\n"
 
 
 def read_key_credential(text: str) -> KeyCredential | None:
-    """Reads the content of a file of credentials of NATS. Returns None if it is none."""
+    """Read the content of a NATS credential file. Return None if it is no such file."""
     jwt, seed = (_between(text, lines) for lines in (_JWT_LINES, _SEED_LINES))
     return KeyCredential(jwt=jwt, seed=seed) if jwt and seed else None
 

@@ -1,6 +1,6 @@
-"""Keys of NATS: Ed25519, written in base32 behind a letter that tells the kind, with a checksum (ADR-14).
+"""NATS keys (ADR-14): Ed25519 keys in base32, with a leading letter for the kind and a checksum.
 
-`SUAM…` is the seed of a user, which stays with its holder. `UA6K…` is its public key, by which the server knows it.
+`SUAM…` is the seed of a user, which stays with its holder. `UA6K…` is its public key, by which the server knows the user.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from headrace.errors import BadInput
 
 _SEED: Final = 18 << 3
-#: Of a secret that a key is made from.
+#: Bytes of the secret from which a key is made.
 SECRET_BYTES: Final = 32
 _PUBLIC_BYTES: Final = 32
 _CHECKSUM_BYTES: Final = 2
 
 
 class KeyKind(enum.Enum):
-    """Kinds of keys, with the prefix of each. The first letter of the written key is the kind's."""
+    """Kinds of keys. The value is the prefix byte, which determines the first letter of the written key."""
 
     OPERATOR = 14 << 3
     ACCOUNT = 0
@@ -31,22 +31,22 @@ class KeyKind(enum.Enum):
 
 
 class SigningKey:
-    """A private key. `repr` shows the public one."""
+    """A private key. `repr` shows only its public key."""
 
     def __init__(self, kind: KeyKind, random_bytes: bytes) -> None:
-        """`random_bytes` are the secret: 32 of a source that nobody can guess."""
+        """`random_bytes` are the secret: 32 bytes from a source that cannot be predicted."""
         self.kind = kind
         self._secret = random_bytes
         self._key = Ed25519PrivateKey.from_private_bytes(random_bytes)
 
     @classmethod
     def from_seed(cls, seed: str) -> Self:
-        """Reads a written seed. Raises `BadInput`, which does not show it."""
+        """Read a written seed. Raises `BadInput`, which does not show the seed."""
         data = _unwritten(seed)
         if data is None:
             raise _no_seed()
         kinds = {kind.value: kind for kind in KeyKind}
-        # Two prefixes share the first two bytes: five bits each, and three that are the lower ones of the kind.
+        # Two prefixes share the first two bytes: the first five bits are the seed's, the next eight are the byte of the kind.
         kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
         if len(data) != 2 + SECRET_BYTES or data[0] & 0xF8 != _SEED or kind is None:
             raise _no_seed()
@@ -54,17 +54,17 @@ class SigningKey:
 
     @property
     def seed(self) -> str:
-        """The written secret."""
+        """The seed in its written form."""
         kind = self.kind.value
         return _written(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + self._secret)
 
     @property
     def public(self) -> str:
-        """The written public key."""
+        """The public key in its written form."""
         return _written(bytes([self.kind.value]) + self._key.public_key().public_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
-        """Signs data."""
+        """Return the signature of `data`."""
         return self._key.sign(data)
 
     def __repr__(self) -> str:
@@ -72,7 +72,7 @@ class SigningKey:
 
 
 def user_key(text: str) -> str:
-    """Checks the written public key of a user. Raises `BadInput`."""
+    """Check the written public key of a user and return it. Raises `BadInput`."""
     data = _unwritten(text)
     if data is None or len(data) != 1 + _PUBLIC_BYTES or data[0] != KeyKind.USER.value:
         raise BadInput("key", text[:80], "the public key of a user of NATS, with its checksum")
@@ -80,7 +80,7 @@ def user_key(text: str) -> str:
 
 
 def is_signed(data: bytes, signature: bytes, public: str) -> bool:
-    """True if the holder of a written public key signed the data. Raises `BadInput` for a key that is no user's."""
+    """True if the holder of a written user key signed the data. Raises `BadInput` if the key is no user's public key."""
     written = _unwritten(user_key(public))
     assert written is not None
     try:
@@ -96,7 +96,7 @@ def _written(data: bytes) -> str:
 
 
 def _unwritten(text: str) -> bytes | None:
-    """The bytes that are written there, None where the checksum is not theirs."""
+    """Decode a written key. Return None if the checksum does not match."""
     try:
         data = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:

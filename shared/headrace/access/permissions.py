@@ -1,12 +1,14 @@
-"""The rights of each credential at the server, made from the tables of `headrace.access.routes`.
+"""The permissions of each credential at the server, built from the tables of `headrace.access.routes`.
 
-Whoever serves answers into the inboxes of those who may ask, and nowhere else: a forged reply subject leads nowhere. The server's own
-`allow_responses` would let a node publish wherever an accomplice wants an answer. The name of each inbox cannot be guessed.
-A node and a person are named in their subjects, so that nobody speaks or listens for another.
-A service chooses the subject at which JetStream delivers or answers, and nats-server (2.15.1, tried) checks no right of the service
-there: neither the `deliver_subject` of a consumer nor the reply subject of a pull. So the rights cannot keep a service from storing
-a message in another's stream, and readers do not believe it: a delivered message keeps its own subject in the stream that stores it
-(`JetStream.is_foreign`). No service may use direct gets: their answers would be messages under any subject.
+A party that answers requests may publish into the inboxes of the parties that may send them, and nowhere else: a forged
+reply subject leads nowhere. The server's own `allow_responses` would let a node publish to any subject that an accomplice
+chooses for the answer. The names of inboxes cannot be guessed. The name of a node or a person is part of its subjects, so
+that it cannot publish or subscribe in place of another.
+A service chooses the subject to which JetStream delivers or answers. nats-server (2.15.1, tried) does not check the
+service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull.
+So permissions cannot keep a service from storing a message in another service's stream. Readers therefore ignore such a
+message: a delivered message keeps its own subject in the stream that stores it (`JetStream.is_foreign`). No service may use
+direct gets, because their answers would be messages under any subject.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from headrace.wire import subjects
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """One holder of a credential."""
+    """The holder of one credential."""
 
     kind: PartyKind
-    #: Of a node, a host or a person; `*` is any.
+    #: Name of the node, host or person; `*` means any.
     name: str = "*"
-    #: The tree that a service or a node belongs to; `*` is any.
+    #: The tree that a service or a node belongs to; `*` means any.
     tree: TreeName | str = "*"
 
     @property
@@ -38,33 +40,33 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inbox(self) -> str:
-        """The prefix of its own inboxes."""
+        """The prefix of the party's own inboxes."""
         return _filled(self.kind.inbox, **{self.kind.value: self.name})
 
 
-#: Subscriptions of one connection of a person or a host. A client that follows a tree has fewer than twenty.
+#: Number of subscriptions of one connection of a person or a host. A client that follows a tree has fewer than twenty.
 MOST_SUBSCRIPTIONS: Final = 100
-#: Subscriptions of one connection of a node: for each of three kinds of requests, two for each of 1,024 persons.
+#: Number of subscriptions of one connection of a node: for each of three kinds of requests, two for each of 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
-#: Subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024 persons. The server
-#: refuses any connection more than this, whatever its credential says.
+#: Number of subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024
+#: persons. The server allows no connection more than this, whatever its credential says.
 MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
 
 
 class Permissions(msgspec.Struct, frozen=True):
     """Subjects that a credential may publish to and subscribe to. Everything else is refused.
 
-    Where a queue group stands behind a subject, it may be subscribed to in that group alone.
+    If a subject is followed by the name of a queue group, it may be subscribed to only in that group.
     """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    #: Subscriptions that one connection may have at a time.
+    #: Number of subscriptions that one connection may have at a time.
     most_subscriptions: int = MOST_SUBSCRIPTIONS
 
 
 def permissions_of(party: Party) -> Permissions:
-    """The rights of one credential."""
+    """Return the permissions of one credential."""
     publish: set[str] = set()
     subscribe = _rights_in_inbox(party)
     for route in ROUTES:
@@ -84,7 +86,7 @@ def permissions_of(party: Party) -> Permissions:
             if party.kind in store.hearers:
                 subscribe.add(f"$KV.{store.name}.>")
     if party.kind is PartyKind.PROVISIONER:
-        # A tree that is served later has stores of its own.
+        # Stores of all trees, because a tree that is added later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
         publish.add("$JS.API.STREAM.NAMES")
     most = MOST_SUBSCRIPTIONS_OF_A_SERVICE if party.kind.is_service else MOST_SUBSCRIPTIONS
@@ -93,12 +95,14 @@ def permissions_of(party: Party) -> Permissions:
 
 
 def streams_of(party: Party) -> list[str]:
-    """The streams that a service needs, those of its buckets too."""
+    """Return the streams that a service needs, including those of its buckets."""
     return [_of(party, store.stream) for store in STORES if store.is_used_by(party.kind)]
 
 
 def server_users(users: Mapping[Party, Mapping[str, str]]) -> str:
-    """The `authorization` of a NATS server: `users` gives each party its proof, `user` and `password` or an `nkey`."""
+    """Return the `authorization` block of a NATS server. `users` maps each party to its proof: `user` and `password`, or an
+    `nkey`.
+    """
     entries = ",\n".join(f"    {_entry(party, proof)}" for party, proof in users.items())
     return f"authorization {{\n  users = [\n{entries}\n  ]\n}}\n"
 
@@ -118,7 +122,7 @@ def _rights_in_inbox(party: Party) -> set[str]:
 
 
 def _rights_in(store: Store, party: Party) -> Iterator[str]:
-    """Requests of JetStream by which a service reads a store, and writes its own keys."""
+    """Yield the JetStream subjects with which a service reads a store and writes its own keys."""
     stream = _of(party, store.stream)
     keys = [key for kind, key in store.writers if kind is party.kind]
     if not store.is_used_by(party.kind):
@@ -140,7 +144,7 @@ def _rights_in(store: Store, party: Party) -> Iterator[str]:
 
 
 def _of(party: Party, subject: str) -> str:
-    """A subject of the table for one party, with its own name and tree, and any name for others."""
+    """Return a subject of the table for one party: its own name and tree are filled in, and `*` for names of other parties."""
     own = {} if party.kind.is_service else {party.kind.value: party.name}
     return _of_anybody(_filled(subject, tree=str(party.tree), **own))
 

@@ -1,7 +1,8 @@
-"""The tables of all subjects with their two sides, and of all buckets and streams with their writers and readers.
+"""The tables of all subjects with their senders and receivers, and of all buckets and streams with their writers and readers.
 
-`headrace.access.permissions` makes the rights of each credential from it, and the server refuses everything else.
-`{node}`, `{host}`, `{user}` and `{tree}` stand for a name: the party's own, or its tree, and any name for the other side.
+`headrace.access.permissions` builds the permissions of each credential from these tables, and the server refuses everything else.
+`{node}`, `{host}`, `{user}` and `{tree}` are placeholders: for a party with such a name they stand for the party's own name
+or tree, and for the party on the other side they stand for any name.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from headrace.wire import subjects
 
 
 class PartyKind(enum.Enum):
-    """The kinds of holders of credentials."""
+    """The kinds of credential holders."""
 
     ADMISSION = "admission"
     FAIR_SHARE = "fair_share"
     INTEGRAL = "integral"
     ALLOCATOR = "allocator"
     NODE = "node"
-    #: The holder of a token, by whose public key it is named.
+    #: The holder of a join token. Its name is its public key.
     HOST = "host"
     PERSON = "user"
     PROVISIONER = "provisioner"
 
     @property
     def is_service(self) -> bool:
-        """True if it is one of the four services, which lead or stand by for a role."""
+        """True for the four services, which lead or stand by for a role."""
         return self not in (PartyKind.NODE, PartyKind.HOST, PartyKind.PERSON, PartyKind.PROVISIONER)
 
     @property
     def inbox(self) -> str:
-        """The prefix of the inboxes of this kind, with its name in braces where each has its own."""
+        """The inbox prefix of this kind, with the name in braces if each party has its own inboxes."""
         if self.is_service or self is PartyKind.PROVISIONER:
             return subjects.inbox("service", self.value.replace("_", "-"))
         return subjects.inbox(self.value, f"{{{self.value}}}")
@@ -47,17 +48,17 @@ _NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One subject with its two sides. Answers of a request go to the inbox of whoever asked."""
+    """One subject with its senders and receivers. Answers to a request go to the sender's inbox."""
 
     subject: str
     senders: tuple[PartyKind, ...]
     receivers: tuple[PartyKind, ...]
-    #: True if it is answered.
+    #: True if messages on the subject are answered.
     is_request: bool = True
 
 
 class StoreKind(enum.Enum):
-    """The uses of a stream of JetStream."""
+    """The uses of a JetStream stream."""
 
     BUCKET = "bucket"
     LOG = "log"
@@ -65,30 +66,30 @@ class StoreKind(enum.Enum):
 
 
 class Store(msgspec.Struct, frozen=True):
-    """One bucket or stream. The provisioner alone makes it. Nodes and persons reach none."""
+    """One bucket or stream. Only the provisioner may create it. Nodes and persons have no access."""
 
     kind: StoreKind
-    #: Of the bucket or the stream, with `{tree}` where each tree has its own.
+    #: Name of the bucket or the stream, with `{tree}` if each tree has its own.
     name: str
-    #: Each writer with the keys that it writes. `{role}` is its own role, `>` any key; the key of a log is its subject.
+    #: Each writer with the keys that it writes. `{role}` is the writer's role, `>` any key. The key of a log is its subject.
     writers: tuple[tuple[PartyKind, str], ...]
-    #: Those who write nothing to it.
+    #: Services that read but never write.
     readers: tuple[PartyKind, ...]
     history: int = 1
-    #: True if its writers remove what they need no more.
+    #: True if its writers remove entries that they no longer need.
     is_purged: bool = False
-    #: True if it is listed or followed, which takes a consumer. Of others each key is asked for.
+    #: True if it is listed or followed, which needs a consumer. In other stores readers request single keys.
     is_read_whole: bool = True
-    #: Those who hear each write to a bucket while it is made.
+    #: Services that receive each write to a bucket while it is made.
     hearers: tuple[PartyKind, ...] = ()
 
     @property
     def stream(self) -> str:
-        """The name of its stream at the server."""
+        """The name of the store's stream at the server."""
         return f"KV_{self.name}" if self.kind is StoreKind.BUCKET else self.name
 
     def is_used_by(self, kind: PartyKind) -> bool:
-        """True if this kind of service reads it or writes to it."""
+        """True if this kind of service reads from the store or writes to it."""
         return kind in self.readers or kind in (writer for writer, _ in self.writers)
 
 
@@ -97,7 +98,7 @@ def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list
     return [Route(subjects.user("{user}", verb), (_PERSON,), receivers) for verb in verbs]
 
 
-#: Every subject that is sent to.
+#: Every subject that messages are sent to.
 ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
@@ -155,7 +156,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         for verb in ("attach", "draw", "return", "report", "released")
     ),
     Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
-    # It has commands and environments of everybody's operations.
+    # Events contain the commands and environments of all users' operations, so persons may not receive them.
     Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE), is_request=False),
     Route(subjects.HAPPENINGS, (_ADMISSION,), (_PERSON,), is_request=False),
     Route(subjects.operation_view("{user}", "*"), (_ADMISSION,), (_PERSON,), is_request=False),
@@ -204,7 +205,7 @@ STORES: Final[tuple[Store, ...]] = (
     *(
         store
         for name, history, writers, readers, hearers in (
-            # A process of another tree may change the configuration of a tree that nobody serves.
+            # Keys of all trees may be written: a process of another tree may change the configuration of an unserved tree.
             (
                 subjects.POOLS_BUCKET,
                 subjects.POOLS_HISTORY,
@@ -218,7 +219,7 @@ STORES: Final[tuple[Store, ...]] = (
         )
         for store in (
             _bucket(name, *writers, readers=readers, history=history, hearers=hearers),
-            # Whoever finds a value lost writes it again from its copy, and the other way round.
+            # A writer restores a lost value from its copy, and a lost copy from its value.
             _bucket(subjects.copies_of(name), *writers),
         )
     ),

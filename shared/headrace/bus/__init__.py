@@ -1,6 +1,7 @@
-"""The bus: the one place that knows what carries messages, buckets and logs between processes.
+"""The bus: the only package that knows what carries messages, buckets and logs between processes.
 
-`protocol` says what can be asked of it. `connect` makes one over NATS. What the rest of the package cures stands where it is cured.
+`protocol` defines the operations. `connect` opens a bus over NATS. Each module that works around a fault of nats-py says so
+itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The word about an account at a running server: which keys count no more.
+"""Updating the JWT of an account at a running server. The JWT lists the revoked keys.
 
-Whoever changes it asks for the one that the server has, and only adds to what that revokes. So of several writers none undoes another's.
+A writer first asks the server for its JWT, and only adds revocations to it. So no writer undoes what another writer revoked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ANSWER_S: Final = 5.0
 
 
 class WordRefused(BusError):
-    """The server did not take, or does not have, the word about an account."""
+    """The server does not accept the JWT of an account, or does not have it."""
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -29,9 +29,10 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 async def tell_account_word(bus: Bus, account: str, next_word: Callable[[str], str | None]) -> bool:
-    """Hands over the word that follows the server's, for which `next_word` gives None if that says all. True if it was handed over.
+    """Send the server a new JWT of an account, if `next_word` returns one. Return True if a JWT was sent.
 
-    `bus` is of a user of the server's own account. Raises `BusError`.
+    `next_word` receives the server's current JWT. It returns the new JWT, or None if nothing changes. `bus` must be
+    connected as a user of the server's system account. Raises `BusError`.
     """
     known = (await bus.request(word_lookup(account), b"", timeout_s=_ANSWER_S)).decode(errors="replace")
     if not known:

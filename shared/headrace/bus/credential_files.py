@@ -1,4 +1,4 @@
-"""Reads the files that hold credentials, which nobody else may be able to read."""
+"""Reading of credential files, which must be readable by their owner only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headrace.errors import BadInput
 
 
 def read_credential(path: str) -> Credential | KeyCredential | None:
-    """Reads a file with `user:password`, or with a word of an operator's account and a key.
+    """Read a file that holds `user:password`, or a user JWT of a NATS account with its key. Return None if `path` is empty.
 
-    Raises `BadInput` when it is missing, readable by others, or something else.
+    Raises `BadInput` if the file is missing, is readable by others, or holds anything else.
     """
     if not path:
         return None
@@ -28,7 +28,7 @@ def read_credential(path: str) -> Credential | KeyCredential | None:
 
 
 def read_secret(setting: str, path: str) -> str:
-    """Reads the file that a setting names. Raises `BadInput` when it is missing or readable by others."""
+    """Read the file that a setting names. Raises `BadInput` if it is missing or readable by others."""
     try:
         status = os.stat(path)
         text = Path(path).read_text(encoding="utf-8").strip()

@@ -1,7 +1,8 @@
-"""Answers NATS service discovery, so that `nats micro ls`, `info` and `stats` show this process.
+"""Answers to NATS service discovery, so that `nats micro ls`, `info` and `stats` show this process.
 
-The subjects are `$SRV.<verb>`, `$SRV.<verb>.<name>` and `$SRV.<verb>.<name>.<id>`. The answers are JSON as ADR-32 lays them down.
-nats-py's own service framework is not used: its handlers run in turn and its errors carry the exception's text to the caller.
+The subjects are `$SRV.<verb>`, `$SRV.<verb>.<name>` and `$SRV.<verb>.<name>.<id>`. The answers are JSON as specified by
+ADR-32. nats-py's own service framework is not used: its handlers run one after another, and its errors carry the
+exception's text to the caller.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ _ENDPOINT = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class ServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A process as discovery shows it."""
+    """The name and version that service discovery shows for a process."""
 
-    #: The kind of service, the same for all its processes: letters, digits, `-` and `_`.
+    #: Kind of service, the same for all its processes: letters, digits, `-` and `_`.
     name: str
     #: Semantic version, such as `0.1.0`.
     version: str
-    #: True if it hears nothing but a ping of all services: the credential of a node allows no other subject.
+    #: True if the process answers only a ping of all services. A node's credential allows no other discovery subject.
     only_pinged: bool = False
 
 
 class Discovery:
-    """Composes the answers. `servings` tells what is served at the moment."""
+    """Builds the answers to service discovery. `servings` returns the subjects that are served now."""
 
     def __init__(
         self, info: ServiceInfo, instance: str, started: datetime, servings: Callable[[], Sequence[Serving]]
@@ -41,7 +42,7 @@ class Discovery:
         self._servings = servings
 
     def subjects(self) -> dict[str, Callable[[], bytes]]:
-        """Every subject to answer on, with what makes the answer."""
+        """Return every discovery subject to listen on, with the function that builds its answer."""
         if self._info.only_pinged:
             return {"$SRV.PING": self.ping}
         answers: dict[str, Callable[[], bytes]] = {}
@@ -51,19 +52,19 @@ class Discovery:
         return answers
 
     def ping(self) -> bytes:
-        """The answer that names this process."""
+        """Return the answer that names this process."""
         return msgspec.json.encode(self._standard("ping"))
 
     def info(self) -> bytes:
-        """The answer that lists the served subjects."""
+        """Return the answer that lists the served subjects."""
         endpoints = [
-            {**self._endpoint(serving), "metadata": {}}  # the schema wants the field
+            {**self._endpoint(serving), "metadata": {}}  # the schema requires the field
             for serving in self._servings()
         ]
         return msgspec.json.encode({**self._standard("info"), "description": "", "endpoints": endpoints})
 
     def stats(self) -> bytes:
-        """The answer that counts what was served. Times are nanoseconds."""
+        """Return the answer with the counts of each served subject. Times are in nanoseconds."""
         endpoints = []
         for serving in self._servings():
             counts = serving.statistics()

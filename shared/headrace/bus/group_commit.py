@@ -1,9 +1,10 @@
-"""Group commit: one append in flight, and what arrives meanwhile travels in the next.
+"""Group commit: one append is in flight; events that arrive meanwhile are sent together in the next append.
 
-The expected last sequence is the fence and the only one: predictions of several appends in flight were tried and let a former
-writer's entry in behind its successor's. Whatever answer is lost, the log itself says what happened: the entry after the last one
-that is known to be ours is either not there (send the same again), or exactly what was sent (go on), or another's (step down).
-What is answered without an entry of its own has the same fence: `flush` looks behind the last one.
+The expected last sequence number is the only fence. Several appends in flight with predicted sequence numbers were tried:
+they let an entry of a former writer in behind an entry of its successor. If an answer is lost, the log itself shows what
+happened. The entry after the writer's last known entry is either missing (send the same entry again), or exactly what was
+sent (continue), or another writer's (step down).
+`flush` checks the same fence for answers that need no entry of their own: it reads the log behind the last entry.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from headrace.bus.protocol import (
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-#: Events of one entry together.
+#: Bytes of all events of one entry.
 MAX_GROUP_BYTES = 256 * 1024
-#: What the caller's encoding may add to each event, so that very many tiny ones do not pass what the bus carries.
+#: Bytes that the caller's encoding may add to each event, so that very many tiny events do not exceed what the bus carries.
 _FRAME_BYTES = 8
-#: Each of them encodes and sends an answer.
+#: Callers woken in one turn of the loop; each of them encodes and sends an answer.
 _TOLD_IN_A_TURN = 16
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
-#: A question to a log without a leader is never answered. It is asked again, so that the answer of the new leader is there at once.
+#: Seconds. A read from a log without a leader is never answered; it is repeated, so that the new leader's answer arrives at once.
 _READ_TIMEOUT_S = 1.0
 
 
 class AppenderFenced(BusError):
-    """Somebody else writes this log now, and nothing more of ours goes in.
+    """Another process writes this log now. This process can add nothing more.
 
-    Events that wait here may be in it or not.
+    Events that still wait in this process may be in the log or not.
     """
 
 
 class _Waiting:
-    """Events of one call that travel together, and whoever waits for them. A flush has none."""
+    """Log events of one call that travel in one entry, and what wakes their caller. A flush has no log events."""
 
     def __init__(self, events: list[bytes], since_s: float) -> None:
         self.events = events
@@ -61,12 +62,12 @@ class _Waiting:
 class GroupAppender:
     """The single writer of a log. `run` does the work, and `append` waits for it.
 
-    `encode` makes one entry of some events and puts the writer's term in. Two writers must never make equal entries. It is
-    called once for each entry, in the order of the log. `term_of` reads the term of an entry, None where no appender wrote
-    it. `term`, our own, only serves to say who took over. `last` is the sequence after which this writer begins, the end of
-    what it has read. `on_durable(events, sequence)` is called for each entry once it is in the log, in order, before those
-    who wait for it go on. No failure makes it give up: callers watch `waiting` and `oldest_waiting_s` and refuse new work
-    in time.
+    `encode` builds one entry from some events and includes the writer's term. Two writers must never build equal entries.
+    `encode` is called once for each entry, in the order of the log. `term_of` reads the term of an entry; it returns None
+    if no appender wrote the entry. `term` is this writer's term, used only in the error that says which term took over.
+    `last` is the sequence number after which this writer begins: the end of what it has read. `on_durable(events,
+    sequence)` is called for each entry once it is in the log, in order, before the callers waiting for it continue.
+    The appender retries without end. Callers watch `waiting` and `oldest_waiting_s` and refuse new work in time.
     """
 
     def __init__(
@@ -97,26 +98,28 @@ class GroupAppender:
         self._throttle = LogThrottle(clock)
         self.entries = 0
         self.events = 0
-        #: Why the log did not take what waits the longest, at the last try; empty while it takes everything.
+        #: Reason why the log did not take the oldest waiting event at the last try; empty while the log takes everything.
         self.trouble = ""
-        #: Appends whose outcome had to be read from the log.
+        #: Number of appends whose outcome had to be read from the log.
         self.doubts = 0
         self.resent = 0
-        #: Entries of the log that no appender wrote.
+        #: Number of entries in the log that no appender wrote.
         self.foreign = 0
 
     @property
     def why_waiting(self) -> str:
-        """Words for a person who waited in vain."""
+        """The reason for the wait, for a person who waited in vain."""
         return self.trouble or "the log is slow, has no leader for the moment, or its disk is full"
 
     @property
     def waiting(self) -> int:
-        """Events that are not known to be in the log."""
+        """The number of events that are not known to be in the log."""
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
-        """Seconds that the oldest of them has waited, by the clock given at the start. It is 0 when nothing waits."""
+        """Return the seconds that the oldest of the waiting events has waited, by the clock given at the start; 0 if no
+        event waits.
+        """
         oldest = self._sent[0] if self._sent else self._queue[0] if self._queue else None
         return max(0.0, now_s - oldest.since_s) if oldest else 0.0
 
@@ -132,11 +135,11 @@ class GroupAppender:
         }
 
     async def append(self, events: Sequence[bytes]) -> int:
-        """Adds events in their order, in one entry where they fit together, all durable when it returns.
+        """Add events in their order, in one entry if they fit. All are durable when this returns.
 
-        Returns the sequence of the entry that holds the last. Raises `TooLarge` at once for an event over `MAX_GROUP_BYTES`,
-        `AppenderFenced` when somebody else writes the log, `AppendUnknown` when the appender was stopped meanwhile.
-        Cancelling the wait takes no event back.
+        Return the sequence number of the entry that holds the last event. Raises `TooLarge` at once for an event over
+        `MAX_GROUP_BYTES`, `AppenderFenced` if another process writes the log, and `AppendUnknown` if the appender was
+        stopped meanwhile. Cancelling the wait withdraws no event.
         """
         items = self._add(events)
         for item in items:
@@ -144,7 +147,7 @@ class GroupAppender:
         return items[-1].sequence if items else self._last
 
     def add(self, events: Sequence[bytes]) -> None:
-        """Adds events as `append` does, without waiting. Raises as it does where that is known at once."""
+        """Add events as `append` does, without waiting for the log. Raises the errors of `append` that are known at once."""
         self._add(events)
 
     def _add(self, events: Sequence[bytes]) -> list[_Waiting]:
@@ -162,9 +165,9 @@ class GroupAppender:
         return items
 
     async def flush(self) -> None:
-        """Returns when everything appended so far is durable, and nobody else has written behind it. Raises as `append` does.
+        """Return when everything appended so far is durable and no other writer has written behind it. Raises as `append` does.
 
-        Without that a writer that was succeeded would not notice it before its next event.
+        Without `flush` a writer that was replaced would notice it only at its next event.
         """
         if self._end is not None:
             raise self._end
@@ -174,7 +177,7 @@ class GroupAppender:
         await _end_of(self._queue[-1])
 
     async def run(self) -> None:
-        """Appends until cancelled. Raises `AppenderFenced`, or `BusClosed` when the bus is gone for good."""
+        """Append until cancelled. Raises `AppenderFenced`, or `BusClosed` when the bus is closed for good."""
         end: BusError = AppendUnknown("the appender was stopped; what waited may be in the log or not")
         try:
             while True:
@@ -221,7 +224,7 @@ class GroupAppender:
         return sent
 
     async def _tell(self, durable: list[_Waiting]) -> None:
-        """Lets those go on who wait, a few between two turns of the loop."""
+        """Wake the callers that wait, a few in each turn of the loop."""
         try:
             for number, item in enumerate(durable, 1):
                 item.done.set()
@@ -245,7 +248,9 @@ class GroupAppender:
             self.resent += 1
 
     async def _look_for(self, entry: bytes | None, pauses_s: Iterable[float]) -> bool:
-        """Reads behind our last entry as soon as the log can be read. True if `entry` is there, False if nothing is."""
+        """Read the log behind the last known entry, again and again until it can be read. True if `entry` is there, False
+        if nothing is.
+        """
         for pause_s in pauses_s:
             await anyio.sleep(pause_s)
             try:
@@ -260,9 +265,11 @@ class GroupAppender:
         raise AssertionError("pauses come to no end")
 
     async def _is_in_log(self, entry: bytes | None) -> bool:
-        """True if `entry` stands next behind our last one, False if nothing does. Raises `AppenderFenced` if another term's does.
+        """True if `entry` follows the last known entry, False if no entry does. Raises `AppenderFenced` if
+        it is another term's.
 
-        An entry without a term is no appender's: somebody without the right wrote it. It is passed over and alarmed.
+        An entry without a term was written by a party that is no appender and must not write here. It is skipped and logged
+        as an error.
         """
         first, last = await self._log.bounds()
         if last < self._last:
@@ -295,7 +302,7 @@ async def _end_of(item: _Waiting) -> None:
 
 
 def _pauses() -> Iterator[float]:
-    """Yields longer and longer seconds."""
+    """Yield the pauses between retries in seconds, each longer than the one before, up to a bound."""
     pause_s = _FIRST_RETRY_S
     while True:
         yield pause_s

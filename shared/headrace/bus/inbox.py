@@ -1,4 +1,4 @@
-"""Mailboxes: what waits between the transport and a reader, bounded, and counted where it does not fit."""
+"""Mailboxes: bounded queues between the transport and a reader. They count the messages that they drop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
 
 
 class Mailbox:
-    """Messages in order of arrival, and a place to wait at. Several may iterate, and each message goes to one of them.
+    """A queue of messages in order of arrival. Several readers may iterate, and each message goes to one reader.
 
-    With a key, the newest of each key stands in the place of the oldest. Full, it drops what has waited longest. A reader that counts
-    sequences then meets the gap with the very next message. Were the newest dropped, the end of a burst could be missing with nothing
-    after it to show that.
+    With a key, a newer message replaces the waiting message of the same key and keeps its position. A full mailbox drops
+    the message that has waited longest, so that a reader which counts sequence numbers notices the gap at the next message.
+    If the newest message were dropped, the end of a burst could be missing without any later message to show it.
     """
 
     def __init__(
@@ -28,11 +28,12 @@ class Mailbox:
         longest_wait_s: float = math.inf,
         on_stale: Callable[[Message], None] | None = None,
     ) -> None:
-        """Whatever has waited for more than `longest_wait_s` is dropped when its turn comes, and `on_stale` is told of it."""
+        """A message that waited more than `longest_wait_s` is dropped when its turn comes, and `on_stale` is called with it."""
         self._key = key
         self._pending = pending
         self._longest_wait_s = longest_wait_s
-        #: The time of the loop, where it matters. Asked for the loop itself Python asks the kernel who we are, twice a message.
+        #: The clock of the event loop; 0 always if `longest_wait_s` is infinite. Kept because looking up the running loop
+        #: makes Python ask the kernel for the process id, twice a message.
         self._now_s = asyncio.get_running_loop().time if longest_wait_s < math.inf else _no_time
         self._on_stale = on_stale
         self._waiting: OrderedDict[Hashable, Waiting] = OrderedDict()
@@ -40,24 +41,24 @@ class Mailbox:
         self._arrived = asyncio.Event()
         self.ended = False
         self._failure: BusClosed | None = None
-        #: What closing must end besides.
+        #: Callbacks to run when this mailbox is closed.
         self.closing = AsyncExitStack()
         self.received = 0
         self.dropped = 0
-        #: A newer one of the same key took its place.
+        #: Messages replaced by a newer message of the same key.
         self.replaced = 0
-        #: It waited too long.
+        #: Messages that waited too long.
         self.stale = 0
-        #: All together, until their turn came.
+        #: Seconds that all messages together have waited until their turn came.
         self.waited_s = 0.0
-        #: The key could not be told.
+        #: Messages whose key could not be computed.
         self.failed = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, message: Message) -> None:
-        """Adds a message and wakes who waits. Never waits, never raises."""
+        """Add a message and wake the readers. Never waits, never raises."""
         self.received += 1
         try:
             key = self.received if self._key is None else self._key(message)
@@ -65,7 +66,8 @@ class Mailbox:
         except Exception:
             self.failed += 1
             return
-        # The place of the older one is kept: a key that is never quiet must not wait for ever behind the others.
+        # A replaced message keeps its position: otherwise a key that always has new messages would wait for ever behind the
+        # other keys.
         self.replaced += older is not None
         self._waiting[key] = Waiting(message, self._now_s())
         self._bytes += len(message.data) - (0 if older is None else len(older.message.data))
@@ -75,7 +77,7 @@ class Mailbox:
         self._arrived.set()
 
     def take(self) -> Message | None:
-        """The message whose turn it is, or None."""
+        """Return the next message, or None."""
         while self._waiting:
             waiting = self._pop()
             waited_s = self._now_s() - waiting.since_s
@@ -88,13 +90,13 @@ class Mailbox:
         return None
 
     def clear(self) -> None:
-        """Drops the messages that wait."""
+        """Drop the waiting messages."""
         self.dropped += len(self._waiting)
         self._waiting.clear()
         self._bytes = 0
 
     def end(self, failure: BusClosed | None = None) -> None:
-        """Takes no more messages. Iteration ends after those that wait, or raises `failure` there."""
+        """Accept no more messages. Iteration ends after the waiting messages, or raises `failure` there."""
         self.ended = True
         self._failure = self._failure or failure
         self._arrived.set()
@@ -127,7 +129,7 @@ class Mailbox:
         return message
 
     async def arrival(self) -> None:
-        """Returns when a message waits, or none will come any more."""
+        """Return when a message waits, or when the mailbox has ended."""
         if not self._waiting and not self.ended:
             self._arrived.clear()
             await self._arrived.wait()

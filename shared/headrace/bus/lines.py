@@ -1,4 +1,4 @@
-"""Lines: messages that wait for a handler, one line for each sender, so that nobody waits behind another's flood."""
+"""Queues of messages that wait for a handler, one queue for each sender, so that one sender's flood delays no other sender."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 
 from headrace.bus.protocol import Message
 
-#: What a message takes beside its data, so that a flood of empty ones counts as well.
+#: Bytes that a message takes beside its data, so that a flood of empty messages is counted too.
 _FRAME_BYTES = 256
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A message in a line, and since when."""
+    """A waiting message, and the time at which its wait began."""
 
     message: Message
     since_s: float
-    #: Messages of its sender that waited when these alone were too many, 0 if they were not.
+    #: Number of waiting messages of its sender if the sender was over its quota, else 0.
     over_quota: int = 0
 
 
@@ -30,10 +30,10 @@ class _Line:
 
 
 class Lines:
-    """Messages that wait, bounded in number and in bytes. The lines of the senders take turns.
+    """Waiting messages, bounded in number and in bytes. The queues of the senders take turns.
 
-    A line beyond its own bounds gives up its newest. Full, they give up the newest of the line that takes most room: a flood
-    crowds out nothing but itself.
+    If one sender's queue is over its own bounds, it drops its newest message. If all queues together are over the bounds,
+    the queue with the most bytes drops its newest message: so a flood displaces only its own messages.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Lines:
         self._most_bytes = most_bytes
         self._most_of_one = most_messages if most_of_one is None else most_of_one
         self._most_bytes_of_one = most_bytes if most_bytes_of_one is None else most_bytes_of_one
-        #: By sender, in the order of their turns. None is empty.
+        #: Queues by sender, in the order of their turns. No queue is empty.
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         self._messages = 0
         self._bytes = 0
@@ -57,11 +57,13 @@ class Lines:
         return self._messages
 
     def bears(self, message: Message) -> bool:
-        """True if a line may hold it."""
+        """True if the message is small enough for the queue of one sender."""
         return len(message.data) + _FRAME_BYTES <= self._most_bytes_of_one
 
     def put(self, sender: str, message: Message) -> list[Waiting]:
-        """Adds a message to its sender's line. Returns what is given up for it, which may be the message itself."""
+        """Add a message to its sender's queue. Return the messages that were dropped for it, which may include the message
+        itself.
+        """
         line = self._lines.setdefault(sender, _Line())
         line.waiting.append(Waiting(message, anyio.current_time()))
         self._count(sender, message, 1)
@@ -77,7 +79,7 @@ class Lines:
         return given_up
 
     def take(self, full: Container[str] = ()) -> Waiting:
-        """The oldest message of the sender whose turn it is, of those that are not `full`. Raises `StopIteration` if there is none."""
+        """Return the oldest message of the next sender that is not in `full`. Raises `StopIteration` if there is no such sender."""
         sender = next(each for each in self._lines if each not in full)
         self._lines.move_to_end(sender)
         waiting = self._lines[sender].waiting.popleft()
@@ -85,7 +87,7 @@ class Lines:
         return waiting
 
     def clear(self) -> None:
-        """Gives everything up."""
+        """Drop all messages."""
         self._lines.clear()
         self._messages = self._bytes = 0
 

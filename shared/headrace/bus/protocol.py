@@ -1,14 +1,15 @@
-"""The questions that services may ask of the bus. Nothing outside `headrace.bus` knows what carries it.
+"""Protocols of the bus: the operations that services may use. Only `headrace.bus` knows what carries the messages.
 
-Semantics that every implementation keeps:
+Every implementation keeps these rules:
 
-* `publish` and `request` are at most once. Nothing is buffered while disconnected: they raise `NotConnected`.
-* A callback of the transport never runs our code: handlers run in tasks of their own, each in a fresh context, so that neither a
-  slow handler nor a context variable of one message reaches another.
-* A handler that raises answers nothing, is counted and logged, and harms no other message.
-* Payload and headers together stay under `MAX_MESSAGE_BYTES`. A larger one raises `TooLarge` before anything is sent.
+* `publish` and `request` deliver at most once. Nothing is buffered while disconnected: they raise `NotConnected`.
+* A callback of the transport never runs a handler. Each handler runs in a task of its own, in a fresh context, so that
+  neither a slow handler nor a context variable of one message affects another message.
+* A handler that raises sends no answer, is counted and logged, and harms no other message.
+* Payload and headers together stay under `MAX_MESSAGE_BYTES`. A larger message raises `TooLarge` before anything is sent.
 * Every wait has a limit that the caller names.
-* What is sent in a span carries it as a header, in which a handler continues and to which a reader of an inbox links.
+* A message that is sent within a span carries the span in a header. A handler continues that span; a reader of an inbox
+  links to it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ import msgspec
 from headrace.access.key_credential import KeyCredential
 from headrace.errors import HeadraceError
 
-#: Payload and headers of one message together. Half of the server's default limit, which closes the client for good when passed.
+#: Bytes of payload and headers of one message. Half of the server's default limit; a client that exceeds the server's limit
+#: is closed for good.
 MAX_MESSAGE_BYTES = 512 * 1024
 
 
-#: Bytes that wait for the handlers of one subject, or in one inbox.
+#: Bytes that may wait for the handlers of one subject, or in one inbox.
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
 
@@ -40,11 +42,11 @@ class NotConnected(BusError):
 
 
 class BusClosed(BusError):
-    """The connection was closed for good, and the process must be started anew."""
+    """The connection was closed for good. The process must be restarted."""
 
 
 class NoResponders(BusError):
-    """Nobody serves this subject at the moment, and nobody received the request."""
+    """No process serves this subject at the moment. The request was not received."""
 
 
 class RequestTimeout(BusError):
@@ -56,19 +58,19 @@ class ConnectionLost(RequestTimeout):
 
 
 class PermissionRefused(BusError):
-    """The server refuses this subject to our credential."""
+    """The server does not allow this process's credential to use this subject."""
 
 
 class CredentialRefused(BusError):
-    """The server knows no such credential, and trying again is no use."""
+    """The server does not know the credential. Trying again does not help."""
 
 
 class ServerNotTrusted(BusError):
-    """The certificate of the server cannot be verified, and nothing was sent."""
+    """The server's certificate cannot be verified. Nothing was sent."""
 
 
 class ServerTooOld(BusError):
-    """The server would take newer requests without complaint and not do them."""
+    """The server is too old: it would accept newer requests without complaint and ignore them."""
 
     def __init__(self, found: str, required: str) -> None:
         self.found = found
@@ -77,7 +79,7 @@ class ServerTooOld(BusError):
 
 
 class TooLarge(BusError):
-    """A message with its headers is larger than the bus carries, and nothing was sent."""
+    """A message with its headers is larger than the bus carries. Nothing was sent."""
 
     def __init__(self, subject: str, size_bytes: int, limit_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.subject = subject
@@ -87,11 +89,11 @@ class TooLarge(BusError):
 
 
 class WrongConfiguration(BusError):
-    """A stream or bucket of this name exists, but it would not keep what is written."""
+    """A stream or bucket of this name exists, but its configuration would lose what is written."""
 
 
 class MissingStore(BusError):
-    """A bucket or stream is not there, and services make none."""
+    """A bucket or stream is missing, and services do not create it."""
 
     def __init__(self, stream: str) -> None:
         kind, name = ("bucket", stream.removeprefix("KV_")) if stream.startswith("KV_") else ("stream", stream)
@@ -99,11 +101,11 @@ class MissingStore(BusError):
 
 
 class WrongRevision(BusError):
-    """The key was changed by somebody else since it was read."""
+    """Another writer changed the key since it was read."""
 
 
 class DamagedValue(BusError):
-    """The file of a value is damaged, and the server neither reads the value nor lets it be replaced."""
+    """The file that holds a value is damaged: the server can neither read nor replace the value."""
 
     def __init__(self, bucket: str, key: str) -> None:
         super().__init__(
@@ -114,7 +116,7 @@ class DamagedValue(BusError):
 
 
 class AppendRefused(BusError):
-    """Somebody else appended to the log, and nothing of ours was added."""
+    """Another writer appended to the log. Nothing was added."""
 
 
 class AppendUnknown(BusError):
@@ -122,66 +124,70 @@ class AppendUnknown(BusError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message as received."""
+    """One received message."""
 
     subject: str
     data: bytes
-    #: Lower-case names.
+    #: Headers by lower-case name.
     headers: Mapping[str, str]
-    #: Where an answer goes; empty where none is expected.
+    #: Subject for the answer; empty if no answer is expected.
     reply_to: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The reason why there is no room for a message."""
+    """The reason why a waiting message was refused."""
 
-    #: All messages, or those of its sender where these alone are too many.
+    #: Number of waiting messages: those of its sender if that sender is over its quota, else those of all senders.
     waiting: int
     is_sender_over_quota: bool
-    #: So long it has waited itself.
+    #: Seconds that the refused message has waited.
     waited_s: float
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """Tells messages apart by sender, and refuses those that there is no room for."""
+    """How a served subject distinguishes its senders, and how it refuses messages that may not wait."""
 
     name: Callable[[Message], str]
     refusal: Callable[[Message, Refused], bytes | None]
-    #: More of one sender than this do not wait.
+    #: Number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
-    #: A message that waited longer is refused when its turn comes: its sender would give up while it is handled.
+    #: Seconds. A message that waited longer is refused when its turn comes, because its sender would give up while it is handled.
     longest_wait_s: float = math.inf
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """Tells messages apart by sender, of which only the newest counts, and says how long one may wait."""
+    """How a served subject distinguishes its senders if only each sender's newest message counts."""
 
     name: Callable[[Message], str]
     within_s: float
-    #: Told of each that waited longer and is dropped. It must not wait or raise.
+    #: Called with each message that waited too long and is dropped. It must not wait or raise.
     on_late: Callable[[Message], None] | None = None
 
 
-#: Gets one message, returns the answer's bytes or None for no answer.
+#: Receives one message. Returns the bytes of the answer, or None for no answer.
 Handler = Callable[[Message], Awaitable[bytes | None]]
 
 
 class Subscription(Protocol):
-    """A standing interest. Closing it twice is allowed."""
+    """A subscription, in force until it is closed. It may be closed twice."""
 
     async def close(self) -> None: ...
 
     def statistics(self) -> Mapping[str, int]:
-        """`received`, `dropped` (the mailbox was full), `failed` (the handler raised), `pending`, and what else it counts."""
+        """Return counts: `received`, `dropped` (the mailbox was full), `failed` (the handler raised), `pending`, and counts
+        of the implementation.
+        """
         ...
 
 
 class Inbox(Subscription, Protocol):
-    """Messages in order of arrival. With a key, at most the newest of each key waits, in the older one's place.
+    """A mailbox with messages in order of arrival. With a key at most the newest message of each key waits, at the position
+    of the older one.
 
-    Full, it drops the oldest: so the last message always arrives, and who counts sequences always sees the gap. Iteration ends
-    when the inbox is closed or the bus drained, and raises `BusClosed` when the connection was closed for good.
+    A full inbox drops the oldest message. So the last message always arrives, and a reader that counts sequence numbers
+    always notices the gap. Iteration ends when the inbox is closed or the bus is drained, and raises `BusClosed` when the
+    connection was closed for good.
     """
 
     def __aiter__(self) -> AsyncIterator[Message]: ...
@@ -190,7 +196,7 @@ class Inbox(Subscription, Protocol):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One key's value and the bucket-wide revision that wrote it."""
+    """The value of one key, and the revision at which it was written. Revisions count the writes to the whole bucket."""
 
     key: str
     value: bytes
@@ -198,10 +204,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Mirror(Protocol):
-    """A local copy of a whole bucket. It cannot go blind: besides the watch it reads everything at a period and after each reconnect.
+    """A local copy of a whole bucket. Besides watching, it reads the bucket periodically and after each reconnect, so it
+    never stays outdated.
 
-    `revision` never falls, unless the bucket lost writes. A key that was lost and not
-    deleted stays in `entries` as it was known, with revision 0, until somebody writes or deletes it.
+    `revision` never falls, unless the bucket lost writes. If the bucket lost a key that nobody deleted, `entries` keeps the
+    last known value, with revision 0, until the key is written or deleted.
     """
 
     @property
@@ -211,34 +218,37 @@ class Mirror(Protocol):
     def revision(self) -> int: ...
 
     async def refresh(self) -> None:
-        """Reads the bucket now. Raises `BusError` when it cannot."""
+        """Read the bucket now. Raises `BusError` if it cannot be read."""
         ...
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
-        """Waits until `revision` is reached. Returns False if it was not in time."""
+        """Wait until `revision` is reached. Return False if it was not reached in time."""
         ...
 
     async def catch_up(self, *, timeout_s: float) -> bool:
-        """Waits for everything that the bucket has now. Returns False if it was not in time. Raises `BusError`."""
+        """Wait until this copy has everything that the bucket has now. Return False if that took too long. Raises `BusError`."""
         ...
 
 
 class Writes(Subscription, Protocol):
-    """Writes to a bucket, heard on our connection before any request of whoever knows of them.
+    """A listener for the writes to a bucket. A write arrives before any request of a process that knows of the write.
 
-    In a cluster one may be late, by less than servers take to agree on it.
+    In a cluster a write may arrive later than such a request, by less time than the servers need to agree on the write.
     """
 
     @property
     def heard(self) -> int:
-        """Rises with each try to write, and with each new connection: some may have been missed before."""
+        """A number that rises with each attempt to write and with each new connection.
+
+        A new connection counts because earlier writes may have been missed.
+        """
         ...
 
 
 class KeyValue(Protocol):
     """A bucket of small values with compare-and-set.
 
-    A value is lost if the server stored a foreign message in its place. Readers then find no such key.
+    A value is lost if the server stored a foreign message under its key. Readers then find no such key.
     """
 
     async def get(self, key: str) -> Entry | None: ...
@@ -246,113 +256,118 @@ class KeyValue(Protocol):
     async def entries(self) -> dict[str, Entry]: ...
 
     def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
-        """The entries of all keys below `prefix`, in the order of their writes. Few of them are in memory at a time.
+        """Yield the entries of all keys below `prefix`, in the order of their writes. Only a few entries are in memory at a time.
 
-        Raises `BusError` midway when the server goes away.
+        Raises `BusError` midway if the server goes away.
         """
         ...
 
     async def put(self, key: str, value: bytes) -> int:
-        """Writes whatever was there. Returns the revision."""
+        """Write a key whatever value it has. Return the new revision."""
         ...
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        """Writes a key whose newest revision is `revision`, 0 for one that is not there. Raises `WrongRevision`."""
+        """Write a key whose newest revision is `revision` (0: the key does not exist). Return the new revision. Raises
+        `WrongRevision`.
+        """
         ...
 
     async def delete(self, key: str) -> None: ...
 
     async def purge(self, prefix: str) -> None:
-        """Removes all keys below `prefix`, as `page.1` is below `page`, with their markers. No mirror hears of it."""
+        """Remove all keys below `prefix` (`page.1` is below `page`), with their deletion markers. Mirrors do not notice it."""
         ...
 
     async def revision(self) -> int:
-        """The revision of the newest write to any key, 0 for none."""
+        """Return the revision of the newest write to any key, or 0 if there was no write."""
         ...
 
     async def clear(self, up_to: int) -> None:
-        """Removes everything that was written up to a revision, damaged values too. No mirror hears of it."""
+        """Remove everything that was written up to a revision, damaged values too. Mirrors do not notice it."""
         ...
 
     async def history(self, key: str) -> list[Entry]:
-        """The kept values of a key, oldest first."""
+        """Return the values of a key that the bucket keeps, oldest first."""
         ...
 
     def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AbstractAsyncContextManager[Mirror]:
-        """A mirror that is complete when entered. `on_change(entries, changed keys)` is called synchronously after each change."""
+        """Return a mirror that is complete when entered. `on_change(entries, changed keys)` is called synchronously after
+        each change.
+        """
         ...
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One entry of a log. Sequences rise by one. An entry that was not written for this log has no data."""
+    """One entry of a log. Sequence numbers rise by one. An entry that was not written for this log has no data."""
 
     sequence: int
     data: bytes
 
 
 class Log(Protocol):
-    """An append-only stream with a single writer at a time. The expected last sequence is the fence."""
+    """An append-only stream with one writer at a time. The expected last sequence number keeps a former writer from appending."""
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
-        """Adds one entry right after `expected_last` and returns its sequence, durable when it returns.
+        """Add one entry directly after `expected_last`. Return its sequence number; the entry is durable by then.
 
-        Raises `AppendRefused` (the log has moved on) or `AppendUnknown` (no answer).
+        Raises `AppendRefused` if the log has another last entry, or `AppendUnknown` if there was no answer.
         """
         ...
 
     async def last(self) -> LogEntry | None: ...
 
     async def bounds(self) -> tuple[int, int]:
-        """First kept and last sequence, or (last + 1, last) when nothing is kept."""
+        """Return the first kept and the last sequence number, or (last + 1, last) if nothing is kept."""
         ...
 
     async def size_bytes(self) -> int:
-        """The size of all kept entries, with what the server stores beside them."""
+        """Return the bytes of all kept entries, including what the server stores beside them."""
         ...
 
     def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
-        """The entries after `after` up to the last one there is now, in order.
+        """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
-        They are fetched in batches of at most `batch_bytes`, of some megabytes where that is not given: a reader that stops early has
-        had no more of them sent than that.
+        Entries are fetched in batches of at most `batch_bytes` (a few megabytes by default). If a reader stops early, no
+        more than one batch was sent for nothing.
         """
         ...
 
     async def forget(self, up_to: int) -> None:
-        """Removes entries up to and including `up_to`."""
+        """Remove the entries up to and including `up_to`."""
         ...
 
 
 class Records(Protocol):
-    """A stream of what happened, kept for a bounded time and up to a bounded size: the oldest goes first."""
+    """A stream of records with a bounded age and size. The oldest records are removed first."""
 
     async def add(self, data: bytes, *, timeout_s: float, expected_last: int | None = None) -> int:
-        """Adds one entry, right after `expected_last` where that is given, and returns its sequence.
+        """Add one record, directly after `expected_last` if that is given. Return its sequence number.
 
-        Raises `AppendRefused` if another one is the last, or another `BusError`, and then it may have been added all the same.
+        Raises `AppendRefused` if another record is the last one. Raises another `BusError` for other failures; then the
+        record may have been added nevertheless.
         """
         ...
 
     async def last(self) -> LogEntry:
-        """The newest entry: without data if it is not kept any more, of sequence 0 if there was none."""
+        """Return the newest record: without data if it is no longer kept, with sequence 0 if there was none."""
         ...
 
     async def oldest_ms(self) -> int | None:
-        """Unix time at which the oldest entry that is kept was added, or None where there is none."""
+        """Return the Unix time in milliseconds at which the oldest kept record was added, or None if no record is kept."""
         ...
 
     def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
-        """The entries after `after` that were added at `since_ms` or later, up to the last one now, in order.
+        """Yield the records after `after` that were added at `since_ms` or later, in order, up to the last record now.
 
-        `since_ms` is Unix time of the server.
+        `since_ms` is Unix time in milliseconds, by the server's clock.
         """
         ...
 
 
 class Bus(Protocol):
-    """The connection of one process."""
+    """The bus as one process sees it: the process's connection."""
 
     @property
     def connected(self) -> bool: ...
@@ -360,14 +375,16 @@ class Bus(Protocol):
     async def request(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> bytes:
-        """Sends and waits for the first answer.
+        """Send a request and return the first answer.
 
         Raises `NotConnected`, `NoResponders`, `RequestTimeout`, `ConnectionLost`, `TooLarge`, `PermissionRefused`.
         """
         ...
 
     async def gather(self, subject: str, data: bytes, *, wait_s: float) -> list[bytes]:
-        """Sends once and collects every answer that comes within `wait_s`. The list is empty where nobody answers."""
+        """Send a request once and return all answers that arrive within `wait_s` seconds. The list is empty if there is no
+        answer.
+        """
         ...
 
     async def publish(self, subject: str, data: bytes, *, headers: Mapping[str, str] | None = None) -> None: ...
@@ -385,13 +402,14 @@ class Bus(Protocol):
         newest: Newest | None = None,
         statistics: Callable[[], Mapping[str, object]] | None = None,
     ) -> Subscription:
-        """Answers requests, up to `concurrency` and some `running_bytes` at a time.
+        """Answer requests on `subject`, with at most `concurrency` handlers and about `running_bytes` of requests at a time.
 
-        Requests beyond `pending` waiting ones, or `MAX_PENDING_BYTES`, are dropped and counted. With `senders` each sender's wait in
-        a line of their own. The lines take turns, and what is dropped is refused. With `newest` requests are answered one after the
-        other whatever `concurrency` says: of each sender only the newest that waits, and none that has waited too long.
-        Under load the connection is then read each 4 ms, so that what comes meanwhile is answered together.
-        `statistics` are told beside the subject's own in service discovery.
+        Requests are dropped and counted if more than `pending` requests, or more than `MAX_PENDING_BYTES`, wait. With
+        `senders` the requests of each sender wait in a queue of their own, the queues take turns, and a dropped request is
+        refused. With `newest` requests are answered one after the other whatever `concurrency` says: of each sender only
+        the newest waiting request, and no request that has waited too long. Under load the connection is then read every 4
+        ms, so that requests which arrive in between are answered together.
+        `statistics` is shown in service discovery beside the counts of the subject.
         The subscription is in force at the server when this returns.
         """
         ...
@@ -399,42 +417,47 @@ class Bus(Protocol):
     async def subscribe(
         self, *subjects: str, key: Callable[[Message], Hashable] | None = None, pending: int = 10_000
     ) -> Inbox:
-        """One inbox for all these subjects: their messages wait in the order in which they came."""
+        """Return one inbox for all these subjects. Their messages wait in order of arrival."""
         ...
 
     async def key_value(self, bucket: str, *, history: int = 1) -> KeyValue:
-        """Opens a bucket. Makes it where it is missing, or raises `MissingStore`, as the connection was told."""
+        """Open a bucket. If it is missing, create it or raise `MissingStore`, depending on how the connection was configured."""
         ...
 
     async def writes(self, bucket: str) -> Writes:
-        """Listens to the writes of everybody. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`."""
+        """Listen to the writes of all processes to a bucket. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`."""
         ...
 
     async def log(self, name: str, subject: str) -> Log:
-        """Opens a stream over one subject. Makes it where it is missing, or raises `MissingStore`, as for a bucket."""
+        """Open a stream over one subject. If it is missing, create it or raise `MissingStore`, as for a bucket."""
         ...
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
-        """Opens a bounded stream over one subject.
+        """Open a stream over one subject with a bounded age and size.
 
-        Makes it where it is missing, or raises `MissingStore`. Gives it these bounds where it has others, if we make stores.
+        If the stream is missing, create it or raise `MissingStore`, as for a bucket. If it has other bounds and this
+        connection may create stores, change its bounds.
         """
         ...
 
     async def barrier(self) -> None:
-        """Returns when the server has processed everything that was sent before."""
+        """Return when the server has processed everything that was sent before."""
         ...
 
     async def renew(self, credential: KeyCredential) -> None:
-        """Goes on with another credential of the same rights, over a new connection. What is under way on the old one is lost."""
+        """Continue with another credential of the same rights over a new connection. Requests under way on the old
+        connection are lost.
+        """
         ...
 
     async def stop_serving(self) -> None:
-        """Takes no new messages, lets handlers end (10 s at most), sends what they answered. We may still ask and write."""
+        """Accept no new messages, let the handlers end (10 s at most), and send their answers. Requests and writes are
+        still possible.
+        """
         ...
 
     async def wait_closed(self) -> None:
-        """Returns when the connection was closed for good without our asking."""
+        """Return when the connection was closed for good although this process did not ask for it."""
         ...
 
     def statistics(self) -> Mapping[str, int]: ...

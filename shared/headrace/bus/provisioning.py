@@ -1,6 +1,6 @@
-"""Provisioning: buckets and streams are made by one process, by the table of stores.
+"""Provisioning: one process creates all buckets and streams, as listed in the table of stores.
 
-Whoever may make a stream may have it take any subject and repeat it on any other. So services may not.
+Services may not create streams: a party that may create a stream can have it record any subject and republish it on any other.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from headrace.bus.protocol import BusError, NoResponders, RequestTimeout
 from headrace.ids import TreeName
 
 _COPY_S: Final = 30.0
-#: What JetStream answers while it has no leader.
+#: Error code of JetStream while it has no leader.
 _NOT_AVAILABLE: Final = 10008
 _LOOK_AGAIN_S: Final = 0.05
 
 
 class RecordBounds(msgspec.Struct, frozen=True):
-    """The bounds of records of pools."""
+    """The bounds of the records of pools: age in seconds and size in bytes."""
 
     max_age_s: float = 7 * 86_400.0
     max_bytes: int = 512 * 2**20
 
 
 class Provisioned(msgspec.Struct, frozen=True):
-    """A bucket or stream after provisioning."""
+    """The result of provisioning one bucket or stream."""
 
     kind: StoreKind
     name: str
     outcome: Literal["made", "changed", "found"]
     replicas: int
-    #: Servers that have the whole of it now.
+    #: Number of servers that have a complete copy now.
     copies: int
-    #: In words.
+    #: Changes made, one sentence for each changed setting.
     changes: list[str] = []
 
 
@@ -50,11 +50,11 @@ async def provision(
     replicas: int | None = None,
     records: RecordBounds | None = None,
 ) -> Sequence[Provisioned]:
-    """Makes each store that is missing. Gives those that are there so many `replicas`, and records these bounds, where that is said.
+    """Create every missing store of these trees. Set `replicas` and the bounds of records on existing stores if they are given.
 
-    Returns when all that is new has been copied, or after half a minute.
-    Raises `WrongConfiguration` if one would lose what is written, and other kinds of `BusError`. Where the server refuses one, all
-    others are made before.
+    Returns when every new stream has been copied to all its replicas, or after half a minute.
+    Raises `WrongConfiguration` if an existing store would lose what is written, and other kinds of `BusError`. If the
+    server refuses a store, all other stores are created before the error is raised.
     """
     done: list[Provisioned] = []
     refusals: list[JetStreamRefused] = []
@@ -62,35 +62,36 @@ async def provision(
         try:
             done.append(await _provision(bus, store, tree, replicas, records))
         except JetStreamRefused as refusal:
-            # A disk without room for the records of pools may have room for all that services cannot do without.
+            # A disk without free space for the records of pools may still have space for the stores that services cannot do
+            # without.
             refusals.append(refusal)
     if refusals:
         raise refusals[0]
     with anyio.move_on_after(_COPY_S):
-        # Where its old server dies before, all that it holds is out of reach.
+        # If the only server that has a new stream dies before the stream is copied, its content is out of reach.
         return [each if each.outcome == "found" else await _copied(bus, each) for each in done]
     return done
 
 
 async def has_all_stores(bus: NatsBus, trees: Collection[TreeName]) -> bool:
-    """True if every store of these trees is there. Asks the server once. Raises `BusError`."""
+    """True if every store of these trees exists. Sends one request to the server. Raises `BusError`."""
     return {stream for _, _, stream in _places(trees)} <= await bus.jetstream.names()
 
 
 async def missing_streams(bus: NatsBus, streams: Collection[str]) -> list[str]:
-    """Those of the streams that are not there. Raises `BusError`."""
+    """Return the names of the streams that do not exist. Raises `BusError`."""
     return [name for name in streams if await bus.jetstream.stream(name) is None]
 
 
 def has_no_leader(error: BusError) -> bool:
-    """True if the servers of a cluster may have no leader for the moment."""
+    """True if the error may mean that the cluster has no leader at the moment."""
     if isinstance(error, JetStreamRefused):
         return error.err_code == _NOT_AVAILABLE
     return isinstance(error, RequestTimeout | NoResponders)
 
 
 def _places(trees: Collection[TreeName]) -> Iterator[tuple[Store, str, str]]:
-    """Each store, the tree whose it is or "", and its stream."""
+    """Yield each store, the name of the tree it belongs to ("" for none), and the name of its stream."""
     for store in STORES:
         for tree in trees if "{tree}" in store.name else ("",):
             yield store, tree, store.stream.replace("{tree}", tree)
@@ -103,7 +104,7 @@ async def _provision(
     before = await bus.jetstream.stream(stream)
     await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
     if before is not None and before.config.allow_rollup_hdrs:
-        # Older ones let whoever writes one key remove all others.
+        # A stream created by an older version allows the writer of a key to remove all other keys.
         await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)

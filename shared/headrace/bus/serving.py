@@ -1,6 +1,6 @@
-"""Handlers of one served subject, so many at once: each in a task that handles nothing else meanwhile.
+"""Running the handlers of one served subject: a bounded number at once, each in a task that handles one message at a time.
 
-Where only the newest message of each sender counts they are handled one after the other instead.
+If only the newest message of each sender counts, messages are handled one after the other instead.
 """
 
 from __future__ import annotations
@@ -27,37 +27,42 @@ from headrace.obs.tracing import received
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: Answers go to such subjects and to no others.
+#: Prefix of the subjects to which answers may be sent.
 INBOXES: Final = "_INBOX."
-#: So long messages are answered one after the other before the connection may read: what waits there cannot be replaced.
-#: Of cpu: on a busy machine a turn by the clock could be over after a single message, and all else has as long a turn as before.
+#: CPU time (ns) for which messages are answered one after the other before the connection may read again. A message that
+#: still waits in the socket cannot be replaced by a newer one. The bound is CPU time because, by the clock, a turn on a
+#: busy machine could be over after a single message, while everything else still has turns as long as before.
 _TURN_NS: Final = 10_000_000
-#: Handlers that begin between two looks at the socket and at the timers, and the bytes in their hands: one more than that may begin.
-#: Were it all that wait, a flood would be a pause, and a socket that is not read is cut off by the server with all that others sent.
+#: Handlers that may begin between two looks at the socket and the timers, and the bytes of their messages (exceeded by one
+#: message at most). If all waiting handlers began at once, a flood would stop the loop for a while. The server then cuts
+#: off the socket because it is not read, and loses what all other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
-#: At most this part of the handlers runs for one sender, where senders are told apart.
+#: Divisor: one sender may use at most this part of the handlers (one quarter), if senders are distinguished.
 _PARTS_OF_SENDERS: Final = 4
-#: Tasks that stay when they have nothing to do. To make one costs as much as most handlers.
+#: Idle tasks that are kept for the next messages. Creating a task costs as much as most handlers.
 _MOST_AT_REST: Final = 8
 _NO_SPAN: Final = nullcontext()
 
 
 class _Places:
-    """The handlers that run, by sender. The rest is for other senders, however slow the handlers of one are."""
+    """The number of running handlers of each sender.
+
+    The number is bounded, so that a sender whose handlers are slow leaves handlers free for other senders.
+    """
 
     def __init__(self, senders: Senders | None, concurrency: int) -> None:
         self._senders = senders
         self._most_of_one = max(1, concurrency // _PARTS_OF_SENDERS)
         self._running: Counter[str] = Counter()
-        #: Senders for which no more handlers may run.
+        #: Senders for which no more handlers may start.
         self.full: set[str] = set()
 
     def has_one_for(self, message: Message) -> bool:
         return self._senders is None or self._senders.name(message) not in self.full
 
     def count(self, message: Message, by: int) -> None:
-        """Counts a handler that begins, 1, or ends, -1."""
+        """Count a handler that begins (`by` = 1) or ends (`by` = -1)."""
         if self._senders is None:
             return
         sender = self._senders.name(message)
@@ -71,7 +76,7 @@ class _Places:
 
 
 class Serving:
-    """Counts, bounds and guards the handlers of a subject."""
+    """Starts, bounds and counts the handlers of a subject, and catches their errors."""
 
     _is_closed = False
 
@@ -93,9 +98,9 @@ class Serving:
         self.subject = subject
         self.queue = queue
         self.received = self.dropped = self.failed = 0
-        #: Answers that could not be sent, and answers that were wanted at a subject that is no inbox.
+        #: Answers that could not be sent, and answers requested at a subject that is no inbox.
         self.unanswered = self.misdirected = 0
-        #: All handlers' time together, nanoseconds.
+        #: Nanoseconds that all handlers together have run.
         self.busy_ns = 0
         self.last_error = ""
         self._handler = handler
@@ -116,27 +121,27 @@ class Serving:
             self._newest = Mailbox(
                 key=newest.name, pending=pending, longest_wait_s=newest.within_s, on_stale=newest.on_late
             )
-        #: Whether the task runs that answers the newest.
+        #: True while the task runs that answers the newest messages.
         self._answers_in_turn = False
-        #: Handlers that run, those that began in this turn of the loop, and the bytes of both.
+        #: Handlers that run, bytes of their messages, handlers that began in this turn of the loop, bytes of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
-        #: What tasks with nothing to do wait for. None ends them.
+        #: Futures for which idle tasks wait. A message is the next one to handle; None ends the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
-        #: What is to be refused. Of a flood the oldest get no answer, and are given up by whoever sent them.
+        #: Messages that are still to be refused. In a flood the oldest ones get no answer, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
         self._idle = anyio.Event()
         self._throttle = LogThrottle()
-        #: In which a handler runs.
+        #: Creates the context in which a handler runs.
         self.new_context: Callable[[], contextvars.Context] = contextvars.Context
-        #: Awaited whenever all of the newest are answered.
+        #: Awaited whenever all of the newest messages are answered.
         self.rest: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
-        #: What closing must end besides.
+        #: Callbacks to run when the subject is closed.
         self.closing = AsyncExitStack()
 
     def on_message(self, message: Message) -> None:
-        """Starts a handler, or lets the message wait for one in its sender's line. What there is no room for is refused."""
+        """Start a handler, or let the message wait in its sender's queue. A message that may not wait is refused."""
         self.received += 1
         if self._newest is not None:
             self._newest.put(message)
@@ -155,7 +160,7 @@ class Serving:
         self._start_waiting()
 
     async def close(self) -> None:
-        """Starts no more handlers. Those that run end and answer."""
+        """Start no more handlers. Handlers that run may end and answer."""
         self._is_closed = True
         while self._rouse(None):
             pass
@@ -167,13 +172,13 @@ class Serving:
         await self.closing.aclose()
 
     async def wait_idle(self) -> None:
-        """Returns when nothing runs and nothing waits."""
+        """Return when no handler runs and no message waits."""
         while self._running or self._waiting:
             self._idle = anyio.Event()
             await self._idle.wait()
 
     def statistics(self) -> dict[str, int]:
-        """Counts of the handlers."""
+        """Return the counts of messages and handlers."""
         counts = {
             "received": self.received,
             "dropped": self.dropped,
@@ -189,28 +194,31 @@ class Serving:
         return {**counts, **newest, "failed": self.failed + newest["failed"]}
 
     def described(self) -> dict[str, object]:
-        """The statistics for service discovery: those that came with the handler, and the counts."""
+        """Return the statistics for service discovery: the counts, and the statistics that were passed with the handler."""
         more = self._more_statistics() if self._more_statistics is not None else {}
         return {**more, **self.statistics()}
 
     def _give_up(self, given_up: Waiting) -> None:
-        """Drops a message, and refuses it if its sender is to know."""
+        """Drop a message, and refuse it if senders are to be notified."""
         self.dropped += 1
         if self._senders is not None:
             if not self._refuses:
                 self._refuses = True
                 self._tasks.start_soon(self._refuse, self._senders)
-            # Without its data, of which there may be very much.
+            # The data is removed, since it may be very large.
             message = msgspec.structs.replace(given_up.message, data=b"")
             self._refused.append(msgspec.structs.replace(given_up, message=message))
 
     def _start_waiting(self) -> None:
-        """Starts handlers until too many run, have begun in this turn, or hold too many bytes. One always may."""
+        """Start handlers until too many run, too many began in this turn, or their messages hold too many bytes.
+
+        One handler may always start.
+        """
         while self._waiting and self._may_start():
             try:
                 waiting = self._waiting.take(self._places.full)
             except StopIteration:
-                # All that wait are of senders for which no more may run.
+                # All waiting messages are from senders for which no more handlers may start.
                 return
             if self._senders is not None and anyio.current_time() - waiting.since_s > self._senders.longest_wait_s:
                 self._give_up(waiting)
@@ -234,21 +242,22 @@ class Serving:
         self._running_bytes += len(message.data)
         self._begun_bytes += len(message.data)
         if not self._rouse(message):
-            # Without a fresh context each task would inherit that of whoever subscribed, its open span and its bound log fields.
+            # Without a fresh context each task would inherit the context of the subscriber, with its open span and bound
+            # log fields.
             self.new_context().run(self._tasks.start_soon, self._handle, message)
 
     def _rouse(self, message: Message | None) -> bool:
-        """Gives a message to a task at rest, or has it end. False if there is none."""
+        """Give a message to an idle task, or end the task if the message is None. Return False if no task is idle."""
         while self._at_rest:
             rest = self._at_rest.pop()
-            # Else its task was cancelled, and has not run since.
+            # A future that is done belongs to a task that was cancelled and has not run since.
             if not rest.done():
                 rest.set_result(message)
                 return True
         return False
 
     async def _handle(self, first: Message) -> None:
-        """Handles a message, and others after it as long as each leaves the context as it was."""
+        """Handle a message, and then further messages as long as each one leaves the context unchanged."""
         message: Message | None = first
         own = contextvars.copy_context()
         while message is not None:
@@ -258,7 +267,8 @@ class Serving:
                 self._running -= 1
                 self._places.count(message, -1)
                 self._running_bytes -= len(message.data)
-                # This task is not at rest yet: it would begin with the next at once, before others begin with what came earlier.
+                # This task is not idle yet. If it were, it would get the next message at once, before other tasks begin
+                # with messages that came earlier.
                 self._start_waiting()
                 if not self._running:
                     self._idle.set()
@@ -269,13 +279,13 @@ class Serving:
             message = await rest
 
     async def _handle_in_turn(self, newest: Mailbox) -> None:
-        """Answers all that comes, one after the other: a task for each would cost more than most answers."""
+        """Answer all messages one after the other. A task for each message would cost more than most answers."""
         try:
             while not newest.ended:
                 began_ns, look_ns = time.thread_time_ns(), time.perf_counter_ns() + _TURN_NS
                 while (message := newest.take()) is not None:
                     await self._answer_one(message)
-                    # No more cpu was used than time has passed, and the clock costs a tenth.
+                    # The CPU time used cannot exceed the time that has passed, so the cheap clock is read first: it costs a tenth.
                     if time.perf_counter_ns() > look_ns:
                         left_ns = began_ns + _TURN_NS - time.thread_time_ns()
                         if left_ns < 0:
@@ -304,7 +314,7 @@ class Serving:
             self.busy_ns += time.perf_counter_ns() - started
 
     async def _refuse(self, senders: Senders) -> None:
-        """Refuses what was given up, a few in each turn of the loop. The socket of whoever floods us must be read."""
+        """Refuse the dropped messages, a few in each turn of the loop, since the socket of a flooding sender must still be read."""
         while self._refused:
             for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
                 reason = Refused(
@@ -320,7 +330,7 @@ class Serving:
         if answer is None or not message.reply_to:
             return
         if not message.reply_to.startswith(INBOXES):
-            # Else whoever asks could have us write where we may and he may not, into the log for example.
+            # Otherwise a sender could have this process write to subjects where the sender itself may not, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):
                 logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])

@@ -1,4 +1,4 @@
-"""The buckets and streams that a service needs, which it does not make."""
+"""The buckets and streams that a service needs. Services do not create them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from headrace.obs.logging import logger
 from headrace.runtime.engine import Figure, gauge
 from headrace.wire import subjects
 
-#: Whoever provisions may be at it.
+#: Seconds between two looks for missing streams; provisioning may be under way.
 _LOOK_AGAIN_S: Final = 0.1
 _WORTH_SAYING_S: Final = 2.0
 _LOOK_AT_REPLICAS_S: Final = 60.0
 
 
 def needed_streams(service: str, tree: TreeName) -> list[str]:
-    """The streams that a service cannot do without, by its name. None for an agent. The records of pools are not among them."""
+    """Return the streams that a service needs, given its name. The list is empty for an agent, and never holds the records
+    of pools.
+    """
     kinds = {kind.value: kind for kind in PartyKind if kind.is_service}
     used = streams_of(Party(kind=kinds[service], tree=tree)) if service in kinds else []
     return [stream for stream in used if stream != subjects.history_stream(tree)]
 
 
 async def until_there(bus: NatsBus, streams: Collection[str]) -> None:
-    """Returns when all are there. Says which are missing, and what makes them. Raises `BusClosed`."""
+    """Return when all streams exist. Log which streams are missing and the command that creates them. Raises `BusClosed`."""
     throttle = LogThrottle()
     began_s = anyio.current_time()
     while True:
@@ -55,24 +57,26 @@ async def until_there(bus: NatsBus, streams: Collection[str]) -> None:
 
 
 class ReplicaWatch:
-    """Looks whether as many servers keep each stream as are to. Fewer than half of them may be lost without a loss."""
+    """Checks periodically whether each stream has the configured number of replicas. Data is safe while fewer than half of
+    them are lost.
+    """
 
     def __init__(self, bus: NatsBus, streams: Collection[str], replicas: int) -> None:
         self._bus = bus
         self._streams = streams
         self._replicas = replicas
-        #: Streams that fewer servers keep, and how many.
+        #: Streams with too few replicas, and their number of replicas.
         self._short: dict[str, int] = {}
 
     async def keep_looking(self) -> None:
-        """Looks now and then, until cancelled."""
+        """Check every minute, until cancelled."""
         while True:
             with contextlib.suppress(BusError):
                 await self._look()
             await anyio.sleep(_LOOK_AT_REPLICAS_S)
 
     def trouble(self) -> str:
-        """Words for people, empty if all is well."""
+        """Return a message for people, or "" if no stream has too few replicas."""
         if not self._short:
             return ""
         told = ", ".join(f"{stream} by {count}" for stream, count in sorted(self._short.items()))
@@ -82,7 +86,7 @@ class ReplicaWatch:
         )
 
     def figures(self) -> list[Figure]:
-        """The number of such streams."""
+        """Return the metric that counts the streams with too few replicas."""
         says = "Buckets and streams that fewer servers keep than the setting `replicas` says."
         return [gauge("stores_short_of_replicas", "stores", len(self._short), says)]
 

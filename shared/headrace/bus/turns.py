@@ -1,4 +1,4 @@
-"""Turns: how soon a reader looks again at the socket. To be woken for each message alone costs more than most answers."""
+"""How soon a reader looks at the socket again. Waking up for each single message costs more than most answers."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import anyio.lowlevel
 
 from headrace.bus.protocol import Subscription
 
-#: Between two turns under load, so that what comes meanwhile is read, answered and sent together.
+#: Seconds between two reads of the socket under load, so that messages that arrive in between are read, answered and sent together.
 _SPACING_S: Final = 0.004
-#: Turns that may follow one another at once, so that nothing waits where little comes.
+#: Number of reads that may follow one another without a pause, so that nothing waits while few messages come.
 _AT_ONCE: Final = 16
-#: Between two slices of work while messages wait that go before it, and how many times in a piece of work.
+#: Seconds to pause between two slices of work while more urgent messages wait, and the number of pauses in one piece of work.
 _BEHIND_S: Final = 0.01
 _MOST_WAYS: Final = 50
 
 
 class Turns:
-    """Spaces turns once many have followed one another: at most one each 4 ms in the long run."""
+    """Spaces the reads of a socket once many have followed one another: at most one read every 4 ms in the long run."""
 
     def __init__(self) -> None:
-        #: When the turns until now would be over, had each taken its spacing.
+        #: Time (s) at which all reads so far would be over if each had taken `_SPACING_S`.
         self._over_s = 0.0
 
     def rest_s(self, now_s: float) -> float:
-        """Notes a turn. Returns the seconds until the next one may begin."""
+        """Record a read. Return the seconds until the next read may begin."""
         self._over_s = max(self._over_s, now_s) + _SPACING_S
         return max(0.0, self._over_s - now_s - _AT_ONCE * _SPACING_S)
 
 
 class GivingWay:
-    """Lets others have their turn between two slices of one piece of work, and longer while messages wait for them.
+    """Pauses between the slices of a long piece of work while messages of another subscription wait.
 
-    Where these never end the rest goes on beside them: what comes behind the work has its turn, too.
+    The number of pauses is bounded, so that the work continues even if such messages never stop.
     """
 
     def __init__(self, to: Subscription) -> None:
@@ -44,13 +44,13 @@ class GivingWay:
         self._renewed_s = -math.inf
 
     def renew(self) -> None:
-        """Another piece of work begins. Where they follow one another soon no more than half of the time is given away."""
+        """Start another piece of work. If pieces follow one another quickly, at most half of the time is spent in pauses."""
         now_s = anyio.current_time()
         if now_s >= self._renewed_s + 2 * _MOST_WAYS * _BEHIND_S:
             self._renewed_s, self._left = now_s, _MOST_WAYS
 
     async def give(self, times: int = 1) -> None:
-        """One slice is done. Where it is a long one others may have several turns."""
+        """Pause after a slice while messages wait, up to `times` times (more than once suits a long slice)."""
         given = 0
         while given < times and self._left and self._to.statistics()["pending"]:
             given += 1

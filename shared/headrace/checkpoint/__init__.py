@@ -1,6 +1,6 @@
 """Checkpoints of jobs.
 
-A job hears that its place is taken back, saves how far it came, and goes on from there in its next run.
+When its allocation is to be taken back, a job is notified and saves its progress. It continues from there in its next attempt.
 
     from headrace import checkpoint
 
@@ -12,7 +12,8 @@ A job hears that its place is taken back, saves how far it came, and goes on fro
             checkpoint.write("saved", str(step))
             checkpoint.leave()
 
-It needs nothing but Python's own library, and outside of Headrace it does no harm: nothing is wanted then, and nobody is told.
+This module needs only Python's standard library. It does no harm outside of Headrace: no checkpoint is requested there, and
+progress is not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 from types import FrameType
 from typing import Final, NoReturn
 
-#: The exit status that says: saved, and to be run again.
+#: Exit status of a job that has saved its progress and is to run again.
 SAVED: Final = 75
 _TELL_EVERY_S: Final = 0.5
 
@@ -33,33 +34,36 @@ _told_s = float("-inf")
 
 
 def watch(number: int = signal.SIGTERM) -> None:
-    """Takes note of the signal that asks the job to leave, in place of dying of it. In the main thread only."""
+    """Record the signal that asks the job to leave, instead of ending the job. Call this in the main thread only."""
     signal.signal(number, _note)
 
 
 def is_wanted() -> bool:
-    """True if the job was asked to save and leave."""
+    """True if the job was asked to save its progress and leave."""
     return _wanted
 
 
 def seconds_left() -> float | None:
-    """The time until the job is killed. None if it was not asked to leave."""
+    """Return the seconds until the job is killed, or None if it was not asked to leave."""
     path = os.environ.get("HEADRACE_DEADLINE")
     try:
         with open(path or "", encoding="ascii") as file:
-            # A job has no clock that its service gave it.
+            # The job has no `Clock` of a service, so it reads the system's time.
             return max(0.0, float(file.read()) - time.time())  # noqa: TID251
     except (OSError, ValueError):
         return None
 
 
 def leave() -> NoReturn:
-    """Ends the job as one that has saved. It runs again, and nothing counts against it."""
+    """End the job as one that has saved its progress. It runs again, and this exit does not count as a failure."""
     sys.exit(SAVED)
 
 
 def tell_progress(done: float, total: float = 1.0) -> None:
-    """Tells people how far the job is, such as 30 of 400, or 0.25. Twice a second at most, and the end always."""
+    """Report the job's progress to people, such as 30 of 400, or 0.25.
+
+    A report is written at most twice a second, except that the end (`done` >= `total`) is always written.
+    """
     global _told_s
     path, now_s = os.environ.get("HEADRACE_PROGRESS"), time.monotonic()
     if path and (now_s >= _told_s + _TELL_EVERY_S or done >= total):
@@ -67,12 +71,12 @@ def tell_progress(done: float, total: float = 1.0) -> None:
         try:
             write(path, f"{done}/{total}")
         except OSError:
-            # A job goes on though nobody can be told how far it is.
+            # The job must go on even if its progress cannot be reported.
             return
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Replaces a file in one step: whatever happens meanwhile, it holds the old text or the new one. Raises OSError."""
+    """Replace a file in one step: whatever happens meanwhile, it holds either the old text or the new text. Raises `OSError`."""
     new = f"{os.fspath(path)}.new"
     with open(new, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,1 +1,1 @@
-"""Structured logs of a process, and the throttle of lines about frequent things."""
+"""Observability of a process: structured logs, metrics, health and traces."""

@@ -1,4 +1,4 @@
-"""The health of a process, as it tells it."""
+"""The health of a process, as `/health` reports it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Told by a loop that turns. Whoever stands by is as healthy as who leads."""
+    """The health of a process, read on its event loop. A standby is as healthy as a leader."""
 
-    #: To the bus.
+    #: True if the process is connected to the bus.
     connected: bool
     leads: bool
-    #: In which it leads; 0 while it does not.
+    #: Term in which the process leads; 0 while it does not lead.
     term: int

@@ -1,4 +1,4 @@
-"""The throttle of log lines about frequent things: one a minute for each key."""
+"""The throttle for log lines about frequent events: one line a minute for each key."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MOST_KEYS = 1_000
 
 
 class LogThrottle:
-    """Says whether something is due to be logged again."""
+    """Decides whether a line may be logged again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._at: dict[str, float] = {}
 
     def due(self, key: str) -> bool:
-        """True if it never was for this key, or if a minute has passed since."""
+        """True if the key was never logged, or if a minute has passed since it was."""
         now = self._clock()
         last = self._at.get(key)
         if last is not None and now - last < _EVERY_S:

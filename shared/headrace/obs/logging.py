@@ -1,8 +1,8 @@
-"""Structured logs: one JSON object a line on stderr, with the names that every service uses.
+"""Structured logs: one JSON object per line on stderr, with field names that all services share.
 
-`service`, `event`, `level`, `at` stand in every line. `operation`, `node`, `allocation`, `version`, `trace` wherever they are known. An
-operation's way through all services is `grep` for its id at level debug.
-Written here because the well-kept library for it takes 0.2 s of every process's start, and of every command's.
+Every line has `service`, `event`, `level` and `at`. Lines have `operation`, `node`, `allocation`, `version` and `trace` if
+they are known. To follow an operation through all services, `grep` for its id at level debug.
+The usual library for structured logs is not used, because it adds 0.2 s to the start of every process and every command.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class _Output(msgspec.Struct):
-    """The place that the lines of this process go to, and the lowest level that is written. A library says nothing below a warning."""
+    """The stream to which this process writes log lines, and the lowest level that is written. As a library it writes only warnings
+    and errors.
+    """
 
     service: str = ""
     threshold: int = LEVELS["warning"]
-    #: The stderr of the moment, unless a file was given.
+    #: The stream to write to; None means the current `sys.stderr`.
     stream: TextIO | None = None
-    #: Lines that could not be written in this life, and those of them that no line has told of yet.
+    #: Number of lines that could not be written since the process started, and the part of them that no line has reported yet.
     lost: int = 0
     untold: int = 0
 
 
 def _words(value: object) -> str:
-    """A value that JSON knows nothing of, an exception with its traceback."""
+    """Convert a value that JSON does not support to text. An exception becomes its traceback."""
     return "".join(traceback.format_exception(value)) if isinstance(value, BaseException) else str(value)
 
 
@@ -43,7 +45,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_words)
 
 
 def configure(service: str, level: str, stream: TextIO | None = None) -> None:
-    """Sets up logging for a process. `level` is one of `LEVELS`, and KeyError is raised for another."""
+    """Set up logging for a process. `level` is one of `LEVELS`; another level raises `KeyError`."""
     if stream is None and sys.stderr is sys.__stderr__ and sys.stderr is not None:
         sys.stderr = _unbuffered(sys.stderr)
     _output.service, _output.threshold, _output.stream = service, LEVELS[level], stream
@@ -51,16 +53,16 @@ def configure(service: str, level: str, stream: TextIO | None = None) -> None:
 
 
 def _unbuffered(stream: TextIO) -> TextIO:
-    """A stream over the same descriptor that keeps nothing back.
+    """Return an unbuffered stream over the same file descriptor.
 
-    A buffer would keep a line that a full disk refused, and Python exits with status 120 if it cannot write that line at the end.
+    A buffer would keep a line that a full disk refused. If Python cannot write that line at the end, it exits with status 120.
     """
     raw = io.FileIO(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 class Logger:
-    """Writes lines that carry the fields bound to it."""
+    """Writes log lines that carry the fields bound to this logger."""
 
     def __init__(self, fields: dict[str, object]) -> None:
         self._fields = fields
@@ -82,10 +84,10 @@ class Logger:
             return
         line = _line(level, event, self._fields | fields)
         if _output.untold:
-            # On a line of its own, whatever the last one got rid of.
+            # On a line of its own, because the last line may have been written in part.
             line = "\n" + _line("warning", "log lines lost", {"lines": _output.untold}) + line
         stream = _output.stream or sys.stderr
-        # A full disk ends no process; the next line that there is room for is written again.
+        # A full disk must not end the process. Later lines are written again as soon as there is space.
         try:
             stream.write(line)
             stream.flush()
@@ -103,10 +105,10 @@ def _line(level: str, event: str, fields: dict[str, object]) -> str:
 
 
 def lost_lines() -> int:
-    """The number of lines that could not be written."""
+    """Return the number of lines that could not be written."""
     return _output.lost
 
 
 def logger(**fields: object) -> Logger:
-    """A logger of this process with the fields bound."""
+    """Return a logger of this process with these fields bound."""
     return Logger(fields)

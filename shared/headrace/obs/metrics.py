@@ -1,7 +1,8 @@
-"""Figures as Prometheus reads them, with names and units by its conventions.
+"""Conversion of metrics to the Prometheus format, with names and units by its conventions.
 
-A name begins with `headrace_` and ends with its base unit, a counter's with `_total`: times are seconds and cpu is cores, whatever
-they were. A count has no unit in its name. The counter `downtime` in `ms` is `headrace_downtime_seconds_total`.
+A name begins with `headrace_` and ends with its base unit; a counter's name ends with `_total`. Times are converted to
+seconds and cpu to cores, whatever their unit was. A count has no unit in its name. The counter `downtime` in `ms` becomes
+`headrace_downtime_seconds_total`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from headrace.wire.figures import Figure, FigureKind, Histogram
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-#: Figures, and the call that makes the details.
+#: Returns the metrics, and a function that builds the detailed metrics.
 Read = Callable[[], tuple[list[Figure], Callable[[], Iterable[Figure]]]]
 
-#: The base unit of a figure's unit, and how many of it one is.
+#: For each unit, its Prometheus base unit and the factor that converts to it.
 _BASE_UNITS: Final = {
     "us": ("seconds", 1e-6),
     "ms": ("seconds", 1e-3),
@@ -45,9 +46,9 @@ _COUNTED: Final = ("", 1.0)
 
 
 def families(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterator[Metric]:
-    """One family for each name, with the labels of all beside a figure's own.
+    """Yield one Prometheus family for each name. `labels` are added to each metric's own labels.
 
-    Figures of one family stand side by side and have the same labels, kind and unit.
+    Metrics of one family must be adjacent, and have the same label names, kind and unit.
     """
     for name, group in itertools.groupby(figures, key=_family_name):
         first, *others = group
@@ -65,7 +66,9 @@ def families(figures: Iterable[Figure], labels: Mapping[str, str]) -> Iterator[M
 
 
 def application(read: Read, health: Callable[[], Health], labels: Mapping[str, str]) -> WSGIApplication:
-    """Answers `/health` with JSON, 503 without a bus, and everything else with the figures of this moment."""
+    """Return a WSGI application that answers `/health` with JSON (status 503 without a bus), and any other path with
+    current metrics.
+    """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
@@ -100,7 +103,7 @@ def _family_name(figure: Figure) -> str:
 
 
 def _buckets(histogram: Histogram, factor: float) -> list[tuple[str, float]]:
-    """Counts of all that are at most so large, as Prometheus wants them."""
+    """Return cumulative counts for each upper bound, the form that Prometheus expects."""
     edges = [f"{bound * factor:g}" for bound in histogram.bounds]
     return list(zip([*edges, "+Inf"], itertools.accumulate(histogram.counts), strict=True))
 

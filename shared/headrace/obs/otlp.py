@@ -1,6 +1,6 @@
-"""Spans on their way to a collector, by OpenTelemetry's own exporter over HTTP. Imported only where there is a collector.
+"""Sending of spans to a collector with OpenTelemetry's own exporter over HTTP. Imported only if a collector is configured.
 
-What it reads of the environment holds as well, such as `OTEL_EXPORTER_OTLP_HEADERS` for a collector that asks for a token.
+The exporter's environment variables work too, such as `OTEL_EXPORTER_OTLP_HEADERS` for a collector that requires a token.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace.obs.logging import logger
 from headrace.obs.tracing import Span
 from headrace.wire.trace import SpanContext
 
-#: One try to send. A process that stops waits for so long, too.
+#: Seconds for one try to send. A process that stops may take this long, too.
 _TIMEOUT_S: Final = 2.0
 _PERIOD_MS: Final = 500.0
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class OtlpSink:
-    """Sends spans in batches from a thread of its own. What the collector does not take in time is lost."""
+    """Sends spans in batches from a thread of its own. Spans that the collector does not accept in time are lost."""
 
     def __init__(self, endpoint: str, service: str) -> None:
         _log_as_we_do()
@@ -36,7 +36,7 @@ class OtlpSink:
         self._resource = Resource.create({"service.name": f"headrace-{service.replace('_', '-')}"})
 
     def write(self, span: Span) -> None:
-        """Puts a span into the next batch."""
+        """Put a span into the next batch."""
         parent = SpanContext(span.trace_id, span.parent_id) if span.parent_id else None
         told = ReadableSpan(
             span.name,
@@ -52,7 +52,7 @@ class OtlpSink:
         self._processor.on_end(told)
 
     def close(self) -> None:
-        """Sends the last batch."""
+        """Send the last batch."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
 
@@ -61,7 +61,7 @@ def _context(context: SpanContext, *, is_remote: bool = True) -> OtlpContext:
 
 
 def _log_as_we_do() -> None:
-    """Has the library's lines written as ours, which a command shows to nobody."""
+    """Write the library's log lines through this process's own logger, which does not show them to the user of a command."""
     throttle = LogThrottle()
 
     def write_as_ours(record: logging.LogRecord) -> bool:

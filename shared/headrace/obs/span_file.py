@@ -1,6 +1,6 @@
-"""The file of spans: one JSON object a line, written by all processes of a machine and bounded in size.
+"""The file of spans: one JSON object per line, written by all processes of a machine and bounded in size.
 
-A full file is put aside under `.1`, in place of the one before. So the newest spans are there, and the two are all there is.
+A full file is renamed to `.1`, replacing the previous one. So the newest spans are kept, and there are never more than two files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.obs.tracing import Span
 
 FILE: Final = "spans.jsonl"
 _ASIDE: Final = FILE + ".1"
-#: Of one file; some 40,000 spans.
+#: Bytes of one file; about 40,000 spans.
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 _encoder = msgspec.json.Encoder()
@@ -26,10 +26,10 @@ _decoder = msgspec.json.Decoder(Span)
 
 
 class SpanFile:
-    """Appends to the file of a folder. A span that cannot be written is lost: a full disk ends no process."""
+    """Appends spans to the file in a folder. A span that cannot be written is lost: a full disk must not end the process."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        """Makes the folder where it is missing. Raises OSError."""
+        """Open the file, and create its folder if it is missing. Raises `OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / FILE
         self._aside = folder / _ASIDE
@@ -37,14 +37,14 @@ class SpanFile:
         self._descriptor = self._open()
 
     def write(self, span: Span) -> None:
-        """Adds a line. Lines of several processes never mix: each is one write."""
+        """Append one line. Each line is a single write, so lines of several processes never mix."""
         with contextlib.suppress(OSError):
             if os.fstat(self._descriptor).st_size >= self._most_bytes:
                 self._begin_anew()
             os.write(self._descriptor, _encoder.encode(span) + b"\n")
 
     def close(self) -> None:
-        """Everything is written already."""
+        """Close the file. All spans are already written."""
         os.close(self._descriptor)
 
     def _open(self) -> int:
@@ -52,7 +52,7 @@ class SpanFile:
         return os.open(self._path, flags, 0o600)
 
     def _begin_anew(self) -> None:
-        """Puts the full file aside, unless another process has done so."""
+        """Rename the full file, unless another process has done so, and open a new one."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             if self._path.exists() and os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
@@ -65,7 +65,7 @@ class SpanFile:
 
 
 def read_spans(folder: Path) -> Iterator[Span]:
-    """The spans of a folder in the order in which they ended. A line that is none is passed over. Raises OSError."""
+    """Yield the spans in a folder in the order in which they ended. Lines that are no span are skipped. Raises `OSError`."""
     for path in (folder / _ASIDE, folder / FILE):
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""The places that spans of a process may go to: a collector, or a file of this machine."""
+"""The destinations of a process's spans: a collector, or a file on this machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The place that spans go to, and the operations that are traced. Without endpoint and folder tracing is off."""
+    """The destination of spans, and the fraction of operations that are traced. Without endpoint and folder, tracing is off."""
 
-    #: Of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`. It wins over the folder.
+    #: Address of a collector that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`. It takes precedence over the folder.
     endpoint: str = ""
-    #: Of the file of spans.
+    #: Folder of the file of spans.
     folder: str = ""
-    #: The part of operations that are traced, whoever began their trace.
+    #: Fraction of operations that are traced, whichever process began the trace.
     sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
 
 
 def begin_tracing(service: str, traces: Traces) -> None:
-    """Turns tracing on as it is wished. A disk without room leaves it off. Raises `BadInput`."""
+    """Turn tracing on as configured. If the disk is full, tracing stays off. Raises `BadInput`."""
     if tracing.is_on() or not (traces.endpoint or traces.folder):
         return
     if traces.endpoint:
@@ -47,7 +47,7 @@ def begin_tracing(service: str, traces: Traces) -> None:
 
 
 def check_endpoint(endpoint: str, place: str) -> None:
-    """Raises `BadInput` for what cannot be the address of a collector."""
+    """Raise `BadInput` if `endpoint` cannot be the address of a collector."""
     try:
         address = urlsplit(endpoint)
         is_one = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0

@@ -1,8 +1,8 @@
-"""Spans of this process: what took how long, in which trace, and because of what.
+"""Spans of this process: how long a step took, in which trace, and which other span caused it.
 
-Off until `begin`: then no span is made, and no message gets a header. OpenTelemetry's own library takes 0.2 s of a process's start,
-so it is loaded only where spans go to a collector. Attributes name operations, pools, nodes and the like. Commands and environments
-hold secrets, and are never among them.
+Tracing is off until `begin`: until then no span is created, and no message gets a header. OpenTelemetry's own library adds
+0.2 s to a process's start, so it is loaded only if spans go to a collector. Attributes name operations, pools, nodes and
+the like. They never contain commands or environments, because these hold secrets.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import msgspec
 from headrace.runtime.clock import SystemClock
 from headrace.wire.trace import SpanContext, read_trace
 
-#: Lower-case, as the bus has all names of headers.
+#: Lower-case, as all header names on the bus are.
 HEADER: Final = "traceparent"
-#: Operations of which one process begins or continues the trace in a second: a flood of them would cost more than it tells.
+#: Number of operations per second whose trace one process begins or continues. Tracing a flood of operations would cost
+#: more than it shows.
 _MOST_BEGUN_A_SECOND: Final = 20
 
-#: Unix time, which processes and hosts have in common.
+#: Unix time, which all processes and hosts share.
 SYSTEM_NS: Final = SystemClock().wall_ns
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -32,7 +33,7 @@ _NO_ATTRIBUTES: Final[Attributes] = {}
 
 
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One span, when it is over. Times are nanoseconds of Unix time."""
+    """One span that has ended. Times are Unix time in nanoseconds."""
 
     trace_id: str
     span_id: str
@@ -40,24 +41,24 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     service: str
     start_ns: int
     end_ns: int
-    #: Empty: the root of its trace.
+    #: Empty if the span is the root of its trace.
     parent_id: str = ""
     attributes: Attributes = {}
-    #: Spans of other traces that this one is a consequence of.
+    #: Spans of other traces that caused this span.
     links: list[SpanContext] = []
-    #: The kind of the failure that ended it.
+    #: Name of the exception type that ended the span; empty if it succeeded.
     error: str = ""
 
 
 class Sink(Protocol):
-    """A place that spans go to."""
+    """A destination of spans."""
 
     def write(self, span: Span) -> None:
-        """Takes a span. Never waits for long, never raises."""
+        """Take a span. Never waits long, never raises."""
         ...
 
     def close(self) -> None:
-        """Sends what is left, within seconds."""
+        """Send the remaining spans, within seconds."""
         ...
 
 
@@ -75,13 +76,13 @@ _current: ContextVar[SpanContext | None] = ContextVar("span", default=None)
 
 
 def begin(service: str, sink: Sink, sample_ratio: float, wall_ns: Callable[[], int] = SYSTEM_NS) -> None:
-    """Turns tracing on. `sample_ratio` is the part of operations that are traced, whoever began their trace."""
+    """Turn tracing on. `sample_ratio` is the fraction of operations that are traced, whichever process began the trace."""
     global _tracing
     _tracing = _Tracing(sink, service, sample_ratio, wall_ns)
 
 
 def end() -> None:
-    """Turns tracing off, and sends what is left."""
+    """Turn tracing off, and send the remaining spans."""
     global _tracing
     ended, _tracing = _tracing, None
     if ended is not None:
@@ -89,29 +90,29 @@ def end() -> None:
 
 
 def is_on() -> bool:
-    """True if spans of this process go anywhere."""
+    """True if tracing is on."""
     return _tracing is not None
 
 
 def now_ns() -> int:
-    """The time by which spans are placed: Unix time, which processes and hosts have in common. 0 while tracing is off."""
+    """Return the current time for spans: Unix time in nanoseconds, which all processes and hosts share. 0 while tracing is off."""
     return _tracing.wall_ns() if _tracing is not None else 0
 
 
 def current() -> SpanContext | None:
-    """The span in which this is called, or that of whoever sent the message which is handled."""
+    """Return the current span, or the sender's span while a message is handled. None if there is none."""
     return _current.get()
 
 
 def with_trace(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Headers of a message with the span in which it is sent. Those given, outside of all spans."""
+    """Return `headers` with the current span added, or unchanged if there is no current span."""
     context = _current.get()
     return headers if context is None else {**(headers or {}), HEADER: context.header()}
 
 
 @contextmanager
 def received(headers: Mapping[str, str]) -> Iterator[None]:
-    """Handles a message as a part of its sender's span."""
+    """Handle a message as a part of its sender's span."""
     context = sender_of(headers)
     if context is None:
         yield
@@ -125,7 +126,7 @@ def received(headers: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Handles a message as a part of no span, whatever its sender says."""
+    """Handle a message as a part of no span, whatever its headers say."""
     token = _current.set(None)
     try:
         yield
@@ -134,12 +135,12 @@ def apart() -> Iterator[None]:
 
 
 def may_continue() -> bool:
-    """True if a trace that somebody else began may be continued here, which few of them in a second may."""
+    """True if this process may continue another party's trace; only a few are continued in each second."""
     return _tracing is not None and _is_one_of_few(_tracing)
 
 
 def sender_of(headers: Mapping[str, str]) -> SpanContext | None:
-    """The span in which a message was sent. None if it names none, and while tracing is off."""
+    """Return the span in which a message was sent. None if its headers name no span, or while tracing is off."""
     return read_trace(headers[HEADER]) if headers and _tracing is not None and HEADER in headers else None
 
 
@@ -151,7 +152,7 @@ def span(
     parent: SpanContext | None = None,
     links: Sequence[SpanContext] = (),
 ) -> Iterator[SpanContext | None]:
-    """Makes a span of what is done inside: of the trace of `parent`, else of a new trace. None while tracing is off."""
+    """Make a span of the block, in the trace of `parent` or in a new trace. Yields None while tracing is off."""
     if _tracing is None:
         yield None
         return
@@ -169,7 +170,7 @@ def span(
 
 @contextmanager
 def child(name: str, attributes: Attributes = _NO_ATTRIBUTES) -> Iterator[SpanContext | None]:
-    """Makes a span of what is done inside, where it is done in another span. Else none."""
+    """Make a span of the block if there is a current span. Otherwise make none and yield None."""
     parent = _current.get()
     if parent is None:
         yield None
@@ -180,7 +181,9 @@ def child(name: str, attributes: Attributes = _NO_ATTRIBUTES) -> Iterator[SpanCo
 
 @contextmanager
 def linked(name: str, headers: Mapping[str, str]) -> Iterator[SpanContext | None]:
-    """Makes a trace of what is done with a published message, linked to the span that published it. None if there was none."""
+    """Make a trace of the handling of a published message, linked to the span that published it. Yields None if there is no
+    such span.
+    """
     sender = sender_of(headers)
     if sender is None:
         yield None
@@ -191,9 +194,10 @@ def linked(name: str, headers: Mapping[str, str]) -> Iterator[SpanContext | None
 
 @contextmanager
 def start_of_operation(name: str, operation: str, trace: str) -> Iterator[str]:
-    """Yields the trace that an operation is to have: the current span, else a new one of its start.
+    """Yield the trace header for a new operation.
 
-    That is part of `trace`, which the caller brought, or else begins one. An operation that is not sampled has none.
+    Within a span it is that span's. Otherwise the block becomes a span of its own, in `trace` if the caller supplied one,
+    else in a new trace. An operation that is not sampled has no trace.
     """
     if (inside := _current.get()) is not None:
         yield inside.header()
@@ -220,7 +224,7 @@ def record(
     links: Sequence[SpanContext] = (),
     error: str = "",
 ) -> None:
-    """Writes a span that is over now, or was at `end_ns`."""
+    """Write a span that ends now, or that ended at `end_ns`."""
     if _tracing is None:
         return
     over_ns = end_ns or now_ns()
@@ -231,7 +235,9 @@ def record(
 
 
 def _sampled(tracing: _Tracing, operation: str) -> bool:
-    """True if a trace of this operation is to be begun. Every process chooses the same operations."""
+    """True if a trace of this operation may begin. The choice depends on the operation's id, so every process chooses the
+    same operations.
+    """
     share = int.from_bytes(blake2b(operation.encode(), digest_size=4).digest()) / 2**32
     return share < tracing.sample_ratio and _is_one_of_few(tracing)
 

@@ -1,1 +1,1 @@
-"""The ground that every service's shell stands on: settings, clock, terms, guarded handlers, start and stop."""
+"""The common parts of every service's shell: settings, clock, terms, guarded handlers, start and stop."""

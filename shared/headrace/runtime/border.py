@@ -1,7 +1,8 @@
-"""The border of a service: bytes in, a checked message to the handler, an answer out.
+"""The request handling of a service: bytes in, a checked message to the handler, an answer out.
 
-Whatever comes malformed, oversized or under somebody else's name is counted, logged once per sender and minute, answered where an
-answer is expected, and reaches no engine. A handler that fails is answered for with a refusal, and the service goes on.
+A message that is malformed, oversized or sent under another party's name is counted, logged once per sender and minute,
+answered if an answer is expected, and passed to no engine. A request whose handler fails is answered with a refusal, and
+the service goes on.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFaul
 
 T = TypeVar("T")
 
-#: Subjects of which it is kept who sends there: a node's is used every few seconds.
+#: Number of subjects whose sender is cached: a node's subject is used every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
-#: Slow questions of one kind that wait for their turn, one of each user.
+#: Number of slow requests of one kind that wait for their turn at once, one for each user.
 SLOW_AT_ONCE: Final = 4
 
 
 class CallerKind(enum.StrEnum):
-    """Kinds of senders, by what the subject carries."""
+    """Kinds of senders; the subject of a message shows the kind."""
 
     USER = "user"
     NODE = "node"
@@ -48,9 +49,9 @@ class CallerKind(enum.StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The sender of a message, by its subject and the place of its answer.
+    """The sender of a message, as shown by its subject and its reply subject.
 
-    The server fixed both by permission.
+    The server restricts both by permission.
     """
 
     kind: CallerKind
@@ -62,22 +63,25 @@ _Handler = Callable[[T, Caller], Awaitable[msgspec.Struct | bytes | None]]
 
 
 class UserQuota(msgspec.Struct, frozen=True):
-    """The requests of one user that may wait at each subject of a service. All others have as much room of their own."""
+    """The number and bytes of one user's requests that may wait at each subject of a service. Every user has a quota of
+    this size.
+    """
 
     requests: int = 10_000
     request_bytes: int = MAX_PENDING_BYTES
-    #: Requests that waited longer are refused, and do nothing: a client gives one up after 4 s, and would not know what became of it.
+    #: Seconds. A request that waited longer is refused and does nothing: a client gives up after 4 s, and would not know
+    #: the outcome.
     longest_wait_s: float = 1.5
 
     def refusal_of(self, busy: Busy) -> Busy:
-        """The refusal of a request beyond it."""
+        """Return the refusal of a request that exceeds the quota."""
         return msgspec.structs.replace(
             busy, most_requests_of_a_user=self.requests, most_request_bytes_of_a_user=self.request_bytes
         )
 
 
 class Border:
-    """Wraps handlers of one service."""
+    """Wraps the request handlers of one service."""
 
     def __init__(
         self,
@@ -88,15 +92,16 @@ class Border:
         users: Bus | None = None,
         quota: UserQuota | None = None,
     ) -> None:
-        """`users` is the connection for requests of users, where it is another one."""
+        """`users` is the connection for requests of users, if it is a separate one."""
         self._bus = bus
         self._quota = quota or UserQuota()
         self._users = users or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
-        #: Turns of all questions of this service that take long.
+        #: Turns of all requests of this service that take long to answer.
         self.slow = SlowQuestions(clock)
-        #: The role that this process leads: people are answered only while nobody else does.
+        #: The role that this process leads. While it is set, requests of parties other than services are handled only once
+        #: it is certain that no other process leads.
         self.leads: Role | None = None
         self.malformed = 0
         self.forged = 0
@@ -118,11 +123,12 @@ class Border:
         read: Callable[[bytes, Caller], T] | None = None,
         slow: bool = False,
     ) -> Subscription:
-        """Serves requests. `name_at` is the place of the caller's name in the subject (users and nodes).
+        """Serve requests of type `kind`. `name_at` is the position in the subject of the name of a user, node or host.
 
-        At most a quarter of the handlers, `concurrency`, runs for one sender. With `slow` the service answers one such question at a time.
-        With `newest` only the newest message of each sender is answered, and none that has waited for too long. `read` stands in
-        for `decode`: it knows what the same caller sent before. Raises `BadMessage` as that does.
+        At most `concurrency` handlers run, and at most a quarter of them for one sender. With `slow` the service answers
+        one slow request at a time. With `newest` only the newest message of each sender is answered, and no message that
+        has waited too long. `read` replaces `decode` if reading needs what the same caller sent before; it raises
+        `BadMessage` as `decode` does.
         """
         handler = self._in_turn(handler) if slow else handler
 
@@ -135,8 +141,8 @@ class Border:
             except BadMessage as error:
                 return self._answer_to_malformed(error, message, caller, kind)
             if self.leads is not None and caller_kind is not CallerKind.SERVICE:
-                # One that was succeeded while it was frozen would tell what was. And a node that was just restarted knows no term,
-                # and would obey it beside the true leader.
+                # A process that was replaced while it was frozen would answer with old state. And a node that was just
+                # restarted knows no term: it would obey this process beside the true leader.
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
@@ -145,7 +151,7 @@ class Border:
                 self._deposition.depose(str(error))
                 return None
             except BusError:
-                raise  # Nobody knows if it took effect: the caller asks again, as after an answer that was lost.
+                raise  # Whether the request took effect is unknown: the caller asks again, as after a lost answer.
             except Exception as error:
                 answer = self._answer_to_failure(error, caller, subject)
             if answer is None or not message.reply_to:
@@ -176,7 +182,7 @@ class Border:
         return handle
 
     def decode(self, message: Message, kind: type[T]) -> T | None:
-        """Reads a published message. Returns None (counted, logged) if it is none of `kind`."""
+        """Decode a published message. Return None if it is not of type `kind`; the message is then counted and logged."""
         try:
             return decode(message.data, kind)
         except BadMessage as error:
@@ -184,19 +190,19 @@ class Border:
             return None
 
     def report_malformed(self, sender: str, subject: str, defect: str) -> None:
-        """Counts a malformed message and logs it, once per sender and minute."""
+        """Count a malformed message, and log it once per sender and minute."""
         self.malformed += 1
         if self._throttle.due(f"malformed {sender}"):
             logger().warning("malformed message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def report_forged(self, sender: str, subject: str, defect: str) -> None:
-        """Counts a message that speaks in another's name and logs it, once per sender and minute."""
+        """Count a message sent under another party's name, and log it once per sender and minute."""
         self.forged += 1
         if self._throttle.due(f"forged {sender}"):
             logger().warning("forged message", sender=sender, subject=subject, defect=_shorten(defect))
 
     def figures(self) -> list[Figure]:
-        """Messages that reached no engine, and connections that were lost."""
+        """Return the metrics of messages that reached no engine, and of lost connections."""
         connections = [self._bus] if self._users is self._bus else [self._bus, self._users]
         counted = [connection.statistics() for connection in connections]
         return [
@@ -230,7 +236,9 @@ class Border:
         ]
 
     def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:
-        """The lines of persons, nodes or hosts, so that none waits behind the flood of another. Services trust each other."""
+        """Return the rule that assigns each person, node or host a queue of its own, so that none waits behind another's
+        flood. Services trust each other.
+        """
         if kind is CallerKind.SERVICE:
             return None
 
@@ -245,22 +253,24 @@ class Border:
             refusal,
             most_messages=self._quota.requests,
             most_bytes=self._quota.request_bytes,
-            # An agent asks until it is answered.
+            # An agent repeats its request until it is answered.
             longest_wait_s=self._quota.longest_wait_s if kind is CallerKind.USER else math.inf,
         )
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
         caller, prefix = _sender(message.subject, kind, name_at)
-        # What wants no answer is known by its subject alone, to which the server lets nobody else publish.
+        # A message without a reply subject is checked by its subject alone, to which only its sender may publish.
         if message.reply_to and not message.reply_to.startswith(prefix):
-            # Answering would let the sender direct our words at somebody else.
+            # An answer would let the sender direct this service's messages at another party.
             sender = caller.name or message.reply_to
             self.report_forged(sender, message.subject, f"wants its answer at {message.reply_to}")
             return None
         return caller
 
     def _answer_to_failure(self, error: Exception, caller: Caller, served: str) -> BadRequest | ServiceFault:
-        """The refusal of a request at which a handler failed: by a foreign text that cannot be read, or by a defect of the service."""
+        """Return the refusal of a request whose handler failed: either foreign text could not be read, or the service has a
+        defect.
+        """
         if isinstance(error, BadInput):
             self.report_malformed(caller.name, caller.subject, str(error))
             return BadRequest(error.place, _shorten(str(error.value)), error.expected)
@@ -280,14 +290,16 @@ class Border:
 
 @lru_cache(maxsize=_SENDERS_KEPT)
 def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
-    """The sender on a subject, and the prefix of the inboxes at which that party may be answered."""
+    """Return the sender on a subject, and the prefix of the inboxes at which that sender may be answered."""
     name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
     prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
     return Caller(kind=kind, name=name, subject=subject), prefix + "."
 
 
 def _span(kind: Any, request: object, caller: CallerKind) -> AbstractContextManager[object]:
-    """The span of a request. What anybody may send by the thousand has none, or few: a header costs its sender nothing."""
+    """Return the span of a request. Requests that any party may send by the thousand get few spans or none, because a trace
+    header costs its sender nothing.
+    """
     if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
         return tracing.apart()
     about = {"operation": request.operation} if hasattr(request, "operation") else {}

@@ -1,4 +1,4 @@
-"""The only place that reads clocks. Engines get moments as arguments, and shells get a `Clock`."""
+"""The only module that reads clocks. Engines get the time as an argument, and shells get a `Clock`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from headrace.runtime.engine import Moment
 
 
 class Clock(Protocol):
-    """Moments for a shell to hand to its engine."""
+    """The clocks that a shell reads for its engine."""
 
     def moment(self) -> Moment:
-        """Both clocks, read now."""
+        """Read both clocks now."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds of Unix time: for people and for records, never for measuring."""
+        """Return Unix time in milliseconds. It is for people and for records, never for measuring."""
         ...
 
     def steady_s(self) -> float:
-        """Seconds of the steady clock: for deadlines and lengths of time."""
+        """Return the seconds of the steady clock. It is for deadlines and durations."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks. The steady one is CLOCK_BOOTTIME, which goes on while the machine sleeps, as leases need."""
+    """The machine's clocks. The steady clock is CLOCK_BOOTTIME, which also runs while the machine sleeps, as leases require."""
 
     def moment(self) -> Moment:
         return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())
@@ -34,7 +34,7 @@ class SystemClock:
         return self.wall_ns() // 1_000_000
 
     def wall_ns(self) -> int:
-        """Nanoseconds of Unix time, for spans."""
+        """Return Unix time in nanoseconds, for spans."""
         return time.time_ns()
 
     def steady_s(self) -> float:

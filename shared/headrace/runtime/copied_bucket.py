@@ -1,8 +1,7 @@
-"""A bucket of values that nothing else could bring back, with a copy of each in a second bucket.
+"""A bucket whose values cannot be restored from elsewhere, with a copy of each value in a second bucket.
 
-A bucket may be deleted, or come back without its newest writes, while nobody lives who knew them.
-Whoever starts has it written again from the copies before it decides anything by the bucket.
-A value that cannot be read is as good as lost.
+A bucket may be deleted, or come back without its newest writes, while no running process knows them. A starting process
+restores lost values from the copies before it decides anything by the bucket. A value that cannot be read counts as lost.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from headrace.bus import Bus, BusError, Entry, KeyValue, Mirror, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 
-#: A value is written, and then its copy: within this time, or the writer is gone.
+#: Seconds within which a writer writes the copy after the value. After that the writer is gone.
 _BETWEEN_WRITES_S: Final = 1.0
 _RETRY_S: Final = 1.0
 
 
 class _Copy(msgspec.Struct, frozen=True):
-    """A value, with the revision that wrote it."""
+    """A value, and the revision at which it was written."""
 
     revision: int
     value: bytes
 
 
 class CopiedBucket:
-    """Implements `headrace.bus.KeyValue`. What is written is durable in both buckets, or an error is raised."""
+    """Implements `headrace.bus.KeyValue`. A written value is durable in both buckets, or an error is raised."""
 
     def __init__(
         self, bus: Bus, name: str, bucket: KeyValue, copies: KeyValue, history: int, kind: type[msgspec.Struct] | None
@@ -48,7 +47,9 @@ class CopiedBucket:
     async def open(
         cls, bus: Bus, name: str, *, history: int = 1, kind: type[msgspec.Struct] | None = None
     ) -> CopiedBucket:
-        """Opens a bucket and that of its copies. Where a `kind` is given, JSON of it is what can be read. Raises `BusError`."""
+        """Open a bucket and the bucket of its copies. If `kind` is given, a value is readable if it is JSON of that type.
+        Raises `BusError`.
+        """
         bucket = await bus.key_value(name, history=history)
         return cls(bus, name, bucket, await bus.key_value(subjects.copies_of(name)), history, kind)
 
@@ -68,7 +69,7 @@ class CopiedBucket:
         return await self._copy(key, value, await self._bucket.update(key, value, revision))
 
     async def delete(self, key: str) -> None:
-        # Without a copy it is not taken for lost.
+        # The copy is deleted first: a value without a copy is not taken for lost.
         await self._copies.delete(key)
         await self._bucket.delete(key)
 
@@ -91,11 +92,11 @@ class CopiedBucket:
         return self._bucket.mirror(on_change)
 
     async def write_lost_again(self) -> None:
-        """Writes again what the bucket has lost, and makes the copies that are missing. Raises `BusError`."""
+        """Restore the values that the bucket has lost, and write missing copies. Raises `BusError`."""
         lost = await self._compare()
         if not lost:
             return
-        # Somebody may be between the two writes of a value.
+        # A writer may be between the two writes of a value.
         await anyio.sleep(_BETWEEN_WRITES_S)
         still_lost = await self._compare()
         for key, (copy, revision) in still_lost.items():
@@ -105,7 +106,7 @@ class CopiedBucket:
                     await self.update(key, copy.value, revision)
 
     async def keep(self) -> None:
-        """Writes again whatever the bucket loses, until cancelled."""
+        """Restore values whenever the bucket loses some, until cancelled."""
         revisions: dict[str, int] = {}
         lost = anyio.Event()
 
@@ -127,8 +128,8 @@ class CopiedBucket:
                     await anyio.sleep(_RETRY_S)
 
     async def _compare(self) -> dict[str, tuple[_Copy, int]]:
-        """The copies of lost values, with the revision that stands in each one's place. Copies what has no copy."""
-        # Made anew where a whole bucket is gone.
+        """Return the copies of lost values, each with the revision to overwrite (0: none). Write missing or outdated copies."""
+        # Opening creates the buckets again if a whole bucket is gone.
         await self._bus.key_value(self._name, history=self._history)
         await self._bus.key_value(subjects.copies_of(self._name))
         read = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}
@@ -164,7 +165,7 @@ def _is_newer(copy: _Copy, entry: Entry) -> bool:
 
 
 def _read(entry: Entry) -> _Copy | None:
-    """A copy, None for what is none: it is made anew."""
+    """Decode a copy. Return None if it cannot be decoded; the copy is then written again."""
     try:
         return msgspec.msgpack.decode(entry.value, type=_Copy)
     except msgspec.DecodeError as error:

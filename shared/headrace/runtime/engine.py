@@ -1,10 +1,10 @@
-"""The contract of every engine: what it is told, what it answers, and how it shows its state.
+"""The contract of every engine: the messages it handles, its answers, and how it shows its state.
 
-An engine decides and does nothing else. Each `on_<message>(message, ..., moment)` changes the state and returns an `Outcome`: the
-answer, if somebody waits for one, and the effects that the shell performs in their order. The moment is always the last argument,
-so an engine never reads a clock. `check` and `figures` only read.
+An engine decides and does nothing else. Each `on_<message>(message, ..., moment)` changes the state and returns an
+`Outcome`: the answer, if the sender waits for one, and the effects that the shell performs in order. The last argument is
+always the current time, so an engine never reads a clock. `check` and `figures` only read.
 
-Example: a counter as an engine, and what its shell gets.
+Example: a counter as an engine.
 
     class Counter:
         def on_added(self, number: int, moment: Moment) -> Outcome[int, Never]:
@@ -42,14 +42,14 @@ NS_PER_MS = 1_000_000
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """One reading of both clocks, handed from a shell to its engine.
+    """One reading of both clocks, passed from a shell to its engine.
 
-    Lengths of time are differences of `steady_ns`. Unix time is for records that people read. It may jump.
+    Durations are differences of `steady_ns`. Unix time is for records that people read; it may jump.
     """
 
-    #: Nanoseconds of a clock of this machine that never jumps and goes on while the machine sleeps.
+    #: Nanoseconds of a clock of this machine that never jumps and also runs while the machine sleeps.
     steady_ns: int
-    #: Milliseconds of Unix time.
+    #: Unix time in milliseconds.
     wall_ms: int
 
     @property
@@ -66,26 +66,26 @@ class Moment(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, Generic[A, E], frozen=True):
     """The result of one message."""
 
-    #: For whoever sent the message; None where nobody waits or nothing is to be answered.
+    #: The answer for the sender; None if the sender waits for none or there is nothing to answer.
     answer: A
-    #: Performed by the shell, in this order.
+    #: Effects that the shell performs, in this order.
     effects: Sequence[E] = ()
 
 
 def counter(name: str, unit: str, value: float, says: str) -> Figure:
-    """A figure that only grows."""
+    """Return a metric that only grows."""
     return Figure(name, unit, FigureKind.COUNTER, value, says)
 
 
 def gauge(name: str, unit: str, value: float, says: str) -> Figure:
-    """A figure that goes up and down."""
+    """Return a metric that may rise and fall."""
     return Figure(name, unit, FigureKind.GAUGE, value, says)
 
 
 def by_label(family: Figure, name: str, label: str, values: Mapping[str, float]) -> list[Figure]:
-    """One figure of a family for each value of a label, named `name` and the value.
+    """Return one metric of a family for each value of a label. Its name is `name`, an underscore and the value.
 
-    Example: the counter `preempted` by `reason`, where `name` is `preempted_by`, has `preempted_by_preemption` among others.
+    Example: the counter `preempted` by `reason`, with `name` `preempted_by`, gives `preempted_by_preemption` among others.
     """
     return [
         msgspec.structs.replace(family, name=f"{name}_{key}", value=value, family=family.name, labels={label: key})
@@ -93,29 +93,29 @@ def by_label(family: Figure, name: str, label: str, values: Mapping[str, float])
     ]
 
 
-#: Looks at one structure; returns its broken invariants in words.
+#: Checks one structure. Returns a text for each broken invariant.
 Check = Callable[[], list[str]]
 
 
 class Engine(Protocol):
-    """The questions that every engine answers."""
+    """The methods that every engine has besides its messages."""
 
     def checks(self) -> Iterator[Check]:
-        """The checks of all structures, one structure each.
+        """Yield the checks of all structures, one check for each structure.
 
-        A structure may change or go between two of them: a check holds for the moment in which it is called.
+        A structure may change or go between two checks: a check's result holds for the time at which the check is called.
         """
         ...
 
     def check(self) -> list[str]:
-        """All broken invariants in words, or none if all hold."""
+        """Check all structures. Return a text for each broken invariant; the list is empty if all invariants hold."""
         ...
 
     def figures(self) -> list[Figure]:
-        """The engine's figures at this moment."""
+        """Return the engine's metrics as they are now."""
         ...
 
 
 def run_checks(checks: Iterable[Check]) -> list[str]:
-    """Runs all of them at once: the usual body of `Engine.check`."""
+    """Run all checks at once. This is the usual body of `Engine.check`."""
     return [words for check in checks for words in check()]

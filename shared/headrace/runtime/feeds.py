@@ -1,7 +1,8 @@
-"""Feeds: how a service keeps up with another. Subscribe, ask for the whole, apply what comes, notice gaps.
+"""Feeds: how a service follows another one. A feed subscribes, requests the whole state, applies what is published, and
+notices gaps.
 
-Both feeds only carry: they hand over what came, in order and without gaps, and decide nothing. Waiting for an answer never holds
-up what is published meanwhile. That is kept and applied on top.
+Both feeds only transport: they pass on messages in order and without gaps, and decide nothing. What is published while a
+feed waits for the whole state is kept and applied on top of it.
 """
 
 from __future__ import annotations
@@ -39,30 +40,32 @@ T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
-#: A part takes as long as two slices of most other work. They come in a row, and messages would wait for all of a snapshot.
+#: Pauses after each part of a snapshot. A part takes as long to apply as two slices of most other work, and parts arrive in
+#: a row. Without pauses, other messages would wait for the whole snapshot.
 _WAYS_OF_A_PART = 4
 _NO_SPAN = nullcontext()
-#: Spreads retries of many readers; decides nothing.
+#: Spreads the retries of many readers in time. No decision depends on it.
 _jitter = random.Random()
 
 
 class OperationsReader(Protocol):
-    """The receiver of news of operations. Both methods are called from one task, in order."""
+    """The receiver of operations and their events. Both methods are called from one task, in order."""
 
     def on_operations(self, operations: list[LiveOperation], sequence: int) -> Awaitable[None]:
-        """Takes all live operations in place of those that were known."""
+        """Replace the known operations by all live operations, as of the log entry `sequence`."""
         ...
 
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
-        """Takes what the log recorded next.
+        """Take the events that the log recorded next.
 
-        After a whole, events that it already contains may come again. Ephemeral pools of a whole come as events right behind it.
+        After `on_operations`, events that its list already contains may be passed again. The ephemeral pools of that list
+        are passed as events right after it.
         """
         ...
 
 
 class OperationsFeed:
-    """Follows admission: `sequence` is how far its log is known here."""
+    """Follows admission's log of operations. `sequence` is the number of the last entry that the reader has."""
 
     def __init__(
         self, bus: Bus, border: Border, tree: TreeName, reader: OperationsReader, terms: TermBook | None = None
@@ -73,14 +76,14 @@ class OperationsFeed:
         self._reader = reader
         self._terms = terms
         self._progress = anyio.Event()
-        #: Set after the first whole.
+        #: Set after the reader has received all live operations once.
         self._ready = anyio.Event()
         self.sequence = 0
-        #: The term that wrote the newest entry known here, or a later one.
+        #: The term that wrote the newest known entry, or a later term.
         self._term: Term = 0
 
     async def catch_up(self) -> None:
-        """Returns when the reader has everything that is in the log now."""
+        """Return when the reader has everything that is in the log now."""
         await self._ready.wait()
         while True:
             try:
@@ -93,32 +96,34 @@ class OperationsFeed:
             await self._progress.wait()
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises `Deposed` if the log has lost entries that are known here."""
+        """Follow the log until cancelled. Raises `Deposed` if the log has lost entries that the reader has."""
         inbox = await self._bus.subscribe(subjects.EVENTS)
         log = await self._bus.log(subjects.STREAM, subjects.LOG)
         await self._take_whole()
         self._ready.set()
         async for message in inbox:
             published = self._border.decode(message, Published)
-            # Admission is one for all trees, and so is its log: what matters to this tree the reader sees by the events.
+            # Admission and its log serve all trees. The reader picks the events that concern its tree.
             if published is None:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
-                # Somebody has succeeded that admission, or somebody lied about its term: the log itself tells what is new.
+                # Either a higher term has succeeded this admission, or the message lies about its term. The log itself
+                # shows what is new.
                 published = msgspec.structs.replace(published, events=[], term=0)
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
             progress.set()
-            # What waits in the inbox comes without a pause of its own.
+            # Messages that already wait in the inbox would be read without a pause, so let other tasks run.
             await anyio.lowlevel.checkpoint()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
-            # Heard for the first time, it says nothing of what was known before.
+            # If no term was known before, the announced entry does not show that entries were lost.
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # What was decided by them cannot be told from the rest. Who begins anew takes nothing for recorded.
+                # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process takes
+                # nothing for recorded that is not in the log.
                 raise Deposed(f"the log has lost entries: {published.announced} is new, {self.sequence} were known")
         if published.sequence <= self.sequence:
             return
@@ -134,7 +139,7 @@ class OperationsFeed:
             try:
                 first, last = await log.bounds()
                 if last <= self.sequence:
-                    # Entries are durable before they are told of, so nobody honest told of these.
+                    # Entries are durable before they are published, so no honest admission published these.
                     self._border.report_forged(
                         subjects.EVENTS, subjects.EVENTS, f"entry {sequence}, the log has {last}"
                     )
@@ -150,13 +155,13 @@ class OperationsFeed:
                     try:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
-                        # No admission wrote it; admission passes it over, too.
+                        # Admission did not write this entry, and skips it too.
                         self._border.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)
                 if self.sequence == before:
-                    # The next entry is damaged, or was just forgotten. Admission knows what it said.
+                    # The next entry is damaged, or was just removed. Admission knows its content.
                     await self._take_whole()
             except BusError as error:
                 logger().warning("log cannot be read", error=str(error))
@@ -205,7 +210,7 @@ class OperationsFeed:
 class SnapshotFeed(Generic[Item, Frame]):
     """Follows a publisher of snapshots with a `SnapshotReader`.
 
-    Asks for the whole at the start, on gaps and on silence.
+    Requests the whole snapshot at the start, after a gap and after a time of silence.
     """
 
     def __init__(
@@ -223,7 +228,9 @@ class SnapshotFeed(Generic[Item, Frame]):
         terms: TermBook | None = None,
         publisher: str = "",
     ) -> None:
-        """`publisher` is the role of which terms are known by `terms`: what others publish in its place is passed over."""
+        """`publisher` is the role whose term `terms` checks. Parts published by a process that does not lead the role are
+        ignored.
+        """
         self._bus = bus
         self._border = border
         self._clock = clock
@@ -235,21 +242,21 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._silence_s = silence_s
         self._terms = terms
         self._publisher = publisher
-        #: Has other work go before the parts of a snapshot that are published.
+        #: Lets other work go before the parts of published snapshots.
         self.way: GivingWay | None = None
-        #: Parts of terms that another publisher has succeeded, or that nobody took.
+        #: Number of parts refused because their term was succeeded, or was taken by no process.
         self.refused = 0
         self._heard_s = 0.0
         self._missing = anyio.Event()
-        #: How often the whole was asked for.
+        #: Number of requests for the whole snapshot.
         self.asked = 0
 
     def age_s(self) -> float:
-        """Seconds since anything was applied."""
+        """Return the seconds since the last part was applied."""
         return self._clock.steady_s() - self._heard_s
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Follow the publisher until cancelled."""
         inbox = await self._bus.subscribe(self._subject)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_whole)
@@ -278,7 +285,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         while True:
             with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
-            # Renewed before the look: a part that came while the whole was asked for has set it, and would leave it set.
+            # The event is renewed before the check: a part that arrived while the snapshot was requested has set it, and
+            # would leave it set.
             self._missing = anyio.Event()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue
@@ -304,5 +312,5 @@ class SnapshotFeed(Generic[Item, Frame]):
 
 
 def slices(items: list[T], most: int) -> list[list[T]]:
-    """Items in their order, in slices of up to `most` to learn between two turns of the loop. There is one at least."""
+    """Split items into slices of at most `most` items, in order. There is at least one slice, which may be empty."""
     return [items[first : first + most] for first in range(0, max(1, len(items)), most)]

@@ -1,7 +1,7 @@
-"""A key of a bucket, or a stream of records, that is written by one term at a time.
+"""A key of a bucket, or a stream of records, to which one term at a time can write.
 
-A new term claims the key before it relies on what stands there: it writes the same value again with its own term in it. From then on
-every write of a former term finds another revision than it knows, reads the higher term, and ends. No clock is involved.
+A new term claims the key before it relies on the value: it writes the same value again with its own term in it. From then
+on every write of a former term finds another revision than it knows, reads the higher term, and ends. No clock is involved.
 Records are claimed by an entry of the new term.
 """
 
@@ -14,22 +14,25 @@ from headrace.wire.version import Term
 
 
 class KeyFenced(BusError):
-    """A higher term writes there. Nothing of ours goes in any more."""
+    """A higher term writes there. This process can write nothing more."""
 
 
 class FencedKey:
-    """One key as one term may write it. `term_of` reads the term out of a value, 0 if it has none."""
+    """One key, written by one term. `term_of` reads the term out of a value, and returns 0 if it has none."""
 
     def __init__(self, bucket: KeyValue, key: str, term: Term, term_of: Callable[[bytes], Term]) -> None:
         self._bucket = bucket
         self._key = key
         self._term = term
         self._term_of = term_of
-        #: Of the newest value; None if it is not known.
+        #: Revision of the newest value; None if unknown.
         self._revision: int | None = None
 
     async def claim(self, restated: Callable[[bytes | None], bytes]) -> bytes | None:
-        """Takes the key for our term and returns its value. `restated` gives that our term. Raises `KeyFenced`, `BusError`."""
+        """Claim the key for this process's term, and return its value before the claim.
+
+        `restated` returns the given value with this term in it. Raises `KeyFenced`, `BusError`.
+        """
         while True:
             value = await self.read()
             try:
@@ -39,19 +42,22 @@ class FencedKey:
             return value
 
     async def read(self) -> bytes | None:
-        """Returns the value. Raises `KeyFenced` if a higher term has the key, and `BusError`."""
+        """Return the value. Raises `KeyFenced` if a higher term has the key, and `BusError`."""
         entry = await self._read()
         return None if entry is None else entry.value
 
     async def write(self, value: bytes) -> None:
-        """Returns when the value is durable. Raises `KeyFenced`. After another `BusError` it may have been written."""
+        """Write a value, and return when it is durable. Raises `KeyFenced`. After another `BusError` the value may have
+        been written.
+        """
         while True:
             if self._revision is None:
                 await self._read()
             try:
                 await self._put(value)
             except WrongRevision:
-                # A former write of ours that was not answered, or a higher term: reading tells.
+                # Either an earlier write of this process took effect without an answer, or a higher term wrote. Reading
+                # shows which.
                 continue
             return
 
@@ -69,17 +75,20 @@ class FencedKey:
 
 
 class FencedRecords:
-    """Records as one term may add to them. `term_of` reads the term out of an entry, 0 if it has none."""
+    """Records to which one term adds. `term_of` reads the term out of an entry, and returns 0 if it has none."""
 
     def __init__(self, records: Records, term: Term, term_of: Callable[[bytes], Term]) -> None:
         self._records = records
         self._term = term
         self._term_of = term_of
-        #: The newest entry; None if it is not known.
+        #: Sequence number of the newest entry; None if unknown.
         self._last: int | None = None
 
     async def add(self, data: bytes, *, timeout_s: float) -> None:
-        """Adds an entry behind all others. Raises `KeyFenced` if a higher term added one. After another `BusError` it may be there."""
+        """Add an entry behind all others. Raises `KeyFenced` if a higher term added an entry.
+
+        After another `BusError` the entry may have been added.
+        """
         while True:
             last, self._last = self._last, None
             if last is None:
@@ -90,6 +99,6 @@ class FencedRecords:
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:
-                # A former entry of ours that was not answered, a stranger's, or a higher term's: reading tells.
+                # The last entry is an unanswered one of this process, a foreign entry, or a higher term's. Reading shows which.
                 continue
             return

@@ -1,9 +1,11 @@
-"""The lease of a role: which of several processes leads it, decided by compare-and-set on one key.
+"""The lease of a role, which decides by compare-and-set on one key which of several processes leads the role.
 
-The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so no two
-clocks are ever compared. A lease alone keeps nobody from writing: what a frozen holder does when it wakes is refused by its term.
-A new life of the same instance takes the key at once, since whoever starts an instance again knows that the former life is over. Where
-another process stands by, which is warm, it gives the former life's lease back for that one first.
+The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so
+no two clocks are ever compared. A lease alone stops no process from writing: what a frozen holder does after it wakes is
+refused by its term.
+A restarted instance takes the key at once, since an instance is started again only when its former process is known to
+have ended. If a standby is running, which is already warm, the restarted instance first releases the former process's
+lease, so that the standby can take it.
 """
 
 from __future__ import annotations
@@ -19,28 +21,28 @@ from headrace.bus import BusError, DamagedValue, Entry, KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire.version import Counter, Term
 
-#: A holder renews so often within a lease, and a candidate looks twice as often.
+#: Renewals by the holder within one lease. A candidate looks twice as often.
 _RENEWALS: Final = 3
 
 
 class LeaseRecord(msgspec.Struct, frozen=True):
-    """The value of the key."""
+    """The value of a lease's key."""
 
-    #: Name of the process that holds it, the same in every life of it.
+    #: Name of the process that holds the lease, the same after every restart.
     instance: str
-    #: This life of it.
+    #: Identifies this run of the process; new after every restart.
     life: str
     renewals: Counter = 0
-    #: True if the holder gave it back.
+    #: True if the holder released the lease.
     is_released: bool = False
-    #: The term of the role, its holder's or a former one's: known here too if the bucket of terms is lost.
+    #: Term of the role, taken by the holder or a former holder; known here even if the bucket of terms is lost.
     term: Term = 0
-    #: Sequence of the last entry of the log that the holder acknowledged before this renewal; 0 if it writes no log.
+    #: Sequence number of the last log entry that the holder acknowledged before this renewal; 0 if it writes no log.
     acknowledged: Counter = 0
 
 
 class Candidate:
-    """Decides from each look at a lease whether it may be taken. Pure."""
+    """Decides at each look at a lease whether it may be taken. Pure: it reads no clock and no bucket."""
 
     def __init__(self, instance: str, lease_s: float) -> None:
         self._instance = instance
@@ -49,7 +51,10 @@ class Candidate:
         self._since_s = 0.0
 
     def may_take(self, revision: int, record: LeaseRecord | None, now_s: float) -> bool:
-        """True if the lease of this revision is free. It is if nobody has it, if we do, or if it was not renewed for a whole lease."""
+        """Return True if the lease of this revision is free.
+
+        It is free if no process holds it, if this instance holds it, or if it was not renewed for a whole lease.
+        """
         if record is None or record.is_released or record.instance == self._instance:
             return True
         if revision != self._revision:
@@ -58,7 +63,7 @@ class Candidate:
 
 
 class Lease:
-    """One process's hold on the lease of one role."""
+    """The lease of one role, as one process acquires, renews and releases it."""
 
     def __init__(
         self, bucket: KeyValue, role: str, instance: str, life: str, lease_s: float, *, has_standby: bool = False
@@ -70,16 +75,16 @@ class Lease:
         self._lease_s = lease_s
         self._revision = 0
         self._acknowledged: Callable[[], int] | None = None
-        #: Until then nobody else can have taken it, by this process's own clock.
+        #: Time (s) on this process's own clock until which no other process can have taken the lease.
         self.sure_until_s = 0.0
 
     @property
     def is_held(self) -> bool:
-        """True if the lease was taken."""
+        """True if this process has taken the lease."""
         return self._revision > 0
 
     async def acquire(self) -> None:
-        """Waits until the lease is free and takes it, however long that takes. Raises `DamagedValue`."""
+        """Wait until the lease is free and take it, however long that takes. Raises `DamagedValue`."""
         candidate = Candidate(self._record.instance, self._lease_s)
         told = ""
         while True:
@@ -106,31 +111,32 @@ class Lease:
             except DamagedValue:
                 raise
             except BusError as error:
-                # Its holder could not renew it either: a whole lease counts from when the bucket is there again.
+                # The holder could not renew the lease either, so a whole lease is counted from when the bucket is available again.
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
 
     def note_term(self, term: Term) -> None:
-        """Has the term written with each renewal from now on."""
+        """Include this term in each renewal from now on."""
         self._record = msgspec.structs.replace(self._record, term=term)
 
     @property
     def acknowledged(self) -> int:
-        """The last entry of the log that a holder of the lease is known to have acknowledged."""
+        """The last log entry that a holder of the lease is known to have acknowledged."""
         return self._record.acknowledged
 
     def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
-        """Has the last acknowledged entry of the log written with each renewal from now on."""
+        """Include the last acknowledged log entry, as returned by `sequence`, in each renewal from now on."""
         self._acknowledged = sequence
 
     async def keep(
         self, on_lost: Callable[[str], None], on_regained: Callable[[], None], reconnects: Callable[[], int]
     ) -> None:
-        """Renews the lease until cancelled or lost. `on_lost` hears who has it then.
+        """Renew the lease until cancelled or lost. A lost lease is reported to `on_lost`, with a text that names the new holder.
 
-        `on_regained` is called where the bucket had lost our record: somebody may have led meanwhile. After each of the
-        `reconnects` the bucket is read: one that lost its newest writes gives their revisions again, perhaps to another process.
+        `on_regained` is called after the bucket had lost this process's record, because another process may have led
+        meanwhile. After each reconnect (counted by `reconnects`) the bucket is read before the next renewal: a bucket that
+        lost its newest writes uses their revisions again, perhaps for another process.
         """
         read_after = reconnects()
         while True:
@@ -147,11 +153,11 @@ class Lease:
                     return
                 on_regained()
             except BusError as error:
-                # Whether it was renewed is unknown; the next renewal or the next reader tells.
+                # Whether the lease was renewed is unknown; the next renewal or the next reader will see it.
                 logger().info("lease not renewed", role=self._role, error=str(error))
 
     async def release(self) -> None:
-        """Gives the lease back, so that another process need not wait for its end. Raises nothing: it is a courtesy."""
+        """Release the lease, so that another process need not wait for its end. Raises nothing, since releasing is optional."""
         self._record = msgspec.structs.replace(self._record, is_released=True)
         try:
             await self._write(self._revision)
@@ -159,14 +165,14 @@ class Lease:
             logger().info("lease not released", role=self._role, error=str(error))
 
     async def _give_up_former(self, record: LeaseRecord, revision: int) -> None:
-        """Gives the lease of our former life back, and leaves who stands by the time to take it."""
+        """Release the lease of this instance's former process, and give the standby time to take it."""
         released = msgspec.structs.replace(record, is_released=True)
         await self._bucket.update(self._role, msgspec.json.encode(released), revision)
         self._has_standby = False
         await anyio.sleep(self._lease_s / 2)
 
     async def _write(self, revision: int) -> None:
-        """Renews the lease, or takes it: the key as it was at `revision` becomes our record."""
+        """Renew or take the lease: replace the key's value at `revision` by this process's record."""
         began_s = anyio.current_time()
         acknowledged = self.acknowledged if self._acknowledged is None else self._acknowledged()
         record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1, acknowledged=acknowledged)
@@ -174,7 +180,7 @@ class Lease:
         self._record, self.sure_until_s = record, began_s + self._lease_s
 
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
-        """Looks who holds the lease after a renewal was refused: a former one of ours may have been written unnoticed."""
+        """Check who holds the lease after a renewal was refused. An earlier renewal may have been written without an answer."""
         try:
             return await self._renew_as_read(on_lost)
         except WrongRevision:
@@ -184,7 +190,7 @@ class Lease:
             return True
 
     async def _renew_as_read(self, on_lost: Callable[[str], None]) -> bool:
-        """Reads the lease and renews it. False if another process has it, of which `on_lost` hears."""
+        """Read the lease and renew it. Return False, after a call of `on_lost`, if another process holds it."""
         entry = await self._bucket.get(self._role)
         record = _record_of(entry)
         if entry is not None and record is not None and record.life != self._record.life:
@@ -195,13 +201,13 @@ class Lease:
 
 
 def term_of_lease(entry: Entry | None) -> Term:
-    """The term that a lease's record tells of, 0 for none."""
+    """Return the term in a lease's record, or 0 if there is none."""
     record = _record_of(entry)
     return 0 if record is None else record.term
 
 
 def _record_of(entry: Entry | None) -> LeaseRecord | None:
-    """The record of a key. None for a key that is missing or holds something else, which then anybody may take."""
+    """Decode the record of a key. Return None if the key is missing or holds something else; then any process may take the lease."""
     if entry is None:
         return None
     try:

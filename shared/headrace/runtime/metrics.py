@@ -1,6 +1,6 @@
-"""`/metrics` and `/health` of a process, for Prometheus and for whoever restarts what hangs.
+"""`/metrics` and `/health` of a process, for Prometheus and for supervisors that restart a process that hangs.
 
-A thread listens; what it tells is read on the loop between two messages. So an answer also shows that the loop turns.
+A thread listens; the answers are built from values read on the event loop. So an answer also shows that the loop runs.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ if TYPE_CHECKING:
 
     from headrace.runtime.role import Role
 
-#: Whoever connects and asks nothing is cut off.
+#: Seconds after which a client that sends no request is disconnected.
 _SILENCE_S: Final = 10
-#: Takes a picture on the loop. What it returns makes figures of it in a thread: there may be so many that the loop would stand.
+#: Takes a snapshot on the loop. The returned function builds metrics from the snapshot in a thread: there may be so many
+#: that building them on the loop would block it.
 Details = Callable[[], Callable[[], Iterable[Figure]]]
 
 
 def no_details() -> Callable[[], Iterable[Figure]]:
-    """Nothing beside the figures."""
+    """Return no metrics beyond those of `figures`."""
     return tuple
 
 
 class Metrics:
-    """The figures and the health of one process. Before it leads a role it tells of itself alone."""
+    """The metrics and the health of one process. Until the process leads a role, they describe only the process itself."""
 
     def __init__(self, bus: Bus, labels: dict[str, str]) -> None:
-        """`labels` stand at every figure."""
+        """`labels` are added to every metric."""
         self._bus = bus
         self._labels = labels
         self._figures: Callable[[], list[Figure]] = list
@@ -53,19 +54,19 @@ class Metrics:
         self._role: Role | None = None
 
     def tell(self, role: Role | None, figures: Callable[[], list[Figure]], details: Details) -> None:
-        """Tells these from now on."""
+        """Report these metrics and this role from now on."""
         self._role, self._figures, self._details = role, figures, details
 
     async def serve(self, host: str, port: int, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Answers until cancelled. Raises `BadInput` if the port cannot be had."""
+        """Serve HTTP until cancelled. Raises `BadInput` if the port is not free."""
         application = self._application(anyio.lowlevel.current_token())
         try:
-            # To look up the name of the host may take long.
+            # Looking up the host's name may take long.
             server = await anyio.to_thread.run_sync(make_server, host, port, application, _Server, _Handler)
         except OSError as error:
             raise BadInput("metrics_port", f"{host}:{port}", f"a free port ({error.strerror})") from None
         logger().info("metrics are served", host=host, port=server.server_port)
-        # A thread that begins whatever happens: a server that never served would never have shut down.
+        # The thread starts in any case: `shutdown` of a server that never served would never return.
         Thread(target=server.serve_forever, daemon=True).start()
         task_status.started()
         try:
@@ -76,7 +77,7 @@ class Metrics:
             server.server_close()
 
     def figures(self) -> list[Figure]:
-        """Everything but the details, and whether the process leads."""
+        """Return all metrics except the details, and whether the process leads."""
         leads, term = (0, 0) if self._role is None else (1, self._role.term)
         return [
             *self._figures(),
@@ -85,7 +86,7 @@ class Metrics:
         ]
 
     def _application(self, loop: anyio.lowlevel.EventLoopToken) -> WSGIApplication:
-        # It takes a tenth of a second, which who tells nothing need not spend.
+        # The import takes a tenth of a second, which a process without metrics need not spend.
         from headrace.obs.metrics import application
 
         def read() -> tuple[list[Figure], Callable[[], Iterable[Figure]]]:
@@ -97,12 +98,12 @@ class Metrics:
         return application(read, health, self._labels)
 
     def health(self) -> Health:
-        """The health of this moment."""
+        """Return the health of the process as it is now."""
         return Health(self._bus.connected, self._role is not None, 0 if self._role is None else self._role.term)
 
 
 def _not_logged(_handler: BaseHTTPRequestHandler, format: str, *_arguments: object) -> None:
-    """Requests come every few seconds."""
+    """Log nothing: requests arrive every few seconds."""
 
 
 class _Handler(WSGIRequestHandler):

@@ -1,4 +1,4 @@
-"""The presence of a process: it tells whether it leads its role or stands by, which answers nothing else."""
+"""The answer of a process to `service list`: whether it leads its role or stands by. A standby answers nothing else."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace.wire.services import ListServices, ServiceView
 
-#: Whoever asks counts only those that answer soon: the log is waited for no longer than this.
+#: Seconds to wait for the log: clients count only the processes that answer soon.
 _LOG_S: Final = 0.2
 
 
 class Presence:
-    """One process that leads a role or waits for it. Begins with the process."""
+    """A process that leads a role or stands by for it. Created when the process starts."""
 
     def __init__(self, bus: Bus, service: str, instance: str, clock: Clock) -> None:
         self._bus = bus
@@ -38,25 +38,25 @@ class Presence:
         self._figures: list[Callable[[], list[Figure]]] = []
 
     async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
-        """Answers from now on for a role that another process may lead.
+        """Answer `service list` from now on, for a role that another process may lead.
 
-        `sequence` tells the last entry of the log that the process has taken.
+        `sequence` returns the number of the last log entry that the process has taken.
         """
         self._name = name
         self._sequence = sequence
         await border.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
 
     def watches(self, trouble: Callable[[], str], figures: Callable[[], list[Figure]] = list) -> None:
-        """Tells of trouble too, in words that are empty where there is none, and in figures."""
+        """Also report this trouble (a text, empty if there is no trouble) and these metrics."""
         self._troubles.append(trouble)
         self._figures.append(figures)
 
     def figures(self) -> list[Figure]:
-        """The figures of all that it tells of."""
+        """Return the metrics that were added by `watches`."""
         return [figure for figures in self._figures for figure in figures()]
 
     def lead(self, role: Role) -> None:
-        """Notes that the role is held."""
+        """Record that this process leads the role."""
         self._role = role
 
     async def _on_list(self, _request: ListServices, _caller: Caller) -> ServiceView:

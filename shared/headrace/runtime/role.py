@@ -1,8 +1,9 @@
 """A role, such as `allocator.default`, and the one process that leads it.
 
-A process stands by until the lease of the role is free, takes it and then its term, serves, and gives the lease back. Everything
-that it writes or says carries the term, so that nobody takes it for one of its predecessors or successors. Whoever notices that
-another process leads, however deep in a handler or a task, deposes this one: `Deposition` carries that to where the process ends.
+A process stands by until the lease of the role is free. It takes the lease and then its term, serves, and releases the
+lease at the end. Everything that it writes or publishes carries the term, so that its messages cannot be confused with
+those of earlier or later leaders. Any handler or task that notices that another process leads deposes this process:
+`Deposition` passes the reason on to the task group of the process, which then ends.
 """
 
 from __future__ import annotations
@@ -24,46 +25,46 @@ from headrace.runtime.terms import TermBook, take_term, taken_term, term_of_peer
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
-#: A process that does not renew its lease for so long loses it.
+#: Seconds after which a process that does not renew its lease loses it.
 LEASE_S: Final = 3.0
 
 
-#: Who told of a higher term when nobody did, and the lease alone gives reason to look.
+#: Stands for the reporter of a higher term if no message reported one and an expired lease is the reason to check.
 _NOBODY: Final = "whoever held the lease meanwhile"
-#: So long nobody looks again whose lease cannot be renewed.
+#: Seconds for which the result of a check holds while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
-#: A bucket that takes longer to answer whoever waits for it has no leader.
+#: Seconds after which a bucket that has not answered counts as one without a leader.
 _BUCKET_S: Final = 0.5
-#: It is looked so often whether the connection is back.
+#: Seconds between two checks whether the connection is back.
 _CONNECTED_S: Final = 0.02
 
 
 class Deposed(HeadraceError):
-    """Another process serves with a higher term. This one must not go on."""
+    """Another process serves with a higher term. This process must stop."""
 
 
 class Deposition:
-    """Ends the process when anybody in it notices that another one leads."""
+    """Ends the process when any part of it notices that another process leads."""
 
     def __init__(self) -> None:
         self._noticed = anyio.Event()
-        #: Of the end of the process, empty while nothing was noticed.
+        #: Reason for the end of the process; empty while nothing was noticed.
         self.reason = ""
 
     def depose(self, reason: str) -> None:
-        """Ends the process within a moment. Only the first reason counts."""
+        """End the process within a moment. Only the first reason counts."""
         if not self._noticed.is_set():
             self.reason = reason
             self._noticed.set()
 
     async def watch(self) -> None:
-        """Waits for a deposition. Raises `Deposed` then, in the task group of the whole process."""
+        """Wait for a deposition. Raises `Deposed` then, in the task group of the whole process."""
         await self._noticed.wait()
         raise Deposed(self.reason)
 
 
 class Role:
-    """The lead of one role in one life of a process."""
+    """A role that this process leads, from taking it until the process ends."""
 
     def __init__(self, name: str, term: Term, deposition: Deposition, lease: Lease | None = None) -> None:
         self.name = name
@@ -72,7 +73,8 @@ class Role:
         self._deposition = deposition
         self._lease = lease
         self._sure_until_s = 0.0
-        # Asked for the loop itself, as anyio asks each time, Python asks the kernel who we are.
+        # anyio looks up the running loop each time, and each time Python asks the kernel for the process id. So the clock
+        # of the loop is kept.
         self._now_s = asyncio.get_running_loop().time
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
@@ -80,18 +82,19 @@ class Role:
 
     @property
     def acknowledged(self) -> int:
-        """The last entry of the log that a leader of this role is known to have acknowledged, 0 for none."""
+        """The last log entry that a leader of this role is known to have acknowledged, or 0."""
         return 0 if self._lease is None else self._lease.acknowledged
 
     def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
-        """Has the last acknowledged entry of the log kept in the lease, for a start after the log lost entries."""
+        """Keep the last acknowledged log entry in the lease, for a start after the log has lost entries."""
         if self._lease is not None:
             self._lease.tell_acknowledged(sequence)
 
     async def until_sure(self) -> None:
-        """Returns once it is sure that no other process leads. Does not return in a process that was succeeded.
+        """Return once it is certain that no other process leads. Never returns in a process that was succeeded.
 
-        It is looked up where a higher term was told of, and where the lease is over: after a freeze, or an outage of the bucket.
+        Terms are looked up if a higher term was reported, or if the lease has run out: after a freeze, or an outage of the
+        bucket.
         """
         if self._lease is not None:
             now_s = self._now_s()
@@ -101,21 +104,21 @@ class Role:
             await self._looked_up.wait()
 
     def on_term(self, term: Term, told_by: str) -> None:
-        """Takes note of a term of this role. A higher one than ours is looked up before it is believed."""
+        """Take note of a term of this role. A term higher than this process's own is looked up before it is believed."""
         if term > self.term and (self._told is None or term > self._told[0]):
             self._told = (term, told_by)
             self._doubt.set()
 
     def doubt(self) -> None:
-        """Has it looked up whether anybody took a higher term."""
+        """Look up whether another process took a higher term."""
         self.on_term(self.term + 1, _NOBODY)
 
     def step_down(self, reason: str) -> None:
-        """Ends the process. Another one leads, or none should."""
+        """End the process, because another process leads or none should."""
         self._deposition.depose(reason)
 
     async def look_up(self, bus: Bus) -> None:
-        """Looks up the terms that were told, until cancelled: one forged message deposes nobody."""
+        """Look up the reported terms until cancelled: a forged message alone must not depose a process."""
         while True:
             await self._doubt.wait()
             self._doubt = anyio.Event()
@@ -135,20 +138,24 @@ class Role:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
             if self._told == (term, told_by):
                 self._told = None
-            # Else a higher one was told of meanwhile, and is looked up next. A liar could do that without end: who waits goes on.
+            # Otherwise a higher term was reported meanwhile and is looked up next. A forger could report terms without end,
+            # so callers that wait for the result of a lookup go on after each lookup.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
 
     async def _taken(self, bus: Bus) -> Term:
-        """The highest term that was taken. While the bucket cannot be read nobody takes one: then it is the peers' highest."""
+        """Return the highest term that was taken. While the bucket cannot be read, no process can take a term: then ask the
+        peers.
+        """
         with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)
         while not bus.connected:  # noqa: ASYNC110 - a user's request may come by another connection that is back sooner
             await anyio.sleep(_CONNECTED_S)
         told = await term_of_peers(bus, self.name, known=self.term)
         if told < self.term:
-            # This process is a peer as well. Where its own answer did not come back, nor would that of whoever leads.
+            # This process is a peer as well. If even its own answer did not come back, a leader's answer would not come
+            # back either.
             raise BusError(f"nobody answers who leads {self.name}")
         return told
 
@@ -159,7 +166,7 @@ async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 def role_of(service: str, tree: TreeName | None = None) -> str:
-    """The name of a service's role: one for each tree, or one for all where no tree is named."""
+    """Return the name of a service's role: one role for each tree, or one for all trees if `tree` is None."""
     return service if tree is None else f"{service}.{tree}"
 
 
@@ -177,13 +184,13 @@ async def lead(
     lease_s: float = LEASE_S,
     has_standby: bool = False,
 ) -> None:
-    """Stands by until the role is free, takes its term, and serves. Gives the lease back when `serve` returned and all is answered.
+    """Stand by until the role is free, take its term, and serve. Release the lease when `serve` has returned and all is answered.
 
-    `instance` is the process's name in all its lives. `recorded` tells the highest term in what the service has written,
-    for a bucket of terms that was lost. Where it `has_standby`, that one leads after a crash. `follow` runs while another process
-    leads, and is over before the term is taken. Whoever stands by returns without serving when `stopping` is set. The term is
-    taken before the first subscription of `serve`, so nothing that it answers carries an older one. Raises `BusError` if the
-    bucket of terms is out of reach.
+    `instance` is the process's name, the same after every restart. `recorded` returns the highest term in what the service
+    has written, in case the bucket of terms was lost. With `has_standby` the standby leads after a crash, and not the
+    restarted process. `follow` runs while another process leads, and has ended before the term is taken. If `stopping` is
+    set while this process stands by, it returns without serving. The term is taken before the first subscription of
+    `serve`, so no answer carries an older term. Raises `BusError` if the bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s, has_standby=has_standby)
@@ -203,7 +210,7 @@ async def lead(
         lease.note_term(term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
-        # Whoever leads next must be the only one that answers.
+        # The next leader must be the only process that answers.
         await bus.stop_serving()
         tasks.cancel_scope.cancel()
     await lease.release()

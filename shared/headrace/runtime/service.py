@@ -1,7 +1,7 @@
-"""Start and stop of a service's process, the same for all.
+"""Start and stop of a service's process, the same for all services.
 
 Exit status: 0 stopped as asked; 2 bad settings; 3 the bus is out of reach or was closed for good; 4 a higher term is known
-(somebody else has taken over); 1 anything unforeseen. A supervisor starts the process anew after 3, 4 and 1.
+(another process has taken over); 1 any other error. A supervisor restarts the process after 3, 4 and 1.
 """
 
 from __future__ import annotations
@@ -44,23 +44,26 @@ from headrace.wire.version import Term
 
 S = TypeVar("S", bound=CommonSettings)
 
-#: Beside a thread that computes, the loop gets its turn this soon: a responder's 99th percentile falls from 13.5 to 2.9 ms.
+#: Seconds. Beside a thread that computes, the loop gets its turn this soon: a responder's 99th percentile falls from 13.5
+#: to 2.9 ms.
 _SWITCH_INTERVAL_S = 0.0005
-#: The collector looks for cycles among all objects, and services hold very many that are in none: at 10,000 operations it kept the
-#: loop for 80 ms at a time. So it looks at all once in 200 millions, at those made since its last look often, since it counts only
-#: those made less those freed: at every 5,000 of these it found 250,000 new ones, for 230 ms. It takes 0.3 to 1 us an object.
+#: Thresholds of Python's garbage collector, which looks for cycles among all objects. Services hold very many objects that
+#: are in no cycle: at 10,000 operations a full collection blocked the loop for 80 ms. So all objects are examined only once
+#: in 200 million allocations. New objects are examined often, because Python counts only allocations minus deallocations:
+#: with a threshold of 5,000 it found 250,000 new objects at once, which took 230 ms. A collection takes 0.3 to 1 us per
+#: object.
 COLLECTOR_THRESHOLDS = (1_000, 50, 4_000)
 
 
 class Runtime(msgspec.Struct, Generic[S], frozen=True):
-    """The bus, clock, settings and terms that a service's shell stands on."""
+    """The bus, clock, settings, terms and other parts that every service's shell uses."""
 
     name: str
     settings: S
     bus: Bus
-    #: The connection for requests of users; `bus` where there is none of its own.
+    #: Connection for requests of users; `bus` if there is no separate one.
     users: Bus
-    #: The connection for what any person may hear, however many do; `bus` where there is none of its own.
+    #: Connection for publications that any number of persons may subscribe to; `bus` if there is no separate one.
     news: Bus
     clock: Clock
     border: Border
@@ -68,7 +71,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     deposition: Deposition
     presence: Presence
     metrics: Metrics
-    #: For tasks that live as long as the service.
+    #: Task group for tasks that live as long as the service.
     tasks: anyio.abc.TaskGroup
     #: Set when the process was asked to stop.
     stopping: anyio.Event
@@ -82,17 +85,17 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
         sequence: Callable[[], int] | None = None,
         follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """Stands by until the role is free, then runs `serve` with it. Raises `BusError` if its term cannot be taken.
+        """Stand by until the role is free, then run `serve` with it. Raises `BusError` if its term cannot be taken.
 
-        `follow` runs while another process leads, and is over before `serve` begins. `sequence` tells people how far this process
-        has read the log.
+        `follow` runs while another process leads, and has ended before `serve` begins. `sequence` returns how far this
+        process has read the log; it is shown to people.
         """
 
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
             self.border.leads = held
             await serve(held)
-            # Whoever leads next must be the only one that answers.
+            # The next leader must be the only process that answers.
             if self.users is not self.bus:
                 await self.users.stop_serving()
 
@@ -123,7 +126,7 @@ def runtime_on(
     users: Bus | None = None,
     news: Bus | None = None,
 ) -> Runtime[S]:
-    """Makes everything that a service's shell stands on. Whoever calls it runs `deposition.watch` and serves the terms."""
+    """Build the `Runtime` of a service. The caller must run `deposition.watch` and serve the terms."""
     clock = clock or SystemClock()
     deposition = Deposition()
     return Runtime(
@@ -156,10 +159,11 @@ def run_service(
     *,
     inbox: Callable[[S], str] | None = None,
 ) -> NoReturn:
-    """The main function of a service: reads settings, connects, runs `serve` until it returns.
+    """Run a service: read its settings, connect, and run `serve` until it returns. Exits with the status that the module
+    describes.
 
-    `serve` watches `runtime.stopping` and returns when it has put everything in order. `inbox` gives the inbox prefix where it is
-    not that of a service (an agent's is its node's).
+    `serve` watches `runtime.stopping`, and returns when it has ended in an orderly way. `inbox` returns the inbox prefix if
+    it is not that of a service (an agent uses its node's).
     """
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
     parser.add_argument("--config", type=Path, help="settings file (TOML)")
@@ -211,9 +215,11 @@ async def _run(
     try:
         async with (
             connection(name=f"headrace-{name}") as bus,
-            # The server cuts off whoever takes too long to take what comes. A flood of a user must not cost the log and the lease.
+            # The server cuts off a client that reads too slowly. A flood of a user's requests must not cost the connection
+            # that carries the log and the lease.
             connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
-            # The server takes nothing more of a connection while it hands a message to all who hear it: very many, if a person wants.
+            # While the server passes a message to all its subscribers, it reads nothing more from that connection. Persons
+            # may have very many subscribers.
             connection(name=f"headrace-{name}-news") if has_users else nullcontext(bus) as news,
             anyio.create_task_group() as tasks,
         ):
@@ -233,7 +239,7 @@ async def _run(
                 tasks.start_soon(replicas.keep_looking)
                 await serve(runtime)
             await bus.stop_serving()
-            # Before the connections are closed: whatever a task asks or begins to serve now would fail there.
+            # Before the connections are closed, because a request or a new subscription of a task would fail on them.
             tasks.cancel_scope.cancel()
     except* Exception as failed:
         status = _exit_status(failed)
@@ -242,7 +248,7 @@ async def _run(
 
 
 async def _until_provisioned(bus: NatsBus, streams: list[str], stopping: anyio.Event) -> bool:
-    """False if the process was asked to stop before all that it needs was there."""
+    """Return False if the process was asked to stop before all the streams it needs existed."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_when, stopping, tasks.cancel_scope)
         await until_there(bus, streams)
@@ -256,7 +262,7 @@ async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 def _labels(name: str, settings: CommonSettings) -> dict[str, str]:
-    """Admission alone serves all trees."""
+    """Only admission serves all trees, so it alone has no tree label."""
     return {"service": name} if name == "admission" else {"service": name, "tree": settings.tree}
 
 
@@ -285,7 +291,7 @@ def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
         logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3
     if all(isinstance(error, HeadraceError) for error in errors):
-        # Its words say it all, such as that a folder is in use.
+        # The error's text is enough, such as that a folder is in use; no traceback is needed.
         logger().error("service cannot run", error="; ".join(map(str, errors)))
         return 1
     logger().error("service failed", exception=failed)

@@ -1,8 +1,9 @@
-"""Settings: one Struct a service documents all of them. A TOML file and the environment fill it.
+"""Settings: one Struct for each service, filled from a TOML file and the environment. The Structs document all settings.
 
-Unknown keys are refused. The file has a table per service (`[allocator]`) and one for all (`[common]`). A variable
-`HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` wins over the file. Durations are written `30s` or `500ms`. A bare integer is
-milliseconds. Keys that end in `_file` or `_folder` are paths. In a file a relative path is taken from the folder of that file.
+Unknown keys are refused. The file has a table for each service (`[allocator]`) and one for all services (`[common]`). A
+variable `HEADRACE_<SERVICE>_<KEY>` or `HEADRACE_<KEY>` overrides the file. Durations are written `30s` or `500ms`; a bare
+integer is milliseconds. Keys that end in `_file` or `_folder` are paths. A relative path in a file is relative to the
+folder of that file.
 """
 
 from __future__ import annotations
@@ -24,57 +25,59 @@ from headrace.server_urls import parse_server_urls
 
 S = TypeVar("S", bound="CommonSettings")
 
-#: The endings of settings that are paths.
+#: The name endings of settings that are paths.
 _PATHS: Final = ("_file", "_folder")
 
 
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings that every service has."""
 
-    #: Where the NATS server listens. Of a cluster, several of its servers with commas between them.
+    #: Address of the NATS server. For a cluster, the addresses of several servers, separated by commas.
     nats_url: str = "nats://127.0.0.1:4222"
-    #: Servers of a cluster that are to keep each bucket and stream. `headrace bus provision --replicas` has them kept so.
+    #: Number of servers in a cluster that keep each bucket and stream. `headrace bus provision --replicas` changes it.
     replicas: Literal[1, 3, 5] = 1
     #: File with the credential, one line `user:password`, readable by its owner only; empty for none.
     credential_file: str = ""
-    #: File with the authorities (PEM) by whose word a server at `tls://` is believed; empty: those of the system.
+    #: File with the certificate authorities (PEM) that a server at `tls://` is checked against; empty: the system's authorities.
     ca_file: str = ""
     #: The pool tree served (fair_share, integral, allocator, agent).
     tree: str = "default"
     #: `debug`, `info`, `warning` or `error`.
     log_level: str = "info"
-    #: How long the first connection may take.
+    #: Longest time for the first connection.
     connect_timeout_ms: int = 30_000
-    #: A lost server is tried again so soon at the latest; where very many processes would come back at once, later.
+    #: Longest delay before a lost server is tried again. Use a longer delay if very many processes would reconnect at once.
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 250
-    #: Name of this process, the same in all its lives; two that stand by for one another have different ones. Empty: the host's.
+    #: Name of this process, the same after every restart. A leader and its standby have different names. Empty: the host's name.
     instance: str = ""
-    #: A leader that does not renew its lease for so long is succeeded by who stands by.
+    #: A leader that has not renewed its lease for this time is replaced by a standby.
     lease_ms: Annotated[int, msgspec.Meta(ge=200, le=600_000)] = 3_000
-    #: Another process of other name stands by: after a crash of this one it leads, and not the next life of this one.
+    #: True if a process with another name stands by. After a crash of this process the standby leads, and not this process
+    #: when it restarts.
     has_standby: bool = False
-    #: Where `/metrics` and `/health` are served over HTTP; 0: nowhere.
+    #: Port on which `/metrics` and `/health` are served over HTTP; 0: not served.
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
     metrics_host: str = "127.0.0.1"
-    #: Collector of traces that takes OTLP over HTTP, such as `http://127.0.0.1:4318`; empty: none.
+    #: Collector of traces that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`; empty: none.
     trace_endpoint: str = ""
-    #: Folder of the file that spans go to where there is no collector; empty: nothing is traced.
+    #: Folder of the file to which spans are written if there is no collector; empty: nothing is traced.
     trace_folder: str = ""
-    #: Part of the operations that are traced, whoever began their trace.
+    #: Fraction of operations that are traced, whichever process began the trace.
     trace_sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
-    #: Requests of one user that wait at each subject of a service, and their bytes. One more is answered «busy», to that user alone.
+    #: Number and bytes of one user's requests that may wait at each subject of a service. Further requests of that user are
+    #: answered "busy".
     most_waiting_of_a_user: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     most_waiting_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=2**20)] = 16 * 2**20
-    #: Users who may change everything, separated by commas; `*` is everybody who has a credential for the server, empty nobody.
+    #: Users who may change everything, separated by commas; `*`: everybody who has a credential for the server; empty: nobody.
     administrators: str = ""
 
     def person(self, user: str) -> Person:
-        """A user, as the connection names it, as the rules of rights know it."""
+        """Return a user, named as in the connection, in the form that the rules about rights use."""
         return person_of(user, self.administrator_names)
 
     @property
     def traces(self) -> Traces:
-        """The place that spans go to."""
+        """The destination of spans."""
         return Traces(self.trace_endpoint, self.trace_folder, self.trace_sample_ratio)
 
     @property
@@ -84,7 +87,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def instance_name(self) -> str:
-        """The name under which this process stands for a role."""
+        """The name under which this process competes for a role."""
         return self.instance or socket.gethostname()
 
     @property
@@ -93,7 +96,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def load(kind: type[S], service: str, path: Path | None, environment: Mapping[str, str]) -> S:
-    """Reads the settings of one service. Raises `BadInput` naming file and key, or variable."""
+    """Read the settings of one service. Raises `BadInput` that names the file and key, or the variable."""
     values: dict[str, Any] = {}
     if path is not None:
         values.update(_from_file(kind, service, path))
@@ -125,7 +128,7 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
 
 
 def _path_beside(file: Path, key: str, value: Any) -> Any:
-    """The value, where it is a relative path taken from the folder of the settings file: the service may start in any folder."""
+    """Return the value; a relative path is joined to the folder of the settings file, since the service may start in any folder."""
     if key.endswith(_PATHS) and isinstance(value, str) and value:
         return os.path.join(os.path.dirname(os.path.abspath(file)), os.path.expanduser(value))
     return value

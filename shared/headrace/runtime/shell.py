@@ -1,8 +1,9 @@
-"""The frame between the bus and one engine: moments in, effects out, figures and checks beside.
+"""The frame between the bus and one engine: it passes messages and the time in, performs the effects, and serves metrics
+and checks.
 
     receive -> engine.on_<message>(message, moment) -> perform the effects in their order -> answer
 
-A service's own shell says how each effect is performed. This one holds what is the same for all.
+Each service's own shell defines how its effects are performed. This module has what all shells share.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ A = TypeVar("A")
 E = TypeVar("E")
 
 FIGURES_PERIOD_S: Final = 60.0
-#: A pause shorter than this may be missed; a shorter time would cost an idle service more.
+#: Seconds between two looks for pauses. A shorter pause may be missed; looking more often would cost an idle service more.
 PAUSE_LOOK_S: Final = 1.0
 _BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
@@ -48,7 +49,7 @@ class Shell(Generic[E]):
         perform: Callable[[E], None] | None = None,
         figures: Callable[[], list[Figure]] = list,
     ) -> None:
-        """`figures` are the service's own beside the engine's. `perform` starts one effect and never waits."""
+        """`figures` returns the service's own metrics, beside the engine's. `perform` starts one effect and never waits."""
         self._service = service
         self._engine = engine
         self._clock = clock
@@ -59,23 +60,23 @@ class Shell(Generic[E]):
         self._figures = figures
         self._of_presence: Callable[[], list[Figure]] = list
         self._checks: Iterator[Check] = iter(())
-        #: Invariants that were found broken; never anything but 0.
+        #: Number of invariants found broken; anything but 0 is a defect.
         self.broken_invariants = 0
         self.pauses = LoopPauses()
 
     def moment(self) -> Moment:
-        """The moment to hand to the engine with a message."""
+        """Return the current time, to pass to the engine with a message."""
         return self._clock.moment()
 
     def take(self, outcome: Outcome[A, E]) -> A:
-        """Performs the effects in their order. Returns the answer."""
+        """Perform the effects of an outcome in their order. Return its answer."""
         for effect in outcome.effects:
             assert self._perform is not None, "effects of this engine are performed by whoever called it"
             self._perform(effect)
         return outcome.answer
 
     def figures(self) -> list[Figure]:
-        """The figures of the engine, of the service and of its border."""
+        """Return the metrics of the engine, of the service and of its request handling."""
         return [
             *self._engine.figures(),
             *self._figures(),
@@ -94,9 +95,10 @@ class Shell(Generic[E]):
     async def watch(
         self, runtime: Runtime[Any], role: Role | None = None, details: Details = no_details, *, instance: str = ""
     ) -> None:
-        """Answers and logs the figures, and looks at one structure a second. Runs until cancelled.
+        """Serve and log the metrics, and check one structure of the engine every second. Runs until cancelled.
 
-        `role` is the one that we lead. The `details` are for `/metrics` alone. `instance` names the process, else its settings do.
+        `role` is the role that this process leads. `details` are served at `/metrics` only. `instance` names the process;
+        by default its settings name it.
         """
         self._instance = instance or runtime.settings.instance_name
         bus = runtime.bus
@@ -113,7 +115,7 @@ class Shell(Generic[E]):
                 logger().info("figures", **self._plain_figures())
 
     def check_next(self) -> list[str]:
-        """Checks the next structure of the engine, round and round. A broken invariant is an alarm."""
+        """Check the next structure of the engine, starting over after the last. A broken invariant is logged as an error."""
         check = next(self._checks, None)
         if check is None:
             self._checks = self._engine.checks()
@@ -125,7 +127,7 @@ class Shell(Generic[E]):
         return broken
 
     async def _keep_looking(self) -> None:
-        """Looks for pauses and broken invariants in turn: an idle process wakes once for both."""
+        """Look for pauses and broken invariants in turn, so that an idle process wakes once for both."""
         while True:
             await self.pauses.look()
             began_s = anyio.current_time()
@@ -147,7 +149,7 @@ class Shell(Generic[E]):
 
 
 class LengthsOfTime:
-    """Lengths of time, counted by size."""
+    """A histogram of durations."""
 
     def __init__(self, name: str, says: str) -> None:
         self._name = name
@@ -157,19 +159,19 @@ class LengthsOfTime:
         self.longest_ms = 0.0
 
     def note(self, length_ms: float) -> None:
-        """One more."""
+        """Add one duration."""
         self._counts[bisect.bisect_left(_BOUNDS_MS, length_ms)] += 1
         self._sum_ms += length_ms
         self.longest_ms = max(self.longest_ms, length_ms)
 
     def figures(self) -> list[Figure]:
-        """All by size."""
+        """Return the histogram as a metric."""
         lengths = Histogram(_BOUNDS_MS, tuple(self._counts), self._sum_ms)
         return [Figure(self._name, "ms", FigureKind.HISTOGRAM, lengths, self._says)]
 
 
 class LoopPauses(LengthsOfTime):
-    """The pauses in which the loop kept its tasks waiting: a watcher that sleeps wakes so much too late.
+    """The pauses in which the loop kept its tasks waiting. A pause is the time by which a sleeping task wakes too late.
 
     A server disconnects a client whose loop takes nothing for ten seconds, and everything in flight is lost.
     """
@@ -178,12 +180,12 @@ class LoopPauses(LengthsOfTime):
         super().__init__("loop_pauses", "Times in which the process took no message.")
 
     def figures(self) -> list[Figure]:
-        """The longest pause of this life, and all by length."""
+        """Return the longest pause since the process started, and the histogram of all pauses."""
         says = "The longest time in this life in which the process took no message."
         return [gauge("longest_loop_pause", "ms", self.longest_ms, says), *super().figures()]
 
     async def look(self) -> None:
-        """Waits for the time of the next look, and notes how much later it is."""
+        """Sleep until the next look, and record how late the task woke."""
         due_s = await until_beat(PAUSE_LOOK_S)
         self.note(max(0.0, anyio.current_time() - due_s) * 1000)
 

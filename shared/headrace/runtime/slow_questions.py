@@ -1,7 +1,7 @@
-"""Turns for questions that take the loop for milliseconds, so that a flood of them leaves half of the time to everything else.
+"""Turns for requests that block the loop for milliseconds, so that a flood of them leaves half of the time to everything else.
 
-A list of 500 operations takes some 20 ms, and nothing else runs meanwhile. Eight of them at a time, as a flood had it, made each step of a
-start wait for 160 ms.
+A list of 500 operations takes about 20 ms, in which nothing else runs. In a flood, eight such requests at a time made each
+step of a start wait for 160 ms.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import anyio
 
 from headrace.runtime.clock import Clock
 
-#: The longest pause after a question, seconds.
+#: Longest pause after a request, in seconds.
 _LONGEST_PAUSE_S: Final = 0.05
 
 
 class SlowQuestions:
-    """Lets one question at a time be answered, with a pause after it that is as long as the question took, up to 50 ms."""
+    """Answers one slow request at a time. The pause after a request is as long as the request took, up to 50 ms."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class SlowQuestions:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Waits until it is the turn of this question. The next one begins after the block and its pause."""
+        """Wait for the turn of this request. The next turn begins after the block and its pause."""
         async with self._turn:
             pause_s = self._free_at_s - self._clock.steady_s()
             if pause_s > 0:

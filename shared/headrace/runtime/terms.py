@@ -1,7 +1,8 @@
-"""Terms: numbers by which everybody tells the word of a leader from that of its predecessors.
+"""Terms: numbers that tell a leader's messages apart from those of earlier leaders.
 
-A process takes its term before its first subscription: one above the largest that the bucket, the lease of the role, its own records
-and any peer know. A bucket that lost its newest writes cannot bring an old term back while anybody remembers it.
+A process takes its term before its first subscription. The term is one above the largest term that the bucket, the lease of
+the role, the service's own records or any peer know. So a bucket that lost its newest writes cannot bring an old term back
+while another source knows a higher term.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
-#: Peers have so long to answer.
+#: Seconds that peers have to answer.
 _WHO_WAIT_S: Final = 0.1
 
 
 class TermBook:
-    """The highest term seen of each role, told to whoever asks `who`."""
+    """The highest term seen of each role. Other processes ask for it with `who`."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
         self._highest: dict[str, Term] = {}
 
     def see(self, role: str, term: Term) -> bool:
-        """Notes a term. False if whatever carries it must be refused: a higher one is known, or it jumps too far."""
+        """Record a term. Return False if its message must be refused: a higher term is known, or the term is too far above
+        the known one.
+        """
         known = self._highest.get(role, 0)
         if term > known + LARGEST_JUMP:
             logger().error("term refused", role=role, term=term, known=known)
@@ -40,9 +43,9 @@ class TermBook:
         return term >= known
 
     async def believes(self, bus: Bus, role: str, term: Term) -> bool:
-        """True if a message of this term counts: no higher one is known, and somebody has taken it.
+        """Return True if a message of this term counts: no higher term is known, and a process has taken this term.
 
-        A higher term than the known one is looked up first. One forged message would otherwise silence the true leader for good.
+        A term above the known one is looked up first. Otherwise one forged message would silence the true leader for good.
         """
         if term <= self.highest(role):
             return term == self.highest(role)
@@ -57,11 +60,11 @@ class TermBook:
         return self.see(role, term)
 
     def highest(self, role: str) -> Term:
-        """The highest term seen of the role, 0 for none."""
+        """Return the highest term seen of the role, or 0."""
         return self._highest.get(role, 0)
 
     async def serve(self, bus: Bus) -> None:
-        """Answers `who` for the rest of the bus's life."""
+        """Answer `who` for as long as the bus lives."""
 
         async def answer(message: Message) -> bytes | None:
             try:
@@ -79,17 +82,17 @@ class _TermRecord(msgspec.Struct, frozen=True):
 
 
 async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
-    """The highest term of a role that the bucket knows, the role's lease, or a peer. 0 where nobody knows any.
+    """Return the highest term of a role that the bucket, the role's lease or a peer knows, or 0 if none is known.
 
-    The lease is read and peers are asked where the bucket knows none `at_least` so high. Raises `BusError`.
+    The lease is read and peers are asked only if the bucket has no term of at least `at_least`. Raises `BusError`.
     """
     try:
         stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
     except BadInput:
-        # The role comes from a message. No process can have taken a term of a role that no key of the bucket can name.
+        # The role comes from a message. If it is no valid key of the bucket, no process can have taken a term of it.
         return 0
     if stored < at_least:
-        # Its holder renews it, and may be too slow to answer as a peer.
+        # The holder of the lease renews it, but may be too slow to answer as a peer.
         stored = max(stored, await _leased_term(bus, role))
     if stored >= at_least:
         return stored
@@ -97,10 +100,10 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
 
 
 async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
-    """Returns a term above every one ever seen of the role, after writing it by compare-and-set.
+    """Write a term above every term ever seen of the role by compare-and-set, and return it.
 
-    `recorded` is the highest term in what the service itself has written. A peer that is `LARGEST_JUMP` above bucket and
-    records is not believed. Raises `BusError` if the bucket is out of reach.
+    `recorded` is the highest term in what the service itself has written. A peer's term that is more than `LARGEST_JUMP`
+    above the bucket and the records is not believed. Raises `BusError` if the bucket is out of reach.
     """
     bucket = await bus.key_value(subjects.TERMS_BUCKET)
     recorded = max(recorded, await _leased_term(bus, role))
@@ -120,7 +123,7 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
 
 
 async def term_of_peers(bus: Bus, role: str, *, known: Term) -> Term:
-    """The highest term of a role that any peer knows, if it is not too far above `known`. Raises `BusError`."""
+    """Return the highest term of a role that any peer knows and that is not too far above `known`. Raises `BusError`."""
     return _highest_of(await _ask_peers(bus, role), role, known)
 
 
@@ -138,7 +141,7 @@ def _term_in(entry: Entry | None) -> Term:
     try:
         return msgspec.json.decode(entry.value, type=_TermRecord).term
     except msgspec.DecodeError as error:
-        # As if it were lost: the lease, records and peers tell it.
+        # The record counts as lost: the lease, the service's records and peers still know the term.
         logger().error("term cannot be read", key=entry.key, error=str(error))
         return 0
 

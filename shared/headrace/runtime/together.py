@@ -1,4 +1,4 @@
-"""Calls that wait for the server, made at the same time: far from the server a start costs by its round trips in a row."""
+"""Concurrent calls to the server. Far from the server, the time of a start is the number of round trips in a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import anyio
 
 
 async def together(*calls: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Makes calls at the same time and returns when all are done. When one raises, the others are cancelled, and that is raised."""
+    """Make all calls concurrently, and return when all are done. If a call raises, the remaining calls are cancelled and its error
+    is raised.
+    """
     try:
         async with anyio.create_task_group() as tasks:
             for call in calls:

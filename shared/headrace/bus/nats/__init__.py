@@ -1,4 +1,4 @@
-"""The bus over NATS: one connection, requests of JetStream, and the buckets, logs and records that are made of them."""
+"""The bus over NATS: one connection, JetStream requests, and the buckets, logs and records built on them."""
 
 from headrace.bus.nats.without_jetstream import import_client
 

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-#: A PONG that comes after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale connection (15 s).
+#: Seconds. A PONG that arrives after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale
+#: connection (15 s).
 _FLUSH_TIMEOUT_S = 60
 
 
 class Barriers:
     """The barriers of one connection.
 
-    `write` writes what waits. `check_connected` raises what whoever waits on a broken one gets.
+    `write` writes the bytes that wait to be sent. `check_connected` raises if the connection is broken.
     """
 
     def __init__(
@@ -32,16 +33,16 @@ class Barriers:
         self._write = write
         self._check_connected = check_connected
         self._waiting: set[asyncio.Future[None]] = set()
-        #: Those of them for which the next PING is sent.
+        #: The waiting barriers for which the next PING is sent.
         self._joining: list[asyncio.Future[None]] = []
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns when the server has processed everything sent before. All that begin in one turn of the loop share a PING."""
+        """Return when the server has processed everything sent before. Barriers that begin in one turn of the loop share a PING."""
         self._check_connected()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._joining:
-            # In a task of its own, since a caller may give up: the PONG that comes later would find a cancelled future, and
-            # nats-py's read loop would end on it.
+            # The flush runs in a task of its own, since a caller may give up: the later PONG would find a cancelled future,
+            # and that would end nats-py's read loop.
             self._tasks.start_soon(self._flush)
         self._joining.append(done)
         self._waiting.add(done)
@@ -56,7 +57,7 @@ class Barriers:
         raise RequestTimeout(f"the server did not answer within {timeout_s:g} s")
 
     def fail(self, error: BusError) -> None:
-        """Ends all that wait."""
+        """Raise `error` in all waiting callers."""
         for barrier in self._waiting:
             if not barrier.done():
                 barrier.set_exception(error)
@@ -80,7 +81,10 @@ class Barriers:
                 done.set_exception(error)
 
     async def _write_all(self) -> None:
-        """Writes what waits for the flusher. nats-py's `flush` writes its PING past it: 15 of 500 requests right after found nobody."""
+        """Write the bytes that wait for nats-py's flusher.
+
+        nats-py's `flush` writes its PING ahead of them: 15 of 500 requests sent right after a barrier then found no responder.
+        """
         self._write()
         while self._nats.pending_data_size > 0:
             self._check_connected()

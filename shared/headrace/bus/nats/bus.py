@@ -40,12 +40,13 @@ from headrace.obs.tracing import with_trace
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: How long handlers may take to end once no more begin.
+#: Seconds that handlers may take to end once no more handlers start.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
-#: Requests of many senders at one subject that are sent and not read: what one of them floods us with stands before all others.
-#: In a cluster what is beyond them goes unanswered, where one server says at once that nobody listens. So they are more than a
-#: service that pauses for a moment is asked by all together.
+#: Unread messages of one subject that the server may send to a served subject with many senders. The messages of one
+#: sender's flood stand before those of all other senders. In a cluster a request beyond the limit gets no answer, while a
+#: single server reports at once that nobody listens. So the limit is higher than the number of requests that arrive while a
+#: service pauses for a moment.
 _MOST_UNREAD_OF_MANY = 1_024
 
 
@@ -67,17 +68,17 @@ async def connect(
     ca_file: str = "",
     look_again: LookAgain | None = None,
 ) -> AsyncIterator[NatsBus]:
-    """Connects, and closes at the end of the block. Handlers run inside it.
+    """Connect to a server. The connection is closed at the end of the block; handlers run inside the block.
 
-    Buckets and streams that are missing are made with so many `replicas`, but for a connection that `makes_stores` not: it raises
-    `MissingStore` in their place. `api_timeout_s` limits each call of a bucket or log that names no time of its
-    own. `read_all_s` is the period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost one is
-    tried again at most `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked by the
-    authorities in `ca_file`, else by the system's. `look_again` is called before each try to connect again, and tells where to
-    and by which credential.
+    Missing buckets and streams are created with `replicas` copies. If `makes_stores` is False, `MissingStore` is raised
+    instead. `api_timeout_s` limits each call of a bucket or log that names no timeout of its own. `read_all_s` is the
+    period of mirrors. A server that is silent for three `ping_interval_s` is given up. A lost server is tried again at most
+    `longest_reconnect_delay_s` after the last try. The certificate of a server at `tls://` is checked against the
+    authorities in `ca_file`, or else the system's. `look_again` is called before each try to reconnect, and returns the
+    addresses and the credential to use.
 
-    Raises `NotConnected` when no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`, and
-    `PermissionRefused` when the server refuses the inbox prefix, `BadInput` when `urls` and `ca_file` cannot be used.
+    Raises `NotConnected` if no server answers within `connect_timeout_s`, `CredentialRefused`, `ServerTooOld`,
+    `PermissionRefused` if the server refuses the inbox prefix, and `BadInput` if `urls` and `ca_file` cannot be used.
     """
     client, hooks = await open_client(
         Access(urls=urls, credential=credential, ca_file=ca_file),
@@ -100,7 +101,7 @@ async def connect(
                 await bus.announce(service)
             yield bus
         except Exception as error:
-            # Outside of the group it is raised as it is, not as a group of one.
+            # Raised outside of the task group, the error stays as it is; inside it would become an exception group.
             failure = error
         finally:
             with anyio.CancelScope(shield=True):
@@ -111,7 +112,7 @@ async def connect(
 
 
 class NatsBus:
-    """Implements `headrace.bus.protocol.Bus`. Made by `connect`."""
+    """Implements `headrace.bus.protocol.Bus`. Created by `connect`."""
 
     def __init__(self, link: Link, tasks: TaskGroup, jetstream: JetStream, hooks: Hooks, *, read_all_s: float) -> None:
         self._link = link
@@ -226,7 +227,7 @@ class NatsBus:
             logger().info("answers may be lost", error=str(error))
 
     async def close(self) -> None:
-        """Closes at once, and drops what waits: `stop_serving` before it is the orderly way."""
+        """Close at once and drop all waiting messages. For an orderly end call `stop_serving` first."""
         self._closing = True
         for serving in tuple(self._servings):
             await serving.close()
@@ -245,12 +246,12 @@ class NatsBus:
         return totals
 
     async def start(self) -> None:
-        """Takes the connection into use."""
+        """Start using the connection."""
         await self._link.start()
         self._tasks.start_soon(self._end_inboxes_when_lost)
 
     async def announce(self, service: ServiceInfo) -> None:
-        """Answers service discovery from now on, as far as the server lets us."""
+        """Answer service discovery from now on, on the subjects that the server allows."""
         discovery = Discovery(service, secrets.token_hex(11), datetime.now(UTC), lambda: self._servings)
         for subject, compose in discovery.subjects().items():
             serving = self._new_serving(subject, _answering(compose), concurrency=1, pending=_DISCOVERY_PENDING)
@@ -284,7 +285,11 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 
 
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
-    """Takes a message, unless a stream delivers it there. Its own subject tells where it was said, by somebody who may."""
+    """Put a message into an inbox if its own subject matches the subscription. Otherwise a stream delivered it there, and
+    it is dropped.
+
+    A message's own subject shows where it was published, by a party with the right to do so.
+    """
     if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
         inbox.put(message)
     else:

@@ -1,6 +1,7 @@
-"""Requests under way: who waits for the answers that come to our inbox.
+"""Requests under way, and the callers that wait for the answers in this connection's inbox.
 
-Whoever was asked once knows how our inboxes begin, and may be a node, which the server lets answer anybody. So no token can be guessed.
+A party that received one request knows the prefix of this connection's inboxes. The party may be a node, and the server
+lets nodes answer to any inbox. So each request has a random token that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import msgspec
 
 from headrace.bus.protocol import BusError, Message
 
-#: Of the name of an inbox that nobody can guess.
+#: Random bytes in an inbox name, so that the name cannot be guessed.
 TOKEN_BYTES: Final = 16
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    #: In lower case, as the server's refusals come.
+    #: In lower case, like the subject in a refusal from the server.
     subject: str
     on_answer: Callable[[Message], None]
     on_error: Callable[[BusError], None]
 
 
 class Calls:
-    """A table of tokens. An answer for a token that nobody waits for any more is dropped."""
+    """A table of requests by token. An answer whose token is no longer in the table is dropped."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -39,7 +40,7 @@ class Calls:
     def expecting(
         self, subject: str, on_answer: Callable[[Message], None], on_error: Callable[[BusError], None]
     ) -> Iterator[str]:
-        """Yields the subject for the answers, which are handed over while the block lasts."""
+        """Yield the subject for the answers. Answers are passed to `on_answer` while the block lasts."""
         token = secrets.token_hex(TOKEN_BYTES)
         self._calls[token] = _Call(subject.lower(), on_answer, on_error)
         try:
@@ -48,18 +49,18 @@ class Calls:
             del self._calls[token]
 
     def on_answer(self, message: Message) -> None:
-        """An answer has come."""
+        """Pass an answer to its caller."""
         call = self._calls.get(message.subject.rpartition(".")[2])
         if call is not None:
             call.on_answer(message)
 
     def refuse(self, subject: str, error: BusError) -> None:
-        """The server refused a publication on `subject`, so whoever asks there gets no answer."""
+        """Pass an error to the callers on `subject`: the server refused the publication, so no answer will come."""
         for call in tuple(self._calls.values()):
             if call.subject == subject:
                 call.on_error(error)
 
     def fail(self, error: BusError) -> None:
-        """No answer will come to anybody."""
+        """Pass an error to all callers: no answer will come any more."""
         for call in tuple(self._calls.values()):
             call.on_error(error)

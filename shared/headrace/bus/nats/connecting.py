@@ -1,4 +1,4 @@
-"""Making the connection: who we are, how long it may take, what the server must be."""
+"""Making the connection: the credential, the time it may take, and the requirements on the server."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerNotTrusted, ServerTooOld
 from headrace.errors import BadInput
 
-#: Older ones take newer requests without complaint: keys that should expire never do, atomic batches are stored singly.
+#: Lowest server version. Older servers accept newer requests without complaint: keys never expire, atomic batches are
+#: stored singly.
 _REQUIRED_SERVER = (2, 12)
-#: A dead peer is noticed after this and one more ping intervals; nats-py's own setting takes six minutes.
+#: A dead server is noticed after this many ping intervals and one more; with nats-py's own setting it takes six minutes.
 _OUTSTANDING_PINGS = 2
-#: One attempt at one server.
+#: Seconds for one attempt at one server.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
-#: Ours stops senders far below it, since nats-py swallows a cancellation where it waits for room itself.
+#: Bytes that nats-py may hold unsent. `Outgoing` stops senders far below this bound, since nats-py swallows a cancellation
+#: while it waits for free space itself.
 _PENDING_BYTES = 16 * 1024 * 1024
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    """The proof to the server who we are. `repr` does not show the password."""
+    """The user and password with which this process authenticates. `repr` does not show the password."""
 
     user: str
     password: str
@@ -43,30 +45,30 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The way to a server: its addresses, our credential, and the file with the authorities that vouch for it."""
+    """How to reach a server: its addresses, the credential, and the file with the authorities that sign its certificate."""
 
     urls: Sequence[str]
     credential: Credential | KeyCredential | None = None
     ca_file: str = ""
 
 
-#: Returns the access to use from now on. It may not wait or raise.
+#: Returns the access to use from now on. It must not wait or raise.
 LookAgain = Callable[[], Access]
 
 
 class Hooks:
-    """The functions that nats-py calls back, before and after there is a link. None of them may raise or wait."""
+    """The callbacks for nats-py, before and after there is a link. None of them may raise or wait."""
 
     def __init__(self, most_distrusted: int = 1) -> None:
-        #: Certificates that may be refused before a first connection is given up.
+        #: Number of certificates that may be refused before the first connection is given up.
         self.most_distrusted = most_distrusted
         self.link: Link | None = None
         self.attempt: anyio.CancelScope | None = None
         self.refusal = ""
         self.trouble = ""
-        #: Why certificates were not believed, one for each try.
+        #: Why certificates were not trusted, one reason for each try.
         self.distrust: list[str] = []
-        #: The credential by which the next connection is made.
+        #: The credential for the next connection.
         self.credential: Any = None
 
     async def error(self, error: Exception) -> None:
@@ -84,7 +86,7 @@ class Hooks:
                 self.attempt.cancel()
 
     def telling(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
-        """A callback without arguments that has the link take note, once there is one."""
+        """Return a callback without arguments that calls `note` with the link, if there is one."""
 
         async def tell() -> None:
             with suppress(Exception):
@@ -95,9 +97,9 @@ class Hooks:
 
 
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
-    """The server tried least, after a jittered delay that grows with the tries.
+    """Choose the server that was tried least, after a jittered delay that grows with the tries.
 
-    Naming none would make nats-py try the same first server for ever. A fixed delay would bring a fleet back at one moment.
+    If no server were named, nats-py would try the first one for ever. A fixed delay would bring a fleet back all at once.
     """
     chosen = min(servers, key=lambda server: (server.reconnects, random.uniform(0, 1)))
     longest = min(longest_delay_s, _FIRST_DELAY_S * 2 ** min(chosen.reconnects, 10))
@@ -114,13 +116,13 @@ async def open_client(
     longest_reconnect_delay_s: float,
     look_again: LookAgain | None,
 ) -> tuple[Client, Hooks]:
-    """A connected client. Raises `NotConnected`, `CredentialRefused`, `ServerNotTrusted`, `ServerTooOld`, `BadInput`."""
+    """Return a connected client. Raises `NotConnected`, `CredentialRefused`, `ServerNotTrusted`, `ServerTooOld`, `BadInput`."""
     client = Client()
     hooks = Hooks(len(access.urls))
     context = _tls_context(access)
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
-        # Else nats-py leaves a connection open for each try at a server that accepts it and never greets.
+        # Otherwise nats-py leaves a connection open for each try at a server that accepts the connection but sends no greeting.
         abort(client)
         if look_again is not None:
             _change_access(client, hooks, look_again(), context)
@@ -137,7 +139,7 @@ async def open_client(
             closed_cb=hooks.telling(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
-            # For the first connection only, afterwards `next_server` says when.
+            # For the first connection only; afterwards `next_server` sets the delay.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
             reconnect_to_server_handler=try_again,
@@ -145,7 +147,7 @@ async def open_client(
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
-            # Handshake first: without it nats-py speaks in the clear to any server that answers, although it was given tls://.
+            # TLS handshake first: without it nats-py speaks in the clear to any server that answers, although it was given tls://.
             tls=context,
             tls_handshake_first=context is not None,
             **_proof(access.credential, hooks),
@@ -160,7 +162,7 @@ async def open_client(
 
 
 def _distrust(message: str, ca_file: str) -> str:
-    """Why a certificate is not believed, in words, and what helps."""
+    """Return why a certificate is not trusted, and what helps, as a text for people."""
     reason = message.rstrip(".")
     if "issuer" in reason or "signed certificate" in reason:
         believed = f"the authorities in {ca_file}" if ca_file else "the authorities of this system"
@@ -172,7 +174,7 @@ def _distrust(message: str, ca_file: str) -> str:
 
 
 def _failure(hooks: Hooks, access: Access, timeout_s: float) -> CredentialRefused | ServerNotTrusted | NotConnected:
-    """The error for a connection that was not made."""
+    """Return the error for a connection that could not be made."""
     if hooks.refusal:
         return CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
     if len(hooks.distrust) >= hooks.most_distrusted:
@@ -192,20 +194,22 @@ def _too_old(client: Client) -> ServerTooOld | None:
 
 
 async def discard(client: Client) -> None:
-    """Closes a client that is not wanted, whatever state it is in."""
+    """Close a client that is not wanted, whatever state it is in."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(_ATTEMPT_TIMEOUT_S), suppress(Exception):
         await client.close()
     abort(client)
 
 
 def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[str, Any]:
-    """The options of nats-py for a credential. They are asked for it at each connection: `hooks` may have a newer one by then."""
+    """Return nats-py's options for a credential. They are callbacks, so that each connection uses the newest credential of
+    `hooks`.
+    """
     hooks.credential = credential
     if isinstance(credential, Credential):
         return {"user": lambda: hooks.credential.user, "password": lambda: hooks.credential.password}
     if credential is None:
         return {}
-    # It takes a while to import, and few need it.
+    # The module takes a while to import, and few processes need it.
     from headrace.access.nkeys import SigningKey
 
     def sign(nonce: str) -> bytes:
@@ -215,13 +219,13 @@ def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[
 
 
 def _change_access(client: Client, hooks: Hooks, found: Access, context: ssl.SSLContext | None) -> None:
-    """Has the next try use the access that was found. What a connection cannot change stays: TLS, and the kind of credential."""
+    """Use the access `found` for the next try, except for what a connection cannot change: TLS, and the kind of credential."""
     if type(found.credential) is type(hooks.credential):
         hooks.credential = found.credential
     if _is_secure(found.urls) is not (context is not None):
         return
     if context is not None and found.ca_file:
-        with suppress(OSError):  # it may just be replaced
+        with suppress(OSError):  # the file may just be being replaced
             context.load_verify_locations(found.ca_file)
     for server, url in zip(client._server_pool, found.urls, strict=False):
         server.uri = client._parse_server_uri(url)
@@ -232,7 +236,7 @@ def _is_secure(urls: Sequence[str]) -> bool:
 
 
 def _tls_context(access: Access) -> ssl.SSLContext | None:
-    """What a server at `tls://` must prove. None without TLS. Raises `BadInput`."""
+    """Return the TLS context that checks servers at `tls://`, or None without TLS. Raises `BadInput`."""
     if not _is_secure(access.urls):
         if access.ca_file or any(_is_secure([url]) for url in access.urls):
             expected = "tls:// for all of them, or for none and no ca_file"
@@ -243,11 +247,11 @@ def _tls_context(access: Access) -> ssl.SSLContext | None:
     except OSError as error:
         expected = f"a readable file of certificates in PEM ({error})"
         raise BadInput("ca_file", access.ca_file, expected) from None
-    # Else each connection that ends tells of it on the error output.
+    # Without the filter asyncio logs a warning for each connection that ends.
     logging.getLogger("asyncio").addFilter(_is_news)
     return context
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False of a warning on how nats-py's streams end, which means nothing under TLS."""
+    """Return False for the warning about how nats-py's streams end, which has no meaning under TLS."""
     return "eof_received() has no effect" not in str(record.msg)

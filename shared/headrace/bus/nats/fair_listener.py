@@ -1,12 +1,13 @@
-"""Listening to many senders on one connection, so that nobody's messages wait behind another's flood.
+"""Listening to many senders on one connection, so that no sender's messages wait behind another sender's flood.
 
-The server keeps what it has sent us and we have not read in one queue of up to 64 MB, and a flood that fills it makes all others
-wait for as long as we read. So it is asked for a number of messages at a time, by one subscription after another, and for more as they
-are read. Whoever sends more than that hears that nobody serves the subject at the moment, and asks again.
+The server keeps messages that this process has not read yet in one queue of up to 64 MB. If a flood fills the queue, the
+messages of all other senders wait until it is read. So this process asks the server for a number of messages at a time, by
+one subscription after another, and asks for more as it reads them. A sender of more messages than that is told that nobody
+serves the subject at the moment, and asks again.
 
-Every subject that was heard once has such a number of its own, besides that of the pattern which brought it: where a flood takes
-all that the pattern may bring, those who were here before are heard all the same. All subscriptions are members of one queue
-group, by which the server gives each message to one of them that has room.
+Each subject that was heard once has such a number of its own, besides the number of the pattern that brought it. So if a
+flood uses up the pattern's number, senders that were heard before are still heard. All subscriptions are members of one
+queue group: the server gives each message to one subscription whose number is not used up.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsSubscription
 
-#: Subjects of their own. The one that was silent for longest goes first.
+#: Subjects with a lane of their own. Beyond this number the lane that was silent for longest ends.
 _MOST_LANES: Final = 16_384
 _TRY_AGAIN_S: Final = 0.1
 
 
 class _Lane:
-    """The messages of one subject, or of the pattern. It stands where nats-py expects a future, as `Listener` does."""
+    """The subscriptions for one subject, or for the pattern. nats-py treats a lane like a future, as it treats a `Listener`."""
 
     def __init__(self, subject: str, on_message: Callable[[Msg], None], ask_for_more: Callable[[_Lane], None]) -> None:
         self.subject = subject
         self.subscriptions: list[NatsSubscription] = []
         #: Messages that the server was asked for and has not sent.
         self.awaited = 0
-        #: Fewer than these, and more are asked for.
+        #: More messages are asked for when `awaited` falls below this number.
         self.enough = 0
         self._on_message = on_message
         self._ask_for_more = ask_for_more
@@ -59,9 +60,9 @@ class _Lane:
         self._on_message(message)
 
     async def ask(self, client: Client, queue: str, most: int) -> None:
-        """Asks for more, up to `most` at a time. Raises what nats-py raises."""
+        """Ask the server for more messages, so that it may send `most` in all. Raises the errors of nats-py."""
         more = most - self.awaited
-        # nats-py forgets a subscription when its last message came.
+        # nats-py drops a subscription when its last message has arrived.
         self.subscriptions = [each for each in self.subscriptions if each._received < (each._max_msgs or math.inf)]
         subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", self))
         await subscription.unsubscribe(more)
@@ -71,7 +72,7 @@ class _Lane:
 
 
 class FairListener(Listener):
-    """A listener of which the server sends no more than `most_unread` messages of one subject before they are read."""
+    """A listener to which the server sends at most `most_unread` messages of one subject before they are read."""
 
     def __init__(
         self,
@@ -92,17 +93,17 @@ class FairListener(Listener):
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
 
     async def open(self, client: Client) -> None:
-        """Begins. Raises what nats-py raises."""
+        """Start listening. Raises the errors of nats-py."""
         self._client = client
         await self._pattern.ask(client, self.queue, self._most_unread)
 
     @property
     def sids(self) -> list[int]:
-        """The numbers by which the server knows it."""
+        """The server's numbers for the subscriptions."""
         return [each._id for lane in (self._pattern, *self._lanes.values()) for each in lane.subscriptions]
 
     def set_result(self, message: Msg) -> None:
-        """Takes a message. Whoever sends it has room of its own from now on."""
+        """Take a message. From now on its subject has a lane of its own."""
         if message.subject in self._lanes:
             self._lanes.move_to_end(message.subject)
         elif self._client is not None:
@@ -113,18 +114,18 @@ class FairListener(Listener):
         super().set_result(message)
 
     async def unsubscribe(self, client: Client) -> None:
-        """Has the server send no more."""
-        # What is still read must not have more asked for.
+        """Stop the server from sending more messages."""
+        # From now on, reading a message must not ask the server for more.
         self._client = None
         await super().unsubscribe(client)
 
     async def close(self) -> None:
-        """Ends it and discards what is still on its way. May be called twice."""
+        """Stop listening, and discard messages on their way. May be called twice."""
         self._client = None
         self._forget(self)
         for lane in (self._pattern, *self._lanes.values()):
             for subscription in lane.subscriptions:
-                # It is gone with the connection, too.
+                # An error means that the connection is gone, and the subscription with it.
                 with contextlib.suppress(Exception):
                     await subscription.unsubscribe()
             lane.subscriptions.clear()
@@ -141,12 +142,12 @@ class FairListener(Listener):
             except (ConnectionClosedError, ConnectionDrainingError):
                 return
             except Error as error:
-                # Without it the lane would be deaf for good.
+                # Without another try the lane would receive nothing any more.
                 self._on_error(error)
                 await anyio.sleep(_TRY_AGAIN_S)
 
     async def _end(self, lane: _Lane) -> None:
-        """Ends a lane, but takes what the server has sent already."""
+        """End a lane, but take the messages that the server has already sent."""
         for subscription in lane.subscriptions:
             with contextlib.suppress(Exception):
                 await subscription.drain()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """One connection to a nats-server, without the behaviours of nats-py that would break something here.
 
-Nothing else imports nats. What it calls back only enqueues, and raises nothing: an exception in `error_cb`, or where a message is
-handed over, ends nats-py's read loop while the connection still looks alive.
+Only `headrace.bus.nats` imports nats. The callbacks given to nats-py only enqueue and never raise: an exception in
+`error_cb`, or while a message is delivered, ends nats-py's read loop although the connection still looks alive.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 _BARRIER_TIMEOUT_S = 10.0
-#: Between two looks at nats-py's own tasks, while it is connected and while it is not.
+#: Seconds between two checks of nats-py's own tasks, while it is connected and while it is not.
 _INSPECT_EVERY_S = 5.0
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
-#: Twice the nodes of the largest fleet.
+#: Number of answers that `collect` keeps: twice the nodes of the largest fleet.
 _MOST_ANSWERS = 20_000
 
 
 class Link:
-    """The connection: sending, calling, listening. It lives inside the task group that it is given."""
+    """A connection that sends, calls and listens. Its tasks run in the task group that it is given."""
 
     def __init__(self, client: Client, tasks: TaskGroup, *, inbox_prefix: str) -> None:
         self._nats = client
@@ -77,49 +77,54 @@ class Link:
         self.closed = False
         self.reconnects = 0
         self.refused_publishes = 0
-        #: Answers beyond what `collect` keeps.
+        #: Number of answers that `collect` dropped because it keeps no more.
         self.surplus_answers = 0
         self.errors = 0
-        #: Called on the loop after each reconnect; must not wait or raise.
+        #: Callbacks for each reconnect, called on the loop. They must not wait or raise.
         self.on_reconnect: set[Callable[[], None]] = set()
 
     def note_error(self, error: Exception) -> None:
-        """Takes an error from `error_cb`. Raising there would end nats-py's read loop."""
+        """Take an error from `error_cb`. Raising there would end nats-py's read loop."""
         self._errors.append(error)
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Drops what waits to be sent, from `disconnected_cb`. Sent later, 559 stale heartbeats came in one burst."""
+        """Drop unsent bytes when `disconnected_cb` is called. When they were sent later, 559 stale heartbeats arrived in
+        one burst.
+        """
         self._nats._pending.clear()
         self._nats._pending_data_size = 0
-        # Their answers can never come: the server knows this connection's inbox no more.
+        # The answers to these calls can never arrive: the server no longer knows this connection's inbox.
         self._calls.fail(ConnectionLost())
         self._barriers.fail(NotConnected())
         self._wake.set()
 
     def note_reconnected(self) -> None:
-        """Tells whoever waits for a reconnect, from `reconnected_cb`."""
+        """Call the callbacks that wait for a reconnect when `reconnected_cb` is called."""
         self.reconnects += 1
         for callback in tuple(self.on_reconnect):
             callback()
 
     def note_closed(self) -> None:
-        """Takes note of the end for good, whoever wanted it, from `closed_cb`."""
+        """Record that the connection was closed for good, by whichever side, when `closed_cb` is called."""
         self.closed = True
         self._wake.set()
 
     @property
     def connected(self) -> bool:
-        """True if messages can be sent. nats-py calls itself connected while it drains, too, which ours never does."""
+        """True if messages can be sent. nats-py also says that it is connected while it drains, but the link never drains it."""
         return self._nats.is_connected
 
     @property
     def new_connections(self) -> int:
-        """Connections in place of lost ones. Each counts before anything is heard on it, and in `reconnects` once it is in use."""
+        """Number of connections that replaced lost ones.
+
+        A connection counts here before anything is heard on it, and in `reconnects` once it is in use.
+        """
         return self._nats.stats["reconnects"]
 
     async def wait_lost(self) -> None:
-        """Returns when the connection was closed for good without our asking."""
+        """Return when the connection was closed for good although this process did not ask for it."""
         await self._lost.wait()
 
     def statistics(self) -> dict[str, int]:
@@ -139,22 +144,23 @@ class Link:
         }
 
     async def start(self) -> None:
-        """Takes the connection into use. Raises `PermissionRefused` where even our own inbox is refused."""
+        """Start using the connection. Raises `PermissionRefused` if the server refuses even this connection's own inbox."""
         self._tasks.start_soon(self._tend)
         await self.listen(f"{self._asks_from}.*", self._calls.on_answer)
         if self._is_person:
             await self.listen(answers_at(f"{self._asks_from}.*"), self._calls.on_answer, queue=INBOX_QUEUE)
 
     async def close(self) -> None:
-        """Closes, within seconds whatever the server does."""
+        """Close the connection, within seconds whatever the server does."""
         self._closing = True
         self._fail_all(BusClosed())
-        # A server that went first leaves bytes of ours unsent: nats-py gives up on them, and on the rest of its own end.
+        # If the server closed first, bytes stay unsent. nats-py then gives up, and skips the rest of its own closing.
         with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True), contextlib.suppress(OSError):
             try:
                 await self._nats.close()
             except asyncio.CancelledError:
-                # A task of nats-py that waited for the end of the same transport was cancelled, and not we.
+                # The cancellation may come from a nats-py task that waited for the end of the same transport. Re-raise only
+                # if this task itself is cancelled.
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
@@ -162,7 +168,7 @@ class Link:
         self.closed = True
 
     async def reconnect(self) -> None:
-        """Makes a new connection in place of this one, and returns when it is in use. Raises `RequestTimeout`."""
+        """Replace this connection by a new one, and return when it is in use. Raises `RequestTimeout`."""
         again = anyio.Event()
         self.on_reconnect.add(again.set)
         try:
@@ -175,10 +181,10 @@ class Link:
             raise RequestTimeout(f"no new connection within {_RECONNECT_TIMEOUT_S:g} s")
 
     async def unsubscribe_all(self) -> None:
-        """Takes no new messages, but keeps what the server has sent already.
+        """Accept no new messages, but keep the messages that the server has already sent.
 
-        nats-py's own drain lost 19 requests in 20 restarts. When this returns, everything that was sent to us before has been
-        handed to its `on_message`.
+        When this returns, every message that was sent to this connection before has been passed to its `on_message`.
+        nats-py's own drain lost 19 requests in 20 restarts.
         """
         kept = [listener for listener in self._listeners if not listener.subject.startswith(self._prefix)]
         for listener in kept:
@@ -191,13 +197,13 @@ class Link:
     async def send(
         self, subject: str, data: bytes, *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """Sends once, header names as they are. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
+        """Send a message once, with header names as given. Raises `NotConnected`, `BusClosed`, `TooLarge`, `BadInput`."""
         await self._outgoing.send(self._outgoing.framed(subject, data, reply, headers))
 
     async def call(
         self, subject: str, data: bytes, *, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> Message:
-        """Sends and waits for the first answer."""
+        """Send a request and return the first answer."""
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
         def on_answer(message: Message) -> None:
@@ -219,11 +225,13 @@ class Link:
         raise RequestTimeout(f"{subject}: no answer within {timeout_s:g} s")
 
     async def collect(self, subject: str, data: bytes, *, wait_s: float) -> list[Message]:
-        """Sends once and collects the answers of `wait_s`, up to a bound: whoever was asked may answer again and again.
+        """Send a request once and return the answers that arrive within `wait_s`, up to a bound, since a party may answer
+        again and again.
 
-        Ends at once where nobody listens. Nodes are asked too, and nobody who is asked may learn where this connection listens for
-        long: one node that sent whatever it could there held up all that a service did. So the answers have an inbox of their own,
-        which ends with the question. That of a person is the usual one, for which the rights of persons are made.
+        Returns at once if nobody listens. Nodes receive such requests too, and no receiver may learn a subject on which
+        this connection listens for long: one node that sent whatever it could to such a subject held up everything a
+        service did. So the answers have an inbox of their own, which is closed when the request ends. A person's connection
+        uses its usual inbox, for which a person's permissions are made.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -253,11 +261,11 @@ class Link:
         return answers
 
     def _passing_inbox(self) -> str:
-        """A subject of our own that tells nothing of the others."""
+        """Return a new inbox subject that reveals none of this connection's other subjects."""
         return f"{self._inbox_prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
     def new_inbox(self) -> str:
-        """A subject of our own, not one that answers to calls arrive on."""
+        """Return a new inbox subject that is not among those for answers to calls."""
         return f"{self._prefix}.{secrets.token_hex(TOKEN_BYTES)}.in"
 
     async def listen(
@@ -269,12 +277,12 @@ class Link:
         most_unread: int | None = None,
         needed: bool = True,
     ) -> Listener:
-        """Listens on a subject, in force at the server when it returns. Raises `PermissionRefused`, `NotConnected`, `RequestTimeout`.
+        """Listen on a subject, in force at the server when this returns. Raises `PermissionRefused`, `NotConnected`,
+        `RequestTimeout`.
 
-        Where the server refuses it later, after a change of its permissions, a `needed` one ends the connection for good:
-        nats-py would go on with a subscription that looks alive and hears nothing.
-
-        With `most_unread` no more messages of one subject may be sent to us and unread. See `FairListener`.
+        If the server refuses a `needed` subject later, after a change of its permissions, the connection is closed for
+        good: nats-py would keep a subscription that looks alive and receives nothing.
+        With `most_unread` the server sends at most that many messages of one subject before they are read. See `FairListener`.
         """
         self._check_connected()
         check_subject(subject)
@@ -303,20 +311,20 @@ class Link:
         return listener
 
     async def rest(self) -> None:
-        """Notes that all was answered. Under load it then leaves what comes in the socket for a moment."""
+        """Record that all messages were answered. Under load, leave new messages in the socket for a moment."""
         rest_s, transport = self._turns.rest_s(anyio.current_time()), transport_of(self._nats)
-        # While nats-py leaves it there itself, that is for nats-py to end.
+        # If nats-py itself has paused reading, only nats-py may resume it.
         if not rest_s or not isinstance(transport, asyncio.ReadTransport) or not transport.is_reading():
             return
         transport.pause_reading()
         try:
             await anyio.sleep(rest_s)
         finally:
-            # One that was closed meanwhile takes no notice.
+            # A transport that was closed meanwhile ignores this.
             transport.resume_reading()
 
     async def barrier(self) -> None:
-        """Returns when the server has processed everything sent before. Raises `NotConnected`, `BusClosed`, `RequestTimeout`."""
+        """Return when the server has processed everything sent before. Raises `NotConnected`, `BusClosed`, `RequestTimeout`."""
         await self._barriers.wait(_BARRIER_TIMEOUT_S)
 
     def _check_connected(self) -> None:
@@ -342,7 +350,7 @@ class Link:
             self._lost.set()
 
     async def _inspect(self) -> None:
-        """Looks after nats-py's own tasks. It would notice a dead read loop after 15 s, and a dead reconnect task never."""
+        """Check nats-py's own tasks. nats-py would notice a dead read loop after 15 s, and a dead reconnect task never."""
         client = self._nats
         if self._reason:
             with anyio.move_on_after(_CLOSE_TIMEOUT_S):
@@ -355,11 +363,11 @@ class Link:
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
             self._give_up("the client has stopped reconnecting")
         elif client.is_reconnecting and (transport := transport_of(client)) is not None and transport.is_closing():
-            # nats-py waits without an end until the old server has taken what was sent to it: 90 s and more for a frozen one.
+            # nats-py waits without a limit until the old server has taken all bytes sent to it: 90 s and more for a frozen server.
             abort(client)
 
     def _give_up(self, reason: str) -> None:
-        """Has the connection closed for good, by `_tend`."""
+        """Let `_tend` close the connection for good."""
         self._reason = self._reason or reason
         self._wake.set()
 
@@ -383,7 +391,7 @@ class Link:
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
-                # Trying for ever with a credential that was withdrawn helps nobody; a new process will say what is wrong.
+                # Retrying for ever with a revoked credential does not help. A new process will say what is wrong.
                 self._give_up(text)
             case trouble:
                 if self._throttle.due(trouble.text):

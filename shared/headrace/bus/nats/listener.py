@@ -1,4 +1,4 @@
-"""One subscription of the connection, as nats-py calls it and as we see it."""
+"""One subscription of the connection, in the form that nats-py calls."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Listener:
-    """Hands each message to `on_message`, which is called on the loop, should not raise and cannot wait.
+    """Passes each message to `on_message`, which is called on the loop, should not raise and cannot wait.
 
-    It stands where nats-py expects the future of a single answer: so each message comes at once, while it is read. A callback of
-    nats-py would cost a task a subscription, a queue, and a turn of the loop for each message that comes alone.
+    nats-py takes this object for the future of a single answer, so each message is passed on at once while it is read. A
+    callback of nats-py would cost a task for each subscription, a queue, and a turn of the loop for each message that
+    arrives alone.
     """
 
     def __init__(
@@ -34,11 +35,11 @@ class Listener:
     ) -> None:
         self.subject = subject
         self.queue = queue
-        #: Whether losing it makes the connection useless.
+        #: True if the connection is useless without this subscription.
         self.needed = needed
-        #: The server was heard to refuse it.
+        #: True if the server has refused the subscription.
         self.refused = False
-        #: The server has taken it.
+        #: True once the server has accepted the subscription.
         self.in_force = False
         self._on_message = on_message
         self._forget = forget
@@ -46,27 +47,27 @@ class Listener:
         self._nats: NatsSubscription | None = None
 
     async def open(self, client: Client) -> None:
-        """Begins. Raises what nats-py raises."""
+        """Start listening. Raises the errors of nats-py."""
         self._nats = await client.subscribe(self.subject, queue=self.queue, future=cast("Any", self))
 
     @property
     def sids(self) -> list[int]:
-        """The numbers by which the server knows it."""
+        """The server's numbers for the subscription."""
         return [] if self._nats is None else [self._nats._id]
 
     async def unsubscribe(self, client: Client) -> None:
-        """Has the server send no more. What it has sent is still taken."""
+        """Stop the server from sending more messages. Messages that it has already sent are still taken."""
         for sid in self.sids:
             await client._send_unsubscribe(sid)
 
     def cancelled(self) -> bool:
-        """Always False, for nats-py: it listens until it is closed."""
+        """Return False always: nats-py asks, and the listener listens until it is closed."""
         return False
 
     def set_result(self, message: Msg) -> None:
-        """Takes a message from nats-py. Header names are lower-case from here on.
+        """Take a message from nats-py, and make its header names lower-case.
 
-        nats-py keeps one value a name, by exact spelling.
+        nats-py keeps one value for each exact spelling of a name.
         """
         headers = {name.lower(): value for name, value in message.headers.items()} if message.headers else {}
         try:
@@ -74,14 +75,14 @@ class Listener:
                 Message(subject=message.subject, data=message.data, headers=headers, reply_to=answers_at(message.reply))
             )
         except Exception as error:
-            # In nats-py it would end the reading, and the connection would look alive.
+            # An exception in nats-py would end the reading, and the connection would look alive.
             self._on_error(error)
 
     async def close(self) -> None:
-        """Ends it and discards what is still on its way. May be called twice."""
+        """Stop listening, and discard messages on their way. May be called twice."""
         subscription, self._nats = self._nats, None
         self._forget(self)
         if subscription is not None:
-            # It is gone with the connection, too.
+            # An error means that the connection is gone, and the subscription with it.
             with contextlib.suppress(Exception):
                 await subscription.unsubscribe()

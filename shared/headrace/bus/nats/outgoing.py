@@ -1,8 +1,9 @@
-"""Outgoing bytes of a connection: how they are written, and how much of them may wait.
+"""Outgoing bytes of a connection: how they are written, and how many of them may wait.
 
-nats-py leaves each message to a task, which writes all that waits a turn of the loop later. Here the first message of a turn is
-written at once. Somebody's work waits for it. What follows in the same turn is written together at its end, and behind a turn with
-many the first one of the next, too: a write that wakes the server costs more than all else that is done for a message.
+nats-py leaves each message to a task, which writes all waiting bytes one turn of the loop later. Here the first message of
+a turn is written at once, because a caller waits for it. Further messages of the same turn are written together at its end.
+After a turn with many messages the first message of the next turn waits for the end of its turn, too: a write that wakes
+the server costs more than all other work for a message.
 """
 
 from __future__ import annotations
@@ -22,39 +23,40 @@ from headrace.errors import BadInput
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-#: Waiting to be written; above it a sender waits. nats-py would wait, too, but swallow a cancellation meanwhile.
+#: Unsent bytes above which a sender waits. nats-py would make it wait, too, but would swallow a cancellation meanwhile.
 _HIGH_WATER_BYTES = 1024 * 1024
-#: How long a sender waits for room. Longer means that the server takes nothing.
+#: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
 _ROOM_TIMEOUT_S = 2.0
-#: Messages of one turn of the loop that show that there is much to send.
+#: Number of messages in one turn of the loop that shows that there is much to send.
 _MANY_IN_A_TURN: Final = 3
-#: In a subject blanks would end it, and begin another command of the protocol. Halves of surrogate pairs cannot be encoded.
+#: Characters not allowed in a subject. Blanks would end it and begin another command of the protocol. Halves of surrogate
+#: pairs cannot be encoded.
 _UNSENDABLE: Final = re.compile(r"[ \t\r\n\ud800-\udfff]")
-#: For a command of more than 4,096 bytes a server closes the connection, and nats-py does so for good.
+#: Characters. A server closes the connection after a command of more than 4,096 bytes, and nats-py then closes it for good.
 _LONGEST_SUBJECT: Final = 1_000
 _BREAKS: Final = re.compile(r"[\r\n]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 class Outgoing:
-    """The bytes on their way out of one connection. `check_connected` raises what a sender on a broken one gets."""
+    """The bytes that one connection has still to write. `check_connected` raises if the connection is broken."""
 
     def __init__(self, client: Client, check_connected: Callable[[], None]) -> None:
         self._nats = client
         self._check_connected = check_connected
-        #: No more than this can be unsent: what was at the last look, and all that was sent since.
+        #: Upper bound of the unsent bytes: those at the last look, and all that were sent since.
         self._at_most_bytes = 0
-        #: The messages of this turn of the loop.
+        #: Number of messages in this turn of the loop.
         self._in_turn = 0
-        #: The turn before had many.
+        #: True if the turn before had many messages.
         self._much_to_send = False
 
     def framed(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
-        """A message as it goes over the wire. Raises `BadInput`, and `TooLarge` for one that the server would not take."""
+        """Return a message in its form on the wire. Raises `BadInput`, and `TooLarge` if the server would not accept it."""
         for name in (subject, reply) if reply else (subject,):
             check_subject(name)
         block = _header_block(headers) if headers else b""
-        # nats-py looks at the payload alone; with headers past the server's limit the connection is closed for good.
+        # nats-py checks only the payload. If payload and headers exceed the server's limit, the connection is closed for good.
         size, limit = len(block) + len(data), min(MAX_MESSAGE_BYTES, self._nats.max_payload)
         if size > limit:
             raise TooLarge(subject, size, limit)
@@ -62,7 +64,7 @@ class Outgoing:
         return b"".join((command.encode(), block, data, b"\r\n"))
 
     async def send(self, frame: bytes) -> None:
-        """Sends what `framed` made, and waits for nothing but room. Raises as `check_connected` does."""
+        """Send the bytes that `framed` returned. Waits only while too many bytes are unsent. Raises as `check_connected` does."""
         self._check_connected()
         if not self._has_room_for(frame):
             await self._wait_for_room()
@@ -73,7 +75,7 @@ class Outgoing:
         nats._pending.append(frame)
         nats._pending_data_size += len(frame)
         if transport_of(self._nats) is None:
-            # A websocket, to which only nats-py's own task can write.
+            # The transport is a websocket, to which only nats-py's own task can write.
             await nats._flush_pending()
             return
         self._in_turn += 1
@@ -83,22 +85,22 @@ class Outgoing:
                 self.write()
 
     def write(self) -> None:
-        """Writes all that waits for the transport, commands of nats-py as well."""
+        """Write all waiting bytes to the transport, including commands of nats-py."""
         nats, transport = self._nats, transport_of(self._nats)
         if transport is not None and nats._pending and nats.is_connected:
             waiting, nats._pending, nats._pending_data_size = nats._pending, [], 0
             transport.writelines(waiting)
 
     def _has_room_for(self, frame: bytes) -> bool:
-        """False if so much is unsent that whoever sends this must wait for room."""
-        # To ask the transport costs as much as half of all else that is done for a message, so few of them ask.
+        """Return False if so many bytes are unsent that the sender of `frame` must wait."""
+        # Asking the transport costs half as much as all other work for a message, so most messages do not ask.
         self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
             self._at_most_bytes = self.unsent_bytes() + len(frame)
         return self._at_most_bytes <= _HIGH_WATER_BYTES
 
     async def _wait_for_room(self) -> None:
-        """Waits while too much is unsent. Raises `NotConnected` if the server takes nothing."""
+        """Wait while too many bytes are unsent. Raises `NotConnected` if the server reads nothing."""
         with anyio.move_on_after(_ROOM_TIMEOUT_S):
             await anyio.lowlevel.checkpoint()
             while self.unsent_bytes() > _HIGH_WATER_BYTES:
@@ -108,13 +110,13 @@ class Outgoing:
         raise NotConnected("the connection has taken nothing for a while; nothing was sent")
 
     def unsent_bytes(self) -> int:
-        """The bytes that wait in nats-py and in the transport.
+        """Return the number of bytes that wait in nats-py and in the transport.
 
-        Some releases of Python 3.12 and 3.13 take any amount of lines into the transport without holding the writer up, so
-        nats-py's own figure alone says nothing there.
+        Some releases of Python 3.12 and 3.13 put any number of lines into the transport without making the writer wait, so
+        nats-py's own number alone says nothing there.
         """
         transport = transport_of(self._nats)
-        # One of TLS that is closed cannot even be asked.
+        # A closed TLS transport cannot be asked for its buffer size.
         waiting = 0 if transport is None or transport.is_closing() else transport.get_write_buffer_size()
         return int(self._nats.pending_data_size + waiting)
 
@@ -124,7 +126,7 @@ class Outgoing:
 
 
 def check_subject(name: str) -> None:
-    """Raises `BadInput` for what cannot be sent as a subject, or would cost the connection."""
+    """Raise `BadInput` if a name cannot be sent as a subject, or would cost the connection."""
     if not name or len(name) > _LONGEST_SUBJECT or _UNSENDABLE.search(name):
         expected = f"tokens without blanks, joined by dots, of up to {_LONGEST_SUBJECT:,} characters together"
         raise BadInput("subject", name, expected)
@@ -135,6 +137,6 @@ def _header_block(headers: Mapping[str, str]) -> bytes:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise BadInput("header", name, "a name of visible characters")
-        # A break would begin another header.
+        # A line break would begin another header.
         lines.append(f"{name}: {_BREAKS.sub(' ', value)}\r\n")
     return "".join((*lines, "\r\n")).encode(errors="replace")

@@ -1,4 +1,4 @@
-"""The transport below a client of nats-py, which leaves it open in places."""
+"""The transport of a nats-py client. In some cases nats-py leaves the transport open."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def transport_of(client: Client) -> asyncio.WriteTransport | None:
-    """The transport of the client's latest socket, or None while it has none."""
+    """Return the transport of the client's latest socket, or None while there is none."""
     writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
     return None if writer is None else writer.transport
 
 
 def abort(client: Client) -> None:
-    """Closes the socket at once, without sending what is left. One that is closed already takes no notice."""
+    """Close the socket at once, without sending what is left. A closed socket ignores this."""
     if (transport := transport_of(client)) is not None:
-        with contextlib.suppress(AttributeError):  # early releases of Python 3.11, at TLS that is closed already
+        with contextlib.suppress(AttributeError):  # early releases of Python 3.11 raise this if TLS is already closed
             transport.abort()

@@ -1,4 +1,4 @@
-"""Errors that nats-py reports, told apart."""
+"""Classification of the errors that nats-py reports."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import re
 
 import msgspec
 
-#: Also `subscription to "x" using queue "q"` and `publish with reply of "x"`.
+#: Also matches `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
-#: Not `authentication timeout`: that is a slow machine, and trying again helps.
+#: Does not match `authentication timeout`: that means a slow machine, and trying again helps.
 _CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revoked)|credentials? (expired|revoked)")
 
 
 class PermissionViolation(msgspec.Struct, frozen=True):
-    """The server refused one publication or subscription, and the connection goes on."""
+    """The server refused one publication or subscription. The connection continues."""
 
     publish: bool
-    #: nats-py gives it in lower case.
+    #: In lower case, as nats-py reports it.
     subject: str
 
 
 class CredentialLost(msgspec.Struct, frozen=True):
-    """The server does not take our credential, or no longer."""
+    """The server does not accept this process's credential, or no longer accepts it."""
 
     text: str
 
 
 class ConnectionTrouble(msgspec.Struct, frozen=True):
-    """Anything else: a connection that broke, a server that is away."""
+    """Any other error: a connection that broke, a server that is away."""
 
     text: str
 
 
 def understand(error: Exception) -> PermissionViolation | CredentialLost | ConnectionTrouble:
-    """Tells what an error of the connection means."""
+    """Classify an error of the connection."""
     text = str(error) or type(error).__name__
     refused = _PERMISSION.search(text.lower())
     if refused is not None:

@@ -1,7 +1,8 @@
-"""Imports nats-py's client without its JetStream half, which takes longer than the client and is not used here.
+"""Importing nats-py's client without its JetStream half, which takes longer to import than the client and is not used here.
 
-`headrace.bus.nats.streams` speaks JetStream itself. Of its own half the client needs the names of three headers alone.
-Of `importlib.metadata`, which takes half as long, it needs its own version alone: the name of a folder has it.
+`headrace.bus.nats.streams` speaks JetStream itself. From its JetStream half the client needs only the names of three
+headers. From `importlib.metadata`, which takes half as long to import, it needs only its own version, which a folder's name
+shows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Header(StrEnum):
 
 
 class _StandIn(ModuleType):
-    """Stands for what bears its name, and imports that once it is asked for what it has not itself."""
+    """A placeholder for the object of its name, which it imports when an attribute is requested that the placeholder lacks."""
 
     def __getattr__(self, name: str) -> object:
         from pkgutil import resolve_name
@@ -33,7 +34,7 @@ class _StandIn(ModuleType):
 
 
 def _version(distribution: str) -> str:
-    """The version of a distribution that is installed beside nats-py. Raises LookupError if there is none."""
+    """Return the version of a distribution that is installed beside nats-py. Raises `LookupError` if it is not installed."""
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -45,7 +46,7 @@ def _version(distribution: str) -> str:
 
 
 def import_client() -> None:
-    """Imports nats-py's client. `nats.js` is imported in full when somebody asks for more of it."""
+    """Import nats-py's client. The full `nats.js` is imported only when some code asks for more of it."""
     if "nats" in sys.modules:
         return
     header, api, jetstream = _StandIn(f"{_NAME}.api.Header"), _StandIn(f"{_NAME}.api"), _StandIn(_NAME)

@@ -1,1 +1,1 @@
-"""Streams of JetStream and what is kept in them: buckets with their mirrors, the log, records."""
+"""JetStream streams and what is built on them: buckets with their mirrors, the log, records."""

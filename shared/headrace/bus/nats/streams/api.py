@@ -1,7 +1,8 @@
-"""The few requests of the JetStream API that buckets and logs need, over our own link.
+"""The few requests of the JetStream API that buckets and logs need.
 
-nats-py's own classes are not used: their buckets confuse expiry markers with values, their ordered consumers stay silent for 20 s
-after a server's restart. Answers are read as Structs. What the server refuses is `JetStreamRefused` with its code.
+nats-py's own classes are not used: their buckets confuse expiry markers with values, and their ordered consumers stay
+silent for 20 s after a server's restart. Answers are decoded into Structs. A refusal by the server is raised as
+`JetStreamRefused` with its code.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from headrace.obs.logging import logger
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058
-#: Of the server, an account or a stream; the last is what a cluster says whose disk is full.
+#: Error codes for a full server, account or stream. A cluster reports the last one if its disk is full.
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
-#: Of a stream or of a subject; the second is what a cluster says.
+#: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports the second one.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-#: The beginning of what the server itself says: an answer of its API, or the acknowledgement of a write.
+#: Beginning of the messages that the server itself writes: answers of its API, and acknowledgements of writes.
 _SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"|error":\{)')
 
 
@@ -61,7 +62,7 @@ class _PubAck(msgspec.Struct):
 
 
 class StreamConfig(msgspec.Struct):
-    """The part of a stream's configuration that decides whether it keeps what is written."""
+    """The part of a stream's configuration that decides whether the stream keeps what is written."""
 
     name: str
     subjects: list[str] = []
@@ -70,7 +71,7 @@ class StreamConfig(msgspec.Struct):
     discard: str = "old"
     max_msgs: int = -1
     max_bytes: int = -1
-    #: Nanoseconds; 0 is for ever.
+    #: Nanoseconds; 0 means for ever.
     max_age: int = 0
     max_msgs_per_subject: int = -1
     max_msg_size: int = -1
@@ -85,42 +86,42 @@ class _StreamState(msgspec.Struct):
     bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
-    #: RFC 3339.
+    #: Timestamp in RFC 3339.
     first_ts: str = ""
-    #: Messages of each subject that was asked for; null where there are none.
+    #: Number of messages of each requested subject; null if there are none.
     subjects: dict[str, int] | None = None
 
 
 class _Replica(msgspec.Struct):
-    #: It has all that the leader has.
+    #: True if it has everything that the leader has.
     current: bool = False
     offline: bool = False
 
 
 class _Cluster(msgspec.Struct):
     leader: str = ""
-    #: Besides the leader; null where there are none.
+    #: Replicas other than the leader; null if there are none.
     replicas: list[_Replica] | None = None
 
 
 class _NamesAnswer(msgspec.Struct):
     total: int = 0
-    #: null where there are none.
+    #: null if there are none.
     streams: list[str] | None = None
 
 
 class StreamInfo(msgspec.Struct):
-    """A stream as it is."""
+    """The configuration and state of a stream."""
 
     config: StreamConfig
     created: str
     state: _StreamState
-    #: None on a server that is in no cluster.
+    #: None if the server is in no cluster.
     cluster: _Cluster | None = None
 
     @property
     def copies(self) -> int:
-        """The number of servers that have the whole of it."""
+        """The number of servers that have a complete copy."""
         others = self.cluster.replicas if self.cluster is not None else None
         return 1 + sum(other.current and not other.offline for other in others or [])
 
@@ -142,23 +143,24 @@ class Stored(msgspec.Struct, frozen=True):
     subject: str
     sequence: int
     data: bytes
-    #: Lower-case names.
+    #: Headers by lower-case name.
     headers: Mapping[str, str]
-    #: Counts the deliveries of the consumer that brought it from 1.
+    #: Number of this delivery, counted from 1 by the consumer; 0 if no consumer delivered the message.
     delivery: int = 0
-    #: How many more of the stream wait for this consumer.
+    #: Number of messages of the stream that still wait for this consumer.
     pending: int = 0
 
 
 def seconds_ns(seconds: float) -> int:
-    """Nanoseconds, in which the API writes lengths of time."""
+    """Convert seconds to nanoseconds, the API's unit for durations."""
     return int(seconds * 1_000_000_000)
 
 
 def delivered(message: Message) -> Stored | None:
-    """Reads what a consumer sent. Returns None for a status."""
+    """Decode a message from a consumer. Return None for a status message."""
     tokens = message.reply_to.split(".")
-    # `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivery>.<time>.<pending>`; newer ones put domain and account before.
+    # `$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<delivery>.<time>.<pending>`; newer servers put domain and account
+    # before `<stream>`.
     if len(tokens) < 9 or tokens[:2] != ["$JS", "ACK"]:
         return None
     offset = 0 if len(tokens) == 9 else 2
@@ -174,23 +176,25 @@ def delivered(message: Message) -> Stored | None:
 
 
 class JetStream:
-    """Requests to the API. All raise `JetStreamRefused` and what `Link.call` raises."""
+    """Requests to the JetStream API. All raise `JetStreamRefused` and the errors of `Link.call`."""
 
     def __init__(self, link: Link, *, replicas: int, timeout_s: float, makes_stores: bool) -> None:
         self.link = link
         self.replicas = replicas
         self.makes_stores = makes_stores
         self.timeout_s = timeout_s
-        #: Foreign messages that readers met, each counted once.
+        #: Number of foreign messages that readers found, each counted once.
         self.foreign = 0
         self._foreign_up_to: dict[str, int] = {}
 
     def is_foreign(self, stream: str, stored: Stored, subject: str) -> bool:
-        """True if a message was not written for `subject` (a prefix, where it ends in a dot). Counts and logs each once.
+        """Return True if a message was not written for `subject` (a prefix if it ends in a dot). Each one is counted and
+        logged once.
 
-        A service chooses where the server sends what it delivers or answers, and the server checks no right of the service there.
-        A delivered message keeps its own subject in the stream that stores it. An answer of the server itself has the
-        subject of that stream, but it has neither data nor headers, or begins as all answers do.
+        A service chooses the subject to which the server delivers or answers, and the server does not check the service's
+        permissions for that subject. So a service can have a foreign message stored in a stream. A delivered message keeps
+        its own subject in the stream that stores it. An answer of the server itself has the subject of that stream, but it
+        has neither data nor headers, or begins as all answers do.
         """
         is_own = stored.subject.startswith(subject) if subject.endswith(".") else stored.subject == subject
         if is_own and (stored.data or stored.headers) and not _SERVER_ANSWER.match(stored.data):
@@ -202,14 +206,14 @@ class JetStream:
         return True
 
     async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
-        """Sends one request. Returns the answer's bytes, which carry no error."""
+        """Send one request. Return the bytes of the answer, which carries no error."""
         data = msgspec.json.encode(body) if body else b""
         answer = await self.link.call(f"$JS.API.{what}", data, timeout_s=self.timeout_s)
         _raise_refusal(what, msgspec.json.decode(answer.data, type=_Answer).error)
         return answer.data
 
     async def stream(self, name: str) -> StreamInfo | None:
-        """A stream as it is, or None."""
+        """Return the configuration and state of a stream, or None if there is no such stream."""
         try:
             return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
         except JetStreamRefused as refusal:
@@ -218,16 +222,16 @@ class JetStream:
             raise
 
     async def existing(self, name: str) -> StreamInfo:
-        """A stream that must be there."""
+        """Return the configuration and state of a stream that must exist."""
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
 
     async def has_messages(self, stream: str, subject: str) -> bool:
-        """True if the server counts messages of a subject, whether it can read them or not."""
+        """True if the server counts messages of a subject, whether or not it can read them."""
         answer = await self.ask(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
         return bool(msgspec.json.decode(answer, type=StreamInfo).state.subjects)
 
     async def names(self) -> set[str]:
-        """The names of all streams."""
+        """Return the names of all streams."""
         found: set[str] = set()
         while True:
             page = msgspec.json.decode(await self.ask("STREAM.NAMES", {"offset": len(found)}), type=_NamesAnswer)
@@ -236,9 +240,9 @@ class JetStream:
                 return found
 
     async def stream_or_new(self, config: StreamConfig, *fixed: str) -> StreamConfig:
-        """The configuration of a stream, made by `config` where it is missing and we make stores.
+        """Return the configuration of a stream. If it is missing and this connection may create stores, create it from `config`.
 
-        Raises `MissingStore`, and `WrongConfiguration` if a `fixed` field differs.
+        Raises `MissingStore`, and `WrongConfiguration` if the existing stream differs in one of the `fixed` fields.
         """
         found = await self.stream(config.name)
         if found is None:
@@ -247,10 +251,10 @@ class JetStream:
             try:
                 await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
             except JetStreamRefused as refusal:
-                # Somebody else made it in the meantime, otherwise.
+                # If the name is in use, another process created the stream in the meantime.
                 if refusal.err_code != NAME_IN_USE:
                     raise
-            # An older or otherwise configured server takes what it does not do without complaint, so what is there counts.
+            # An older or differently configured server accepts settings that it does not support, so the stream as created counts.
             found = await self.existing(config.name)
         for field in ("subjects", "storage", "discard", *fixed):
             there, wanted = getattr(found.config, field), getattr(config, field)
@@ -259,12 +263,12 @@ class JetStream:
         return found.config
 
     async def change_stream(self, name: str, **fields: object) -> None:
-        """Changes a few fields of a stream's configuration and leaves all others as they are."""
+        """Change some fields of a stream's configuration and leave the others as they are."""
         found: dict[str, Any] = msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}))
         await self.ask(f"STREAM.UPDATE.{name}", {**found["config"], **fields})
 
     async def last_message(self, stream: str, subject: str) -> Stored | None:
-        """The newest message of a subject, from the stream's leader."""
+        """Return the newest message of a subject, from the stream's leader, or None."""
         try:
             answer = await self.ask(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
         except JetStreamRefused as refusal:
@@ -280,13 +284,13 @@ class JetStream:
         )
 
     async def append(self, subject: str, data: bytes, headers: Mapping[str, str], *, timeout_s: float) -> int:
-        """Adds a message to whichever stream records the subject. Returns its sequence."""
+        """Add a message to the stream that records the subject. Return its sequence number."""
         try:
             answer = await self.link.call(subject, data, timeout_s=timeout_s, headers=headers)
         except ConnectionLost:
             raise
         except RequestTimeout as error:
-            # A server whose disk is full answers everything else, and writes not at all.
+            # A server whose disk is full answers everything except writes.
             raise RequestTimeout(f"{error}: the stream has no leader for the moment, or its disk is full") from None
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
@@ -294,16 +298,16 @@ class JetStream:
 
 
 def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
-    """The configuration that buckets and logs share: in files, for ever, every answer from the leader."""
+    """Return the configuration that buckets and logs share: stored in files, kept for ever, every answer from the leader."""
     return StreamConfig(
         name=name,
         subjects=[subject],
-        # Full, it must refuse new messages: losing the oldest would be losing what was acknowledged.
+        # A full stream must refuse new messages: removing the oldest ones would lose acknowledged writes.
         discard="new",
         max_msg_size=MAX_MESSAGE_BYTES,
         num_replicas=replicas,
         deny_delete=True,
-        # Direct reads are answered by followers as well, and may be stale.
+        # Direct reads are also answered by followers, and may be stale.
         allow_direct=False,
     )
 

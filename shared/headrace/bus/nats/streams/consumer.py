@@ -1,4 +1,4 @@
-"""Consumers: what a server keeps for one reader of a stream, and what it sent to an inbox of ours."""
+"""Consumers: the state that a server keeps for one reader of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _ConsumerInfo(msgspec.Struct):
 
 
 class Consumer:
-    """A consumer that lives in memory as long as it is used. `on_message` gets what it sends."""
+    """A consumer that the server keeps in memory while it is used. Its messages are passed to `on_message`."""
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
         self._jetstream = jetstream
@@ -31,13 +31,13 @@ class Consumer:
         self._inbox = jetstream.link.new_inbox()
         self._name = f"h{secrets.token_hex(8)}"
         self._listener: Listener | None = None
-        #: Messages that awaited it at its beginning.
+        #: Number of messages that waited for the consumer when it was created.
         self._awaited = 0
-        #: Messages that it has delivered.
+        #: Number of messages that the consumer has delivered.
         self._deliveries = 0
 
     async def begin(self, config: Mapping[str, Any], *, forgotten_s: float) -> None:
-        """Makes the consumer. The server forgets it when nobody has listened for `forgotten_s`. Raises `BusError`."""
+        """Create the consumer. The server removes it if nobody has listened for `forgotten_s`. Raises `BusError`."""
         self._listener = await self._jetstream.link.listen(self._inbox, self.on_message)
         standard = {
             "name": self._name,
@@ -50,15 +50,15 @@ class Consumer:
         body = {"stream_name": self._stream, "config": standard | dict(config)}
         answer = await self._jetstream.ask(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
         info = msgspec.json.decode(answer, type=_ConsumerInfo)
-        # It may have begun to deliver before it answered.
+        # The consumer may have begun to deliver before the server answered.
         self._awaited = info.num_pending + info.delivered.consumer_seq
 
     def on_message(self, message: Message) -> None:
-        """Takes a message or a status of the consumer. Must not wait or raise."""
+        """Take a message or a status of the consumer. Must not wait or raise."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Ends the consumer. If the server cannot be asked to, it does so a little later. May be called twice."""
+        """End the consumer. If the server cannot be reached, it removes the consumer a little later. May be called twice."""
         listener, self._listener = self._listener, None
         if listener is None:
             return

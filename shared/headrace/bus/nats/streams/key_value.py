@@ -1,4 +1,4 @@
-"""Buckets: a stream with one subject per key, of which the newest message is the value. Compatible with `nats kv`."""
+"""Buckets: streams with one subject per key, whose newest message is the key's value. Compatible with `nats kv`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPERATION = "KV-Operation"
 
 
 class NatsKeyValue:
-    """Implements `headrace.bus.protocol.KeyValue`. Every call ends within the bus's API time-out, with `BusError` at worst."""
+    """Implements `headrace.bus.protocol.KeyValue`. Each call ends within the bus's API timeout, with `BusError` at worst."""
 
     def __init__(self, jetstream: JetStream, bucket: str, read_all_s: float) -> None:
         self._jetstream = jetstream
@@ -39,9 +39,9 @@ class NatsKeyValue:
 
     @classmethod
     async def open(cls, jetstream: JetStream, bucket: str, *, history: int, read_all_s: float) -> NatsKeyValue:
-        """Opens a bucket, makes it where it is missing, raises its history where it is shorter.
+        """Open a bucket. Create it if it is missing, and lengthen its history if it keeps fewer values.
 
-        Raises `WrongConfiguration` when what is there would lose values.
+        Raises `WrongConfiguration` if the existing stream would lose values.
         """
         if not _BUCKET.match(bucket):
             raise BadInput("bucket", bucket, "letters, digits, - and _")
@@ -71,7 +71,8 @@ class NatsKeyValue:
         if not revision and await self._jetstream.has_messages(self._stream, self._subject(key)):
             before = await self._stored(key)
             if before is not None and self._entry_or_none(before) is None:
-                # A key that was deleted has a marker, with a revision of its own, and so has a foreign message.
+                # A deleted key has a marker with a revision of its own, and a foreign message has a revision, too. The
+                # write must expect that revision.
                 revision = before.sequence
         return await self._write(key, value, {_EXPECTED: str(revision)})
 
@@ -79,14 +80,14 @@ class NatsKeyValue:
         await self._overwrite(key, b"", {_OPERATION: "DEL"})
 
     async def purge(self, prefix: str) -> None:
-        # Deleting leaves a marker for each key, for ever: 15,640 after 401 checkpoints.
+        # Deleting would leave a marker for each key for ever: 15,640 markers after 401 checkpoints.
         await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"filter": f"{self._subject(prefix)}.>"})
 
     async def revision(self) -> int:
         return (await self._jetstream.existing(self._stream)).state.last_seq
 
     async def clear(self, up_to: int) -> None:
-        # Without a subject the server removes whole files, and reads no message in them.
+        # Without a subject filter the server removes whole files, and reads no message in them.
         await self._jetstream.ask(f"STREAM.PURGE.{self._stream}", {"seq": up_to + 1})
 
     async def history(self, key: str) -> list[Entry]:
@@ -96,7 +97,7 @@ class NatsKeyValue:
     async def mirror(
         self, on_change: Callable[[Mapping[str, Entry], frozenset[str]], None] | None = None
     ) -> AsyncIterator[Mirror]:
-        """A mirror that is complete when entered. `on_change` hears of the first filling, too."""
+        """Return a mirror that is complete when entered. `on_change` is also called for the initial content."""
         mirror = BucketMirror(
             self._jetstream, self._stream, self._entry_or_none, self._key_of, self._is_foreign, on_change
         )
@@ -116,7 +117,7 @@ class NatsKeyValue:
             raise failure
 
     async def _read(self, subject: str, policy: str) -> AsyncGenerator[Entry, None]:
-        """Reads in batches that are asked for. Pushed all at once, 64 MB and more cut the reader off in the middle."""
+        """Yield entries, read in batches on request. When all were pushed at once, 64 MB and more cut the reader off midway."""
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages:
             return
@@ -128,9 +129,9 @@ class NatsKeyValue:
                     yield entry
 
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
-        """Writes whatever is there, with the sequence of what it replaces.
+        """Write a key whatever it holds, with the sequence number of the message that is replaced.
 
-        With it the server refuses the message when a reader has it delivered here again.
+        With that number the server refuses the message if a reader later has it delivered to the same key again.
         """
         while True:
             before = await self._stored(key)
@@ -140,14 +141,15 @@ class NatsKeyValue:
                 continue
 
     async def _stored(self, key: str) -> Stored | None:
-        """The newest message of a key, before it is written over. Raises `DamagedValue`, and other kinds of `BusError`.
+        """Return the newest message of a key before it is overwritten. Raises `DamagedValue`, and other kinds of `BusError`.
 
-        The server reads no damaged message. One that is written over it is stored, and ends all writes to the bucket.
+        The server cannot read a damaged message. A message written over it would be stored, and would end all writes to the
+        bucket.
         """
         subject = self._subject(key)
         stored = await self._jetstream.last_message(self._stream, subject)
         if stored is None and await self._jetstream.has_messages(self._stream, subject):
-            # It may have been written since.
+            # The key may have been written since the first read.
             stored = await self._jetstream.last_message(self._stream, subject)
             if stored is None:
                 raise DamagedValue(self._bucket, key)
@@ -179,5 +181,5 @@ class NatsKeyValue:
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:
-    # A marker of expiry has a reason in place of an operation; taking it for an empty value would lock out whoever creates the key.
+    # An expiry marker has a reason in place of an operation. If it were taken for an empty value, no process could create the key.
     return headers.get(_OPERATION.lower()) in ("DEL", "PURGE") or "nats-marker-reason" in headers

@@ -1,4 +1,4 @@
-"""Logs: a stream of one subject with a single writer at a time, fenced by the expected last sequence."""
+"""Logs: streams of one subject with one writer at a time, fenced by the expected last sequence number."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NatsLog:
 
     @classmethod
     async def open(cls, jetstream: JetStream, name: str, subject: str) -> NatsLog:
-        """Opens a stream, makes it where it is missing. Raises `WrongConfiguration` when what is there could lose entries."""
+        """Open a stream, and create it if it is missing. Raises `WrongConfiguration` if the existing stream could lose entries."""
         if not _NAME.match(name):
             raise BadInput("log", name, "letters, digits, - and _")
         wanted = standard_stream(name, subject, replicas=jetstream.replicas)
@@ -49,7 +49,7 @@ class NatsLog:
         return cls(jetstream, name, subject)
 
     async def append(self, data: bytes, *, expected_last: int, timeout_s: float) -> int:
-        # No message id: the server's memory of them is short, and the sequence alone says what happened.
+        # No message id is sent: the server remembers ids only briefly, and the sequence number alone shows what happened.
         headers = {"Nats-Expected-Stream": self._name, "Nats-Expected-Last-Sequence": str(expected_last)}
         try:
             return await self._jetstream.append(self._subject, data, headers, timeout_s=timeout_s)
@@ -72,10 +72,10 @@ class NatsLog:
         return (await self._jetstream.existing(self._name)).state.bytes
 
     async def read(self, after: int, *, batch_bytes: int | None = None) -> AsyncGenerator[LogEntry, None]:
-        """The entries after `after` up to the last one there is now, in order.
+        """Yield the entries after `after`, in order, up to the last entry at the time of the call.
 
-        They begin with the first kept one where `after` is older. Raises `BusError` midway when the server goes away. Reading on
-        after the last entry got loses nothing.
+        If entries after `after` are no longer kept, reading begins at the first kept entry. Raises `BusError` midway if the
+        server goes away. Reading again after the last entry received loses nothing.
         """
         first, last = await self.bounds()
         if max(first, after + 1) > last:

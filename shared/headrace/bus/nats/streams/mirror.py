@@ -1,8 +1,9 @@
-"""A local copy of a bucket that cannot go blind.
+"""A local copy of a bucket that never stays outdated.
 
-A watch alone can: after a server's restart it was silent for 20 s, after the loss of the server that held its consumer for as long
-as anybody looked, while writes were acknowledged. So besides the watch there is a look at the bucket's last sequence at a period,
-and the whole is read anew whenever that, a reconnect, a gap or a silent watch gives reason.
+A watch alone can miss changes: after a server's restart it was silent for 20 s. After the loss of the server that held its
+consumer it was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror checks
+the bucket's last sequence number periodically. It reads the whole bucket again if the sequence number, a reconnect, a gap
+or a silent watch gives reason.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-#: Who waits for a revision has the bucket looked at, after this time and then as often.
+#: Seconds until a caller that waits for a revision has the bucket checked: the first time, and each time after that.
 _ASK_AFTER_S = 0.1
 _ASK_EVERY_S = 0.25
-#: A look that failed is repeated after this time, jittered: every mirror of every service comes back at once.
+#: Seconds, jittered, until a failed check is repeated. The jitter is needed because every mirror of every service retries at once.
 _RETRY_S = 1.0
-#: Even where sequences agree, the whole is read at every so many looks: a bucket may have lost writes and got as many new ones. That
-#: goes for each so many entries: to read 10,000 at once keeps the loop for 0.1 s.
+#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may have
+#: lost writes and received as many new ones. The number is multiplied for each 1,000 entries, because reading 10,000
+#: entries at once blocks the loop for 0.1 s.
 _WHOLE_EVERY = 12
 _ENTRIES_AT_ONCE = 1_000
 
@@ -53,7 +55,7 @@ class BucketMirror:
         self._revision = 0
         self._created = ""
         self._is_gone = False
-        #: Keys that the bucket lost, and that nobody deleted.
+        #: Entries of keys that the bucket lost although no writer deleted them.
         self._lost: dict[str, Entry] = {}
         self._watch: Watch | None = None
         self._reading = anyio.Lock()
@@ -72,7 +74,7 @@ class BucketMirror:
         return self._revision
 
     async def refresh(self) -> None:
-        """Reads the bucket now, by a new watch that takes the place of the old one."""
+        """Read the bucket now, with a new watch that replaces the old one."""
         async with self._reading:
             try:
                 await self._read_whole()
@@ -88,9 +90,9 @@ class BucketMirror:
                 self._rouse()
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
-        """Waits until `revision` is reached, and has the bucket looked at meanwhile.
+        """Wait until `revision` is reached, and have the bucket checked meanwhile.
 
-        Returns False if it was not in time.
+        Return False if it was not reached in time.
         """
         delay_s = _ASK_AFTER_S
         with anyio.move_on_after(timeout_s):
@@ -105,12 +107,14 @@ class BucketMirror:
         return self._revision >= revision
 
     async def catch_up(self, *, timeout_s: float) -> bool:
-        """Waits for everything that the bucket has now. Returns False if it was not in time. Raises `BusError`."""
+        """Wait until this copy has everything that the bucket has now. Return False if that took too long. Raises `BusError`."""
         info = await self._jetstream.existing(self._stream)
         return await self.wait_for(info.state.last_seq, timeout_s=timeout_s)
 
     async def run(self, read_all_s: float) -> None:
-        """Keeps up to date until cancelled or the bus is closed. `read_all_s` is the time between two looks at the bucket."""
+        """Keep the copy up to date until cancelled or the bus is closed. `read_all_s` is the time between two checks of the
+        bucket.
+        """
         self._jetstream.link.on_reconnect.add(self._note_reconnect)
         looks = 0
         next_look_s = anyio.current_time() + read_all_s
@@ -130,7 +134,7 @@ class BucketMirror:
                 self._reconnected = self._asked = False
                 next_look_s = now + read_all_s
                 if not await self._look(whole=whole):
-                    # JetStream may come back a while after the connection; what this look was for must not wait a period.
+                    # JetStream may return a while after the connection. The reason for this check must not wait a whole period.
                     self._reconnected = self._reconnected or whole
                     next_look_s = now + min(read_all_s, random.uniform(_RETRY_S / 2, _RETRY_S))
         except BusClosed:
@@ -139,7 +143,7 @@ class BucketMirror:
             self._jetstream.link.on_reconnect.discard(self._note_reconnect)
 
     async def close(self) -> None:
-        """Ends the watch."""
+        """End the watch."""
         watch, self._watch = self._watch, None
         if watch is not None:
             await watch.close()
@@ -180,12 +184,13 @@ class BucketMirror:
             return False
 
     def _take_updates(self) -> None:
-        # While the whole is read the old watch must not run ahead of it; the new one delivers the same again.
+        # While the whole bucket is read the old watch must not run ahead of the read. The new watch delivers the same
+        # changes again.
         if self._watch is None or self._reading.locked():
             return
         changed: set[str] = set()
         for item in self._watch.take():
-            # A gap before it makes the rest worthless as a measure of how far this copy is: the whole is read next.
+            # After a gap, the remaining messages do not show how far this copy is, so the whole bucket is read next.
             if self._watch.broken:
                 self._asked = True
                 self._rouse()
@@ -235,7 +240,7 @@ class BucketMirror:
         self._tell(changed)
 
     def _without_revisions(self, keys: Set[str]) -> dict[str, Entry]:
-        """Return the known values of these keys, for keys that the bucket lost and that were not deleted."""
+        """Return the known values of these keys, with revision 0, for keys that the bucket lost and that were not deleted."""
         return {key: Entry(key, self._entries[key].value, revision=0) for key in self._entries.keys() & keys}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:

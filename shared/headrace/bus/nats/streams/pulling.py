@@ -1,6 +1,6 @@
-"""Reading a stream from some place to its end, in batches that the reader asks for.
+"""Reading a stream from a given position to its end, in batches that the reader requests.
 
-So a slow reader bounds what is on its way.
+So a slow reader bounds the amount of data on its way.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, NoResponders, RequestTimeout
 
-#: One pull: enough to hide the round trip, little enough to hold in memory.
+#: Size of one batch: large enough to hide the round trip, small enough to hold in memory.
 _PULL_ENTRIES = 1_000
 _PULL_BYTES = 8 * 1024 * 1024
-#: Entries that a reader has not asked for yet may wait this long at its consumer.
+#: Seconds that a consumer is kept while its reader requests nothing.
 _READER_FORGOTTEN_S = 300.0
 
 
 async def pulled(
     jetstream: JetStream, stream: str, start: Mapping[str, Any], last: int, batch_bytes: int | None = None
 ) -> AsyncGenerator[Stored, None]:
-    """The messages from `start` (what a consumer is to deliver) up to the sequence `last`, in order.
+    """Yield the messages of a stream in order, up to the sequence number `last`. `start` is the consumer's delivery policy.
 
-    Raises `BusError` midway when the server goes away: what ended without one is complete.
+    Raises `BusError` midway if the server goes away; without an error the result is complete.
     """
     pull = Pull(jetstream, stream, batch_bytes or _PULL_BYTES)
     try:
@@ -41,22 +41,22 @@ async def pulled(
 
 
 class Pull(Consumer):
-    """A consumer that is asked for batches."""
+    """A consumer from which batches are requested."""
 
     def __init__(self, jetstream: JetStream, stream: str, batch_bytes: int) -> None:
         super().__init__(jetstream, stream)
         self._batch_bytes = batch_bytes
-        # A batch bounds what waits here.
+        # The queue needs no bound, because the size of a batch bounds it.
         self._arrived: asyncio.Queue[Message] = asyncio.Queue()
 
     def on_message(self, message: Message) -> None:
         self._arrived.put_nowait(message)
 
     async def entries(self, last: int) -> AsyncIterator[Stored]:
-        """The messages up to the sequence `last`. Raises `BusError`."""
+        """Yield the messages up to the sequence number `last`. Raises `BusError`."""
         while self._awaited:
             await self._ask()
-            # A batch that is complete ends without a word; one that is not, with a status.
+            # A complete batch ends without a status message; an incomplete one ends with a status message.
             for _ in range(_PULL_ENTRIES):
                 message = await self._next()
                 item = delivered(message)
@@ -84,5 +84,5 @@ class Pull(Consumer):
     def _is_end(self, status: str) -> bool:
         if status == "503":
             raise NoResponders(f"stream {self._stream} cannot be read at the moment")
-        # Nothing is left: what was there at the beginning has been forgotten meanwhile.
+        # 404: nothing is left. The entries that were there at the beginning have been removed meanwhile.
         return status == "404"

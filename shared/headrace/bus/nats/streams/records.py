@@ -1,6 +1,6 @@
-"""Records: a stream of one subject that keeps what is young enough as long as there is room.
+"""Records: streams of one subject with a bounded age and size.
 
-It lets go of the oldest.
+The oldest records are removed first.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class NatsRecords:
     async def open(
         cls, jetstream: JetStream, name: str, subject: str, *, max_age_s: float, max_bytes: int
     ) -> NatsRecords:
-        """Opens a stream. Makes it where it is missing, gives it these bounds where it has others and we make stores.
+        """Open a stream. Create it if it is missing. If it has other bounds and this connection may create stores, change
+        its bounds.
 
-        Raises `WrongConfiguration` when a stream of this name keeps something else, `BusError` when the server has no such room.
+        Raises `WrongConfiguration` if a stream of this name keeps something else, and `BusError` if the server lacks the space.
         """
         wanted = msgspec.structs.replace(
             standard_stream(name, subject, replicas=jetstream.replicas),
@@ -50,7 +51,8 @@ class NatsRecords:
         if (found.max_age, found.max_bytes) == (wanted.max_age, wanted.max_bytes):
             return cls(jetstream, name, subject)
         if not jetstream.makes_stores:
-            # Whoever may change a stream may have it take any subject. So a service leaves it as it is.
+            # A party that may change a stream could have it record any subject. So a service has no such right and leaves
+            # the stream as it is.
             logger().warning(
                 "records have other bounds than the settings say: `headrace bus provision` changes them",
                 **{"stream": name, "max_age_s": found.max_age // 10**9, "max_bytes": found.max_bytes},
@@ -77,7 +79,7 @@ class NatsRecords:
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
         if stored is None:
             return LogEntry(sequence, b"")
-        # A foreign entry may stand behind it: the next one of ours goes behind both.
+        # The stream's last entry may be a foreign one. The next record is added after it.
         return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:
@@ -85,7 +87,7 @@ class NatsRecords:
         return _unix_ms(info.state.first_ts) if info.state.messages else None
 
     async def read(self, *, after: int = 0, since_ms: int = 0) -> AsyncGenerator[LogEntry, None]:
-        """See the protocol. Raises `BusError` midway when the server goes away."""
+        """Yield records as described in the protocol. Raises `BusError` midway if the server goes away."""
         info = await self._jetstream.existing(self._name)
         last = info.state.last_seq
         if not info.state.messages or after >= last:
@@ -105,5 +107,5 @@ class NatsRecords:
 
 
 def _unix_ms(moment: str) -> int:
-    # The server writes nanoseconds, which Python's own reader takes from 3.11 on by cutting them.
+    # The server writes nanoseconds. Python's own parser accepts and truncates them from 3.11 on.
     return int(datetime.fromisoformat(moment).timestamp() * 1000)

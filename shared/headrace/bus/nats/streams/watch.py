@@ -1,4 +1,4 @@
-"""Watches: consumers that push, which a mirror hears of changes by."""
+"""Watches: consumers that push messages, by which a mirror learns of changes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from headrace.bus.nats.streams.api import JetStream, Stored, delivered, seconds_
 from headrace.bus.nats.streams.consumer import Consumer
 from headrace.bus.protocol import Message, RequestTimeout
 
-#: A consumer says this often that it lives. It wakes server and service, for every watch of every service with nothing to do.
+#: Seconds between heartbeats of an idle consumer. Each heartbeat wakes the server and the service, for every watch of every
+#: service.
 IDLE_HEARTBEAT_S: Final = 2.0
-#: So long without a word and it is made anew, at the next look at the bucket.
+#: Seconds without a message after which a watch is replaced at the next check of the bucket.
 _SILENCE_S = 5.0
-#: A consumer that nobody listens to is gone after this time.
+#: Seconds after which the server removes a consumer that nobody listens to.
 _FORGOTTEN_S = 10.0
-#: Status of a heartbeat; every other one is bad news.
+#: Status of a heartbeat. Every other status means that something is wrong.
 _IDLE: Final = "100"
 _LAST_DELIVERY: Final = "nats-last-consumer"
 
 
 class Watch(Consumer):
-    """A consumer that pushes, and what it delivered. `broken` says why it can no longer be relied upon.
+    """A consumer that pushes messages, and the messages it delivered. `broken` is true if it can no longer be relied upon.
 
-    First the newest message of each subject, then what is written. An update may come between. Each subject's are in order.
+    It first delivers the newest message of each subject, then messages as they are written. New messages may arrive between
+    messages of the initial content. The messages of each subject arrive in order.
     """
 
     def __init__(self, jetstream: JetStream, stream: str) -> None:
@@ -35,11 +37,11 @@ class Watch(Consumer):
         self._gap = False
         self._idle = False
         self._heard_s = 0.0
-        #: Called on the loop when a change came, or is missing; must not wait or raise.
+        #: Called on the loop when a change has arrived or is missing. It must not wait or raise.
         self.on_arrival = self._nothing
 
     async def open(self, filter_subject: str) -> None:
-        """Begins. Raises `BusError`."""
+        """Start the watch. Raises `BusError`."""
         self._heard_s = anyio.current_time()
         config = {
             "deliver_subject": self._inbox,
@@ -50,7 +52,7 @@ class Watch(Consumer):
         await self.begin(config, forgotten_s=_FORGOTTEN_S)
 
     async def first(self) -> list[Stored]:
-        """Messages that were there at the beginning. Raises `RequestTimeout` when they do not become complete."""
+        """Return the messages that were there at the beginning. Raises `RequestTimeout` if they do not become complete."""
         items: list[Stored] = []
         complete = self._awaited == 0
         while not complete:
@@ -58,7 +60,7 @@ class Watch(Consumer):
             for item in self.take():
                 items.append(item)
                 complete = complete or item.pending == 0 or len(items) >= self._awaited
-            # A consumer that idles has delivered everything: a message that was superseded meanwhile never comes.
+            # An idle consumer has delivered everything: a message that was superseded meanwhile is never delivered.
             if complete or self._idle:
                 break
             with anyio.move_on_after(_SILENCE_S) as scope:
@@ -68,22 +70,23 @@ class Watch(Consumer):
         return items
 
     def take(self) -> list[Stored]:
-        """Messages that arrived since."""
+        """Return the messages that arrived since the last call."""
         items, self._arrived = self._arrived, []
         return items
 
     @property
     def broken(self) -> bool:
-        """True if a delivery is missing, or the consumer has been silent for too long."""
+        """True if a delivery is missing, or if the consumer has been silent for too long."""
         return self._gap or anyio.current_time() - self._heard_s > _SILENCE_S
 
     def on_message(self, message: Message) -> None:
-        # Ten thousand may come in a few turns of the loop: anyio's own question costs three times as much.
+        # Ten thousand messages may arrive in a few turns of the loop, and `anyio.current_time` costs three times as much.
         self._heard_s = asyncio.get_running_loop().time()
         item = delivered(message)
         if item is None:
             self._idle = message.headers.get("status") == _IDLE
-            # It says how much was delivered: what is missing here was lost with a connection, and nothing would ever tell.
+            # The status says how many messages were delivered. Messages missing here were lost with a connection, and
+            # nothing else would show it.
             lost = int(message.headers.get(_LAST_DELIVERY, "0")) > self._deliveries
             self._gap = self._gap or lost or not self._idle
         else:
@@ -91,7 +94,7 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat that only says that it lives wakes nobody: there is one a second for each bucket that is watched.
+        # A heartbeat shows only that the consumer lives, so it wakes no reader: each watched bucket has regular heartbeats.
         if item is not None or self._gap:
             self.on_arrival()
 

@@ -1,4 +1,4 @@
-"""Listening to the writes to a bucket. A write is a message that the stream stores, and the server gives it to others as well."""
+"""Listening to the writes to a bucket. The server also sends a message that a stream stores to ordinary subscribers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NatsWrites:
         return self._messages + self._link.new_connections
 
     async def open(self, bucket: str) -> None:
-        """Begins. Raises as `Link.listen` does."""
+        """Start listening. Raises as `Link.listen` does."""
         self._listener = await self._link.listen(f"$KV.{bucket}.>", self._count)
 
     def statistics(self) -> dict[str, int]:
