@@ -21,7 +21,7 @@ from headrace.wire.start_plans import FitOperation, OperationFit, PlannedPlace, 
 from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 
 if TYPE_CHECKING:
-    from headrace.archives import Packed  # packing takes longer to load than most commands to run
+    from headrace.archives import Packed  # Loading `headrace.archives` takes longer than most commands run.
 
 #: Seconds for which sending a piece is retried.
 _PIECE_S: Final = 30.0

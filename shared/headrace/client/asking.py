@@ -5,7 +5,7 @@ Busy, not ready, no responders and no connection mean that nothing was done: eve
 that changes nothing is requested only once: a retry would wait behind the first request, whose result nobody would read.
 
 If a request is never answered, the error is explained by the states that all processes report: a service is down, has no leader
-yet, or serves another tree than the one meant.
+yet, or serves another tree than the request meant.
 """
 
 from __future__ import annotations

@@ -334,7 +334,7 @@ class Client:
     async def nodes(self, tree: str = "") -> NodeList:
         """Return all nodes of a tree, by name. Raises `Refused` if the tree does not exist and is not the client's own tree."""
         if tree and tree != self.place.tree:
-            # No process listens for a tree that does not exist, nor while a tree's allocator starts. `trees.list` tells them apart.
+            # No process listens for a tree that does not exist, nor while a tree's allocator starts. `trees.list` distinguishes the two.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])

@@ -48,7 +48,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect by the state folder (`state`, else `$HEADRACE_STATE`, else the default folder) or by `url` and `credential_file`.
 
-    `user` defaults to the user of the place, else to the login name. `tree` is the tree of requests that name none.
+    `user` defaults to the user of the state folder's credential, else to the login name. `tree` is the tree of requests that name none.
     Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for that long is not asked
     for a few seconds; the client's `silence` names these services.
     `ca_file` has the authorities that vouch for a server at `tls://`.
@@ -72,7 +72,7 @@ async def connect(
 async def open_bus(
     place: Place, name: str, inbox_prefix: str, *, timeout_s: float = 10.0, replicas: int = 1
 ) -> AsyncIterator[NatsBus]:
-    """Connect to a place. `replicas` is the number of copies of streams and buckets made there.
+    """Connect to the server of a place. `replicas` is the number of copies of streams and buckets that are made.
 
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
@@ -80,7 +80,7 @@ async def open_bus(
     access = _access(place)
 
     def look_again() -> Access:
-        """Read the place again: a restarted `headrace up` has another credential and may listen at another address."""
+        """Read the state folder again: a restarted `headrace up` has another credential and may listen at another address."""
         try:
             return _access(moved(place))
         except BadInput:
@@ -111,13 +111,13 @@ async def open_bus(
 
 
 def _access(place: Place) -> Access:
-    """Return the addresses and the credential of a place. Raises `BadInput`."""
+    """Return the addresses, the credential and the authority of a server. Raises `BadInput`."""
     urls = parse_server_urls(place.url, place="address of the server")
     return Access(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
-    """Raise `NotRunning` at once if nothing listens at the place; the bus would go on trying until its timeout.
+    """Raise `NotRunning` at once if nothing listens at the address; the bus would go on trying until its timeout.
 
     A running `headrace up` is given the time to restart its server.
     """

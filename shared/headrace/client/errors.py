@@ -10,10 +10,10 @@ class ClientError(HeadraceError):
 
 
 class NotRunning(ClientError):
-    """No server answers at the place, and nothing was sent."""
+    """No server answers at the address, and nothing was sent."""
 
     def __init__(self, where: str, why: str, *, is_own: bool = False) -> None:
-        """`is_own` is True for the place of a `headrace up`, which the person can start. A cluster is started by its administrator."""
+        """`is_own` is True for a server of `headrace up`, which the person can start. A cluster is started by its administrator."""
         #: State folder or address.
         self.where = where
         self.why = why

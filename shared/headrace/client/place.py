@@ -118,9 +118,9 @@ def find_place(
 
 
 def moved(place: Place) -> Place:
-    """Return the place with its folder's present address, because `headrace up` may now listen at another port.
+    """Return `place` with the present address in its folder, because `headrace up` may now listen at another port.
 
-    Returns the place unchanged if it has no folder or the folder cannot be read.
+    Return `place` unchanged if it has no folder or the folder cannot be read.
     """
     if not place.folder:
         return place

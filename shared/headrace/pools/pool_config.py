@@ -168,7 +168,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: What an administrator set that is not an option known here.
+    #: Values that an administrator set under names that are no option known here.
     unrecognized: dict[str, Any] = {}
 
     @property

@@ -16,7 +16,7 @@ from headrace.pools.pool_tree import PoolTree
 
 
 class Right(enum.StrEnum):
-    """What a person may do with a pool and everything below it."""
+    """Rights that a person may have on a pool and everything below it."""
 
     USE = "use"
     MANAGE = "manage"

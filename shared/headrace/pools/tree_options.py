@@ -32,14 +32,14 @@ class ShareModel(enum.StrEnum):
 
 
 class MinShareSpread(enum.StrEnum):
-    """What the last application is charged when a queue's shortage is spread over its applications."""
+    """How a queue's shortage is spread: the last application gets the rest (`intended`), or what YARN charges it with (`yarn`)."""
 
     INTENDED = "intended"
     YARN = "yarn"
 
 
 class VictimRules(enum.StrEnum):
-    """The version whose rules choose victims."""
+    """The version of the scheduler whose rules choose victims."""
 
     CURRENT = "current"
     LEGACY = "legacy"
@@ -214,7 +214,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
 
     #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: What was set that is not an option known here.
+    #: Values that were set under names that are no option known here.
     unrecognized: dict[str, Any] = {}
 
     def for_allocation(self) -> AllocationOptions:

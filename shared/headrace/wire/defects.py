@@ -61,7 +61,7 @@ def _at(value: Any, place: str) -> tuple[str, object]:
     """
     steps: list[str] = []
     for name, index in _STEP.findall(place):
-        if index and isinstance(value, msgspec.Struct):  # one that travels as a list
+        if index and isinstance(value, msgspec.Struct):  # A Struct that is sent as a list.
             name = value.__struct_fields__[int(index)]
         try:
             value = getattr(value, name) if name else value[int(index)]

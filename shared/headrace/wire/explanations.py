@@ -25,7 +25,7 @@ class Cause(msgspec.Struct, frozen=True):
     #: Kind of the reason, such as `pool_limit_reached`.
     kind: str
     words: str
-    #: What would remove this reason, in words.
+    #: Text that says how this reason can be removed.
     cure: str
     #: Numbers of this reason by name; amounts in units of the wire.
     figures: dict[str, Any]
@@ -114,7 +114,7 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """Results of the newest preemptive stages of the operation's priority, one per node, for at most the 500 nodes heard last."""
+    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes (those heard last)."""
 
     priority: PreemptionPriority
     #: Preemption policy of the tree. A YARN policy has no such stages.

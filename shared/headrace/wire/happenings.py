@@ -101,7 +101,7 @@ class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_s
     #: Shares of the operation at that time: its usage without this allocation, and its fair share. Null if they were not kept.
     share_before: Share | None = None
     fair_share: Share | None = None
-    #: Number of other operations' allocations that were preempted for this one.
+    #: Number of other operations' allocations that were preempted for this allocation.
     places_taken: Counter = 0
 
 

@@ -199,7 +199,7 @@ class HeartbeatReason(enum.StrEnum):
 
 
 class NodeState(enum.StrEnum):
-    """What the agent wants for its node."""
+    """The state that the agent wants for its node."""
 
     #: The node accepts jobs.
     OPEN = "open"
@@ -210,7 +210,7 @@ class NodeState(enum.StrEnum):
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """The complete node report."""
+    """One heartbeat: the complete report of a node."""
 
     node: NodeName
     tree: TreeName
@@ -337,7 +337,7 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """What the agent need not report any more: ends that are recorded, and allocations that the allocator has released."""
+    """Recorded ends and released allocations, which the agent need not report any more."""
 
     ends: list[JobKey] = []
     allocations: list[AllocationId] = []

@@ -51,7 +51,7 @@ class Advance(msgspec.Struct, frozen=True):
 
     tree: TreeName
     version: Version
-    #: Version of the previous advance, as sent; integral applies an advance only if it has applied this one.
+    #: Version of the previous advance; integral applies an advance only if it has applied the previous advance.
     previous: Version
     #: Microseconds since the previous update; 0 for the first update of a term.
     dt_us: Counter

@@ -60,7 +60,7 @@ class LiveOperation(msgspec.Struct, frozen=True):
     suspended: bool
     ephemeral_pool: bool
     started_at_ms: Counter
-    #: Indexes below may be leased; the term of the allocator that leased last is in `block_term`.
+    #: Indexes below this number may be leased. `block_term` is the term of the allocator that leased last.
     block: Counter
     block_term: Term
     #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and waits
@@ -138,7 +138,7 @@ class DrawBlock(msgspec.Struct, frozen=True):
 
 
 class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The lease is durable: all indexes below `below` may be out.
+    """The lease is durable: all indexes below `below` may be leased.
 
     For an operation of several trees the event names the leased indexes, and `drawn` is their number, at most the number wanted.
     """

@@ -38,9 +38,9 @@ class StateCause(enum.StrEnum):
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     """A new operation.
 
-    From now on indexes below `block` may be out, leased to the allocator of `block_term` or a later one. Of an operation of several
-    trees no index is out until one of the trees leases it. Former versions repeated this event for a pending operation when another
-    of its trees could run it first.
+    From now on indexes below `block` may be leased to the allocator of `block_term` or of a later term. If the operation is in several
+    trees, no index is leased yet. Former versions repeated this event for a pending operation when another of its trees could run it
+    first.
     """
 
     operation: OperationId
@@ -80,7 +80,7 @@ class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
 
 
 class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adopted"):
-    """A pool of that name was configured: the ephemeral pool is now a configured one."""
+    """A pool with the name of an ephemeral pool was configured, so that the pool no longer depends on its operations."""
 
     tree: TreeName
     pool: PoolName
@@ -139,9 +139,9 @@ class IndexRun(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
-    """Every index below `below` may be out, leased to the allocator of `term`.
+    """Every index below `below` may be leased to the allocator of `term`.
 
-    Of an operation of several trees only the indexes in `runs` are leased, and only to `tree`.
+    If the operation is in several trees, only the indexes in `runs` are leased, and only to `tree`.
     """
 
     operation: OperationId

@@ -38,7 +38,7 @@ PublicKey = Annotated[str, msgspec.Meta(max_length=80)]
 
 
 class NodeTerms(msgspec.Struct, frozen=True):
-    """What an administrator allows a node to be. What its agent claims beyond that is cut off."""
+    """The tags and resources that an administrator allows a node to offer. Anything beyond them is ignored."""
 
     tags: Tags = []
     #: Upper bounds of what the node may offer, in the units of `Resources`; None: no bound.
@@ -66,7 +66,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the node takes no new jobs.
     drained: bool = False
     enrolled_at_ms: Counter = 0
-    #: Machine of the node's agent. No other machine may speak for the node while anything may run on this one.
+    #: Machine of the node's agent. No other machine may speak for the node while anything may run on this machine.
     machine: Machine = ""
     #: Public key with which the node joined, and the terms of its token; empty and null if it joined without a token.
     key: PublicKey = ""
@@ -291,7 +291,7 @@ class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
 
 
 class StopMode(enum.StrEnum):
-    """What happens to the jobs when an agent stops, from the gentlest to the most urgent."""
+    """How an agent that stops treats its jobs, from the gentlest mode to the most urgent."""
 
     #: Jobs run on to their end, then the agent ends.
     WAIT = "wait"

@@ -26,7 +26,7 @@ LONGEST_RETRY_BACKOFF_MS = 10_000
 
 
 class OnLostNode(enum.StrEnum):
-    """What happens to a job whose node was silent for the whole lease."""
+    """The treatment of a job whose node was silent for the whole lease."""
 
     REQUEUE = "requeue"
     WAIT = "wait"
@@ -82,7 +82,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or an upstream operation type, which decides about lightweight pools and tentative trees.
     type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
-    #: Tree in which the jobs run. Of several trees the first that had a running slot; lists show the operation in that tree.
+    #: Tree in which the jobs run. If there are several, the first tree that had a running slot; lists show the operation there.
     tree: TreeName = TreeName("default")
     #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
@@ -90,7 +90,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     resource_limits: PartialResources = NOTHING
     #: Trees that run the operation, if it is not just `tree`; each tree runs a part of the jobs.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
-    #: Further trees, which are left out silently if they have no free slot for the operation.
+    #: Further trees, which are left out silently if their pools are at their limits.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
     #: True if tentative trees that do not exist are left out as well, instead of refusing the operation.
     ignore_missing_tentative_trees: bool = False
@@ -107,7 +107,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Milliseconds from the signal to the kill when a job is preempted for another operation or for a limit. None: the tree's option, which
     #: is called `job_interrupt_timeout` too.
     allocation_preemption_timeout_ms: Millis | None = None
-    #: The same for an operation whose `preemption_mode` is graceful.
+    #: Milliseconds from the signal to the kill for an operation whose `preemption_mode` is graceful. None: the tree's option.
     allocation_graceful_preemption_timeout_ms: Millis | None = None
     #: Fraction of its fair share from which the operation counts as having it. Used if lower than the pool's value.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None

@@ -54,7 +54,7 @@ class OperationState(enum.StrEnum):
     #: Ready, but needs a running slot in its pool and in every pool above.
     PENDING = "pending"
     RUNNING = "running"
-    #: Every job is done; the last bookkeeping runs.
+    #: Every job is done; the operation's last allocations are being released.
     COMPLETING = "completing"
     COMPLETED = "completed"
     #: Too many jobs failed; the remaining jobs are being ended.
@@ -238,7 +238,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     lightweight: bool = False
     #: Number of levels that did not fit into the answer.
     levels_left_out: Counter = 0
-    #: What an operator has paused in its trees.
+    #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
 
 

@@ -29,7 +29,7 @@ _ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
 #: Most whole snapshots that a publisher keeps for readers that do not have all pages yet.
 _MOST_WHOLES = 4
-#: Number of versions after which a whole counts as given up by a reader that has not fetched all its pages.
+#: Number of versions after which a kept whole snapshot may be dropped, although no reader has fetched all its pages.
 _GIVEN_UP = 1_000
 #: Most versions that a reader holds back because an earlier version is missing.
 _MOST_AHEAD = 64
@@ -110,7 +110,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return max(self._wholes)
 
     def _forget_whole(self) -> None:
-        """Forget the oldest whole that was fetched to the end, or a whole that its reader has given up. May forget nothing."""
+        """Drop the oldest whole snapshot that was fetched to the end, or else the oldest after `_GIVEN_UP` versions. May drop nothing."""
         oldest = min(self._wholes)
         gone = next(iter(self._read), None)
         if gone is None and oldest.epoch + _GIVEN_UP <= self.version.epoch:
@@ -149,7 +149,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a reader's items changed by: names of new or changed items, and names of removed items. No name is in both sets."""
+    """A change of a reader's items: keys of new or changed items, and keys of removed items. No key is in both sets."""
 
     version: Version
     changed: frozenset[str]

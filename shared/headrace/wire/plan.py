@@ -48,7 +48,7 @@ class BoundKind(enum.StrEnum):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What bounds an element's share."""
+    """The bound of an element's share."""
 
     kind: BoundKind
     #: Resource that binds; empty if no single resource does.

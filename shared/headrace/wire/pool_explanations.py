@@ -124,7 +124,7 @@ class Holders(msgspec.Struct, frozen=True):
 
     #: Resource that they are sorted by.
     resource: ResourceName
-    #: What the pool is owed and does not have, and what it wants and does not have.
+    #: Amounts that the pool is owed but does not have, and that it wants but does not have.
     owed: Resources = ZERO
     wanted: Resources = ZERO
     #: Resources that are not used by any operation.

@@ -34,9 +34,9 @@ class GetPools(msgspec.Struct, frozen=True):
 class StarvationOutlook(msgspec.Struct, frozen=True):
     """An element that is short of what it is owed, and when it will starve for that. All timestamps are Unix milliseconds.
 
-    Future timestamps are the earliest ones, if the element stays as short as it is, its pending jobs stay, and time goes on counting. A
-    future timestamp is None if the state holds already, will not come, or cannot be predicted: under a YARN policy, or while time does
-    not count.
+    Future timestamps are the earliest ones, if the element stays as short as it is, its pending jobs stay, and time goes on counting.
+    A future timestamp is None if the state holds already, will not come, or cannot be predicted. It cannot be predicted under a YARN
+    policy and while time does not count.
     """
 
     kind: ElementKind
@@ -58,7 +58,7 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):
-    """The promised part of a tree by resource, cpu in cores. Of flow and burst the larger counts as promised.
+    """The promised part of a tree by resource, cpu in cores. The larger amount of flow and burst counts as promised.
 
     Undistributed amounts are negative if more is promised than there is.
     """

@@ -8,7 +8,7 @@ from headrace.ids import PoolName, TreeName
 
 
 class GetRights(msgspec.Struct, frozen=True):
-    """person → admission: ask for one's own rights."""
+    """person → admission: ask for the person's own rights."""
 
 
 class RightsOnPool(msgspec.Struct, frozen=True):

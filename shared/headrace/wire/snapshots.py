@@ -29,7 +29,7 @@ class UsageFrame(msgspec.Struct, frozen=True):
 
     #: Sum over the online nodes of the tree.
     total: Resources = ZERO
-    #: False while the allocator is recovering: figures of unheard nodes are missing, so nothing may be judged by them.
+    #: False while the allocator is recovering: figures of unheard nodes are missing, so no decision may rely on them.
     complete: bool = False
 
 
@@ -164,10 +164,10 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Set for operations only.
     preemption_priority: PreemptionPriority = PreemptionPriority.NONE
     starvation_reason: StarvationReason = StarvationReason.NONE
-    #: Options in force for the root or a pool. Those of an operation follow from its pool's and its spec (`of_operation`).
+    #: Options in force for the root or a pool. The options of an operation follow from its pool's options and its spec (`of_operation`).
     options: EffectiveOptions | None = None
-    #: Breaks ties in satisfaction among the children of a pool, lowest first: the position of a pool among its siblings, the order of an
-    #: operation in a fifo pool, or the start of another operation in Unix milliseconds.
+    #: Breaks ties in satisfaction among the children of a pool, lowest first. For a pool its position among its siblings; for an operation
+    #: of a fifo pool its order there; for any other operation its start in Unix milliseconds.
     rank: Counter = 0
     #: Sum of the nodes that match its scheduling tag filters. None: it has no filters, or the nodes are not known.
     tag_filter_limits: Resources | None = None

@@ -36,7 +36,7 @@ class PlannedPlace(msgspec.Struct, frozen=True):
 
 
 class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """What would be recorded of the start."""
+    """The outcome that the start would have."""
 
     places: list[PlannedPlace]
     #: Trees that would be left out because their pools are at their limits.
@@ -55,7 +55,7 @@ class FitOperation(msgspec.Struct, frozen=True):
 
 
 class OperationFit(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """What can be said of an operation before it has a share."""
+    """Everything that the allocator knows of an operation before the operation has a share."""
 
     tree: TreeName
     #: Resources that each job needs.

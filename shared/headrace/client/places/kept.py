@@ -34,7 +34,7 @@ class KeptPlaces:
         self._chosen = environment.get("HEADRACE_PLACE", "")
 
     def names(self) -> list[str]:
-        """Return the names of all places."""
+        """Return the names of all servers that the person has logged in to."""
         return sorted(path.parent.name for path in self._folder.glob(f"[!.]*/{ENDPOINT_FILE}"))
 
     def current(self) -> str:
@@ -50,13 +50,13 @@ class KeptPlaces:
         return name if name in self.names() else ""
 
     def folder(self, name: str) -> Path:
-        """Return the folder of a place, whether or not it exists. Raises `BadInput` for an invalid name."""
+        """Return the folder of a server, whether or not it exists. Raises `BadInput` for an invalid name."""
         if not _NAME.match(name):
             raise BadInput("name of a place", name, "1 to 63 of a-z, 0-9, '.' and '-'")
         return self._folder / name
 
     def keep(self, name: str, endpoint: Endpoint, credential_file: str, ca_file: str) -> Path:
-        """Store the endpoint, credential and authority of a place, replacing a former place of that name. Make it the current place.
+        """Store the endpoint, credential and authority of a server, replacing a former server of that name. Make it the current server.
 
         Raises `OSError`.
         """
@@ -78,7 +78,7 @@ class KeptPlaces:
         return kept
 
     def forget(self, name: str) -> None:
-        """Remove a place. Raises `BadInput` for an unknown name."""
+        """Remove a server. Raises `BadInput` for an unknown name."""
         if name not in self.names():
             raise BadInput("name of a place", name, hint(name, self.names()))
         shutil.rmtree(self.folder(name))

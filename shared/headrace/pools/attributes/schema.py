@@ -34,7 +34,7 @@ class Who(enum.StrEnum):
 
 
 class Support(enum.StrEnum):
-    """What effect an attribute has."""
+    """The effect of an attribute."""
 
     IN_FORCE = "in force"
     #: Information for people, without any other effect.
