@@ -33,7 +33,7 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-#: Seconds between two checks whether parts are missing (then ask what starves), and between two checks of the connection.
+#: Seconds between two checks of the connection, and between two checks whether parts of snapshots are missing.
 _LOOK_AGAIN_S: Final = 1.0
 
 M = TypeVar("M", bound=msgspec.Struct)

@@ -22,7 +22,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def of(amounts: Resources) -> PartialResources:
-        """Return the amounts with only the resources that are more than 0 named."""
+        """Return the amounts, naming only the resources with more than 0."""
         user_slots, cpu, gpu, memory, network = (amount or None for amount in amounts.as_tuple())
         return PartialResources(user_slots, cpu, gpu, memory, network)
 

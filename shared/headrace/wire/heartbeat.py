@@ -101,7 +101,7 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_at_ms: Millis = 0
     #: CLOCK_BOOTTIME of the host when the job began, in milliseconds; 0 before that. Does not change while the job runs.
     started_boottime_ms: Millis = 0
-    #: Account of the host as which the job runs; empty: the agent's account.
+    #: Account under which the job runs on the host; empty: the agent's account.
     account: AccountName = ""
     #: Progress in thousandths, if the job reports it.
     progress: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
@@ -176,7 +176,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     preemption: PreemptionRecord | None = None
     #: True if the job failed before it had a process, because its program or its folder is missing.
     not_started: bool = False
-    #: Account of the host as which the job ran or was to run; empty: the agent's account.
+    #: Account under which the job ran or was to run on the host; empty: the agent's account.
     account: AccountName = ""
     #: Node of the run. Admission fills it in when it reports the failures of an operation.
     node: Annotated[str, msgspec.Meta(max_length=63)] = ""

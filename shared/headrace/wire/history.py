@@ -194,7 +194,7 @@ class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     pool: PoolName
     tree: TreeName
     resource: str
-    #: Begin of the first stretch and end of the last, Unix time in milliseconds.
+    #: Beginning of the first stretch and end of the last, Unix time in milliseconds.
     since_ms: Counter
     until_ms: Counter
     points: list[HistoryPoint]

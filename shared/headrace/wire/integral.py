@@ -71,7 +71,7 @@ class Downtime(msgspec.Struct, frozen=True, array_like=True):
     #: Number of such periods, and their total length in milliseconds.
     gaps: Counter = 0
     together_ms: Counter = 0
-    #: Begin and end of the last period, Unix time in milliseconds.
+    #: Beginning and end of the last period, Unix time in milliseconds.
     last_from_ms: Counter = 0
     last_until_ms: Counter = 0
 

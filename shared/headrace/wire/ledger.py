@@ -36,8 +36,8 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
     """Ask for a page of a tree: first its ephemeral pools by name, then its live operations by id.
 
-    Each page begins after the last pool and the last operation of the pages before, and after the last attempt that they had of
-    that operation.
+    Each page begins after the last pool and the last operation of the pages before. If that operation has more attempts, the page
+    begins with them.
     """
 
     tree: TreeName

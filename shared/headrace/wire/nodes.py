@@ -217,7 +217,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     node: NodeName
     allocation: str
     ran_ms: Counter
-    #: Account of the node as which the job runs; empty: the agent's account.
+    #: Account under which the job runs on the node; empty: the agent's account.
     account: str = ""
     #: Progress in thousandths, if the job reports it.
     progress: int | None = None

@@ -134,7 +134,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     waiting: list[WaitingFor] = []
     #: Trees that the operation named and is not in: their pools were at their limits, or the trees were removed.
     erased_trees: list[TreeName] = []
-    #: Accounts of nodes as which ended runs of its jobs were run; empty: the account of the node's agent.
+    #: Accounts under which ended runs of its jobs ran on their nodes; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
     #: Number of failed jobs that wait for their retry, and Unix time in milliseconds of the first retry; 0: no job waits.
     pausing_jobs: Counter = 0
@@ -288,7 +288,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     result: JobResult | None
     node: NodeName | str
     exit_code: int | None = None
-    #: Account of that node as which the job ran; empty: the agent's account.
+    #: Account under which the job ran on the node; empty: the agent's account.
     account: str = ""
     #: Unix time of the retry in milliseconds, if the job failed; 0: no retry is delayed.
     retry_at_ms: Counter = 0

@@ -252,7 +252,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
-        # The difference of a set and the keys of a map would walk through all keys.
+        # `difference` avoids what `-` with the keys of a map would do: walk through all keys.
         gone = (removed | before).difference(self.items)
         there = frozenset(changed & self.items.keys() if removed else changed)
         return Applied(version=self.version, changed=there, removed=frozenset(gone), whole=whole)

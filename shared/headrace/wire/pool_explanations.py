@@ -70,7 +70,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     pool: PoolName
     #: First bound that prevents a larger share.
     bound_by: BoundKind
-    #: Resource that is bound; empty if no single resource is.
+    #: Resource that binds; empty if no single resource does.
     resource: ResourceName
     #: Pool above whose limit binds; empty if the pool's own limit does.
     limited_above: PoolName

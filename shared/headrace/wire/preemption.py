@@ -71,7 +71,7 @@ _WHY: Final = {
     PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
     PreemptionReason.POOL_SHORTAGE: "for pools that are short of their share",
 }
-#: Reasons of preemptive stages. Without a beneficiary the stage repaired an overcommitted node on the side.
+#: Reasons of preemptive stages. Without a beneficiary the stage only repaired its overcommitted node.
 _OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
 
 

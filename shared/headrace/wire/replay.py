@@ -94,7 +94,7 @@ class ReplayedPool(msgspec.Struct, frozen=True):
     operations: Counter
     never_started: Counter
     refused: Counter
-    #: Milliseconds from the start of an operation to its first job, or to the end of the replay if no job started.
+    #: Median and longest wait in milliseconds: from the start of an operation to its first job, or to the replay's end if no job started.
     median_wait_ms: Counter
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
