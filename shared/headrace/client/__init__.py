@@ -1,12 +1,12 @@
-"""The Python client: start operations, watch them, read their logs, keep pools.
+"""The Python client: start operations, watch them, read their logs, manage pools.
 
     async with headrace.connect() as client:
         operation = await client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = await operation.wait()
 
-Every answer is one of the wire's own Structs. A refusal raises `Refused`, whose text says what would do. A server that is not
-there raises `NotRunning`, one that does not answer in time `Unanswered`. Nothing here polls, except that a wait looks again every
-few seconds in case a message was lost.
+Every answer is a Struct of `headrace.wire`. A refusal raises `Refused`, whose text says what would be accepted. A server that
+cannot be reached raises `NotRunning`, a service that does not answer in time raises `Unanswered`. The client does not poll, except
+that a wait looks again every few seconds in case a message was lost.
 """
 
 from headrace.client.client import Client, Operation

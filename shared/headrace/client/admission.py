@@ -1,4 +1,4 @@
-"""Persons, hosts, files and starts that are only tried, as admission knows them."""
+"""Requests to admission about persons, hosts, files and dry runs of starts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from headrace.wire.start_plans import FitOperation, OperationFit, PlannedPlace, 
 from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 
 if TYPE_CHECKING:
-    from headrace.archives import Packed  # packing takes longer to load than most commands to run
+    from headrace.archives import Packed  # Loading `headrace.archives` takes longer than most commands run.
 
-#: A piece is sent again for so long.
+#: Seconds for which sending a piece is retried.
 _PIECE_S: Final = 30.0
 
 
@@ -34,7 +34,7 @@ class Files:
         self._asker = asker
 
     async def send(self, packed: Packed, on_sent: Callable[[int], None] = lambda _: None) -> Archive:
-        """Sends the pieces that are missing there. `on_sent` hears how many bytes are there.
+        """Send the pieces that admission does not have yet. `on_sent` is called with the number of bytes that admission has.
 
         Raises `Refused`, `Unanswered`.
         """
@@ -50,29 +50,29 @@ class Files:
 
 
 class Persons:
-    """Questions of a person about themselves."""
+    """Requests of a person about the person's own rights."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
     async def rights(self) -> Rights:
-        """The caller's name and rights. Raises `Refused`, `Unanswered`."""
+        """Return the caller's name and rights. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("rights", GetRights(), Rights)
 
 
 class Hosts:
-    """The hosts that join as nodes."""
+    """Requests about hosts that join as nodes."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
     async def make_token(self, request: MakeToken) -> TokenMade:
-        """Has a key let in one host, for some minutes. It is for administrators. Raises `Refused`, `Unanswered`."""
+        """Allow the holder of a key to join one host, for some minutes. For administrators. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("node.token", request, TokenMade)
 
 
 class Starts:
-    """Dry runs of starts. Nothing is recorded by any."""
+    """Dry runs of starts. They record nothing."""
 
     def __init__(self, asker: Asker, clock: Clock, pools: Pools) -> None:
         self._asker = asker
@@ -80,24 +80,27 @@ class Starts:
         self._pools = pools
 
     async def plan(self, spec: OperationSpec, *, operation: str = "") -> StartPlanned:
-        """Checks all that a start does. Raises what `Client.start` raises."""
+        """Make all the checks of a start. Raises what `Client.start` raises."""
         name = operation_id(operation) if operation else new_operation_id(self._clock)
         request = PlanStart(OperationId(name), spec, self._pools.revision)
         return await self._asker.ask("op.plan_start", request, StartPlanned)
 
     async def fit(self, spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationFit:
-        """Asks the allocator of a tree what keeps jobs of it from starting now. Raises `Refused`, `Unanswered`."""
+        """Ask the allocator of a tree what keeps the operation's jobs from starting now. Raises `Refused`, `Unanswered`."""
         verb = subjects.of_tree("op.fit", tree)
         return await self._asker.ask(verb, FitOperation(_bare(spec, tree, pool)), OperationFit)
 
     async def shares(self, spec: OperationSpec, place: PlannedPlace, *, never_runs: bool = False) -> WhatIfAnswer:
-        """The shares of a tree before and after the start. What `never_runs` wants nothing. Raises `Refused`, `Unanswered`."""
+        """Return the shares of a tree before and after the start. With `never_runs` the operation has no demand.
+
+        Raises `Refused`, `Unanswered`.
+        """
         bare = _bare(spec, place.tree, place.pool)
         supposed = SupposedOperation(bare, place.made, waits=never_runs or place.waiting is not None)
         return await self._pools.of(place.tree).what_if(operations=[supposed])
 
 
 def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
-    """The operation in one tree, without what only its jobs see."""
+    """Return the spec in one tree, without what only the jobs see."""
     here = spec.in_tree(tree, pool)
     return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, working_directory="", files=None)

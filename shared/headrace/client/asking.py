@@ -1,11 +1,11 @@
-"""One question to a service, asked again while that can help and cannot harm.
+"""Send one request to a service, and retry it as long as a retry can help and cannot do harm.
 
-«Busy», «not ready», nobody listening and no connection mean that nothing was done: every request may be sent again. After silence,
-or «not recorded», only a repeatable request may: one that has the same effect however often it is done. A long computation that
-changes nothing is asked for once: whoever asked again would wait behind the first request, which is computed for nobody then.
+Busy, not ready, no responders and no connection mean that nothing was done: every request may be retried. After a timeout, or
+"not recorded", only a repeatable request may be retried: its effect is the same however often it is done. A long computation
+that changes nothing is requested only once: a retry would wait behind the first request, whose result nobody would read.
 
-A request that stays without an answer is explained by what all processes say of themselves: a service that is down, that has no leader
-yet, or that serves another tree than the one that was meant.
+If a request is never answered, the error is explained by the states that all processes report: a service is down, has no leader
+yet, or serves another tree than the request meant.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ V = TypeVar("V")
 
 
 class Reading(NamedTuple):
-    """A question that changes nothing."""
+    """A request that changes nothing."""
 
-    #: The service that is asked, or "" for the processes of all, and for nodes.
+    #: Service that answers; empty for requests to the processes of all services, and to nodes.
     service: str
-    #: What it tells, in the plural.
+    #: What the service reports, in the plural.
     tells: str
 
 
@@ -46,7 +46,7 @@ _ADMISSION: Final = "admission"
 _FAIR_SHARE: Final = "fair_share"
 _ALLOCATOR: Final = "the allocator"
 
-#: Verbs that change nothing, so that silence leaves nothing open. A verb that is not named here may have taken effect.
+#: Verbs that change nothing, so that a request without an answer has no effect. Any other verb may have taken effect.
 READS: Final[Mapping[str, Reading]] = {
     "op.get": Reading(_ADMISSION, "operations"),
     "op.list": Reading(_ADMISSION, "operations"),
@@ -73,22 +73,23 @@ READS: Final[Mapping[str, Reading]] = {
     "service.figures": Reading("", "figures"),
     "job.logs": Reading("", "output"),
 }
-#: The service that does what a verb changes, for words about its silence.
+#: The service that carries out a verb that changes something; named in messages about its silence.
 CHANGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort"), _ADMISSION),
     **dict.fromkeys(("op.scan", "op.upload", "node.change", "node.token"), _ADMISSION),
     **dict.fromkeys(("pool.change", "pool.move_to_tree", "tree.create", "tree.remove"), _FAIR_SHARE),
     "debug.heartbeat": "",
 }
-#: Whoever waits or follows bears a server that is away for this long, so that a restart of services or bus goes unnoticed.
+#: Seconds for which a wait or a follower tolerates an unavailable server, so that a restart of services or bus goes unnoticed.
 LONGEST_ABSENCE_S = 60.0
-#: How long one attempt waits for its answer; services answer within 2 s or say that they could not.
+#: Seconds that one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
-#: A service that was silent for so long is not asked again for a while by somebody who shows what the others know.
+#: Seconds of silence after which a command that shows data of several services does not ask the silent service for a while.
 PATIENCE_S: Final = 2.2
-#: Seconds for which a reading is tried anew while no process listens: a service that is started anew at once goes unnoticed.
+#: Seconds for which a read request is retried while no process listens, so that a service that restarts at once goes unnoticed.
 _NOBODY_S: Final = 1.8
-#: Longer than one such look takes; whoever looks again and again hears soon that a service is back.
+#: Seconds for which a silent service is not asked again. Longer than one such command takes; a command that looks repeatedly soon
+#: notices that the service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -96,7 +97,7 @@ _jitter = random.Random()
 
 
 class Pauses:
-    """Growing pauses with jitter, so that many clients do not come back together."""
+    """Growing pauses with jitter between retries, so that many clients do not retry at the same time."""
 
     def __init__(self) -> None:
         self._next_s = _FIRST_PAUSE_S
@@ -108,7 +109,7 @@ class Pauses:
 
 
 async def at_once(ask: Callable[[K], Awaitable[V]], about: Sequence[K]) -> dict[K, V]:
-    """Returns what `ask` returns about each, in their order. Of several services that are silent each is waited for meanwhile."""
+    """Return the result of `ask` for each item, in the order of the items. All requests run concurrently."""
     found: dict[K, V] = {}
 
     async def take(one: K) -> None:
@@ -124,27 +125,30 @@ async def at_once(ask: Callable[[K], Awaitable[V]], about: Sequence[K]) -> dict[
 
 
 def reading_of(verb: str) -> Reading | None:
-    """The reading that a verb is, of whichever tree or node. None for a verb that changes something."""
+    """Return the read request that a verb stands for, whatever tree or node the verb names. None for a verb that changes something."""
     return READS.get(".".join(verb.split(".")[:2]))
 
 
 class Asked(NamedTuple):
-    """A service that a request is for."""
+    """The service that a request is for."""
 
-    #: As people call it; empty for none.
+    #: Name of the service in messages; empty for none.
     service: str
     tree: str
-    #: The same with its tree, unless that is the own one.
+    #: Name with the tree, if it is not the client's own tree.
     name: str
 
     @property
     def role(self) -> str:
-        """Its role, as its processes name it."""
+        """The role of the service, as its processes report it."""
         kind = self.service.removeprefix("the ")
         return kind if kind == _ADMISSION else f"{kind}.{self.tree}"
 
     def state(self, views: Sequence[ServiceView], *, is_heard: bool) -> str:
-        """Why it does not answer, by what all processes say: a sentence without its end. `is_heard`: some process got the request."""
+        """Return why the service does not answer, according to all processes: a sentence without its full stop.
+
+        `is_heard` is True if some process received the request.
+        """
         if views and self.tree and self.service != _ADMISSION and not serves(views, self.tree):
             return unserved(self.tree)
         leads = [view.leads for view in views if view.role == self.role]
@@ -154,12 +158,12 @@ class Asked(NamedTuple):
 
 
 def serves(views: Sequence[ServiceView], tree: str) -> bool:
-    """True if some process is of this tree."""
+    """True if some process serves this tree."""
     return any(view.role.endswith(f".{tree}") for view in views)
 
 
 def unserved(tree: str) -> str:
-    """The words on a tree that no process serves: a sentence without its end."""
+    """Return the message about a tree that no process serves: a sentence without its full stop."""
     return (
         f"no process serves tree {tree}: start fair_share, integral and allocator with the setting `tree`, "
         f"or `headrace up` with `--tree {tree}` too"
@@ -167,28 +171,28 @@ def unserved(tree: str) -> str:
 
 
 class Silence:
-    """The services that did not answer readings within `patience_s`, and what is not known for that.
+    """Services that did not answer read requests within `patience_s`, and the data that is missing because of that.
 
-    The service of each tree counts by itself. With None as `patience_s` nobody is ever silent.
+    The service of each tree is counted separately. With `patience_s` None no service ever counts as silent.
     """
 
     def __init__(self, clock: Clock, own: str = "", patience_s: float | None = None) -> None:
         self.patience_s = patience_s
-        #: True: readings are tried until their time is over while no process listens, as in a command that changes something or waits.
+        #: True: read requests are retried until their timeout while no process listens, as in a command that changes something or waits.
         self.bears_restarts = False
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
-        #: What is known of each service that was silent: a sentence without its end.
+        #: What is known of each silent service: a sentence without its full stop.
         self._known: dict[str, str] = {}
-        #: All processes, as they were asked for last, and until when that counts.
+        #: The last answers of all processes, and the time until which they count.
         self._processes: Sequence[ServiceView] = ()
         self._processes_until_s = 0.0
-        #: In the order in which it was asked for.
+        #: Data that is missing, by service, in the order of the requests.
         self._unknown: dict[str, dict[str, None]] = {}
 
     def party(self, verb: str, request: msgspec.Struct) -> Asked:
-        """The service that hears a verb. Without a name for what nodes and all processes hear."""
+        """Return the service that handles a verb. Its name is empty for verbs that nodes or all processes handle."""
         reading = reading_of(verb)
         service = reading.service if reading is not None else CHANGES.get(verb, "")
         tree = self._own
@@ -200,27 +204,27 @@ class Silence:
 
     @property
     def processes(self) -> Sequence[ServiceView] | None:
-        """All processes, as they answered a moment ago. None where they are to be asked anew."""
+        """The recent answers of all processes. None if the processes must be asked again."""
         return self._processes if self._clock.steady_s() < self._processes_until_s else None
 
     def note_processes(self, views: Sequence[ServiceView]) -> None:
-        """Takes what all processes said of themselves."""
+        """Store the answers of all processes."""
         self._processes, self._processes_until_s = views, self._clock.steady_s() + _REMEMBERED_S
 
     def is_missing(self, asked: Asked) -> bool:
-        """True if no process of a service was there a moment ago."""
+        """True if recently no process of the service was running."""
         return bool(self.processes) and not any(view.role == asked.role for view in self.processes or ())
 
     def why(self, who: str) -> str:
-        """What is known of a service that was silent: a sentence without its end."""
+        """Return what is known of a silent service: a sentence without its full stop."""
         return self._known.get(who, f"{who} does not answer")
 
     def holds(self, who: str) -> bool:
-        """True if the service was silent a moment ago."""
+        """True if the service was silent recently."""
         return self._clock.steady_s() < self._until_s.get(who, 0.0)
 
     def begin(self, who: str, verb: str, known: str = "") -> None:
-        """The service did not answer, or was not asked since it had not answered before. `known` is why, as a sentence."""
+        """Record that the service did not answer, or was not asked because it was silent before. `known` is the reason, as a sentence."""
         reading = reading_of(verb)
         if known:
             self._known[who] = known
@@ -230,12 +234,12 @@ class Silence:
             self._unknown.setdefault(who, {})[reading.tells] = None
 
     def end(self, who: str) -> None:
-        """The service answered."""
+        """Record that the service answered."""
         for kept in (self._until_s, self._unknown, self._known):
             kept.pop(who, None)
 
     def words(self) -> list[str]:
-        """Says of each service that was silent last what is not known for that."""
+        """Return a sentence for each silent service that says what data is missing."""
         return [
             f"{self.why(who)}: {', '.join(f'no {each}' for each in unknown)} are shown"
             for who, unknown in self._unknown.items()
@@ -243,7 +247,7 @@ class Silence:
 
 
 class Asker:
-    """Asks in the name of one user. `subject_of` makes the subject of a verb, `timeout_s` holds unless a question has its own."""
+    """Sends requests for one user. `subject_of` returns the subject of a verb; `timeout_s` is the default timeout of a request."""
 
     def __init__(
         self,
@@ -259,9 +263,9 @@ class Asker:
         self._subject_of = subject_of
         self._timeout_s = timeout_s
         self._silence = silence or Silence(clock)
-        #: Returns why trying again cannot help; empty where it may.
+        #: Returns why a retry cannot help; empty if it may help.
         self._blocked = blocked
-        #: The newest revision of the pool configuration that a change of this client made; 0 for none.
+        #: Newest revision of the pool configuration that a change of this client made; 0 for none.
         self.revision = 0
 
     async def ask(
@@ -274,9 +278,9 @@ class Asker:
         repeatable: bool = True,
         computes: bool = False,
     ) -> T:
-        """The answer, of type `kind`. `computes` is True for a long computation, which is one of `READS`.
+        """Return the answer, of type `kind`. `computes` is True for a long computation, which is one of `READS`.
 
-        Raises `Refused`, `BadInput`, or `Unanswered` when the time is over.
+        Raises `Refused`, `BadInput`, or `Unanswered` after the timeout.
         """
         asked = self._silence.party(verb, request)
         who = asked.name if reading_of(verb) is not None else ""
@@ -287,7 +291,7 @@ class Asker:
         started = heard_s = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
-        #: What left open whether it was done, and what is told at the end.
+        #: The failure after which it is unknown whether the request was done, and the failure that the final error reports.
         doubt: BusError | Refused | None = None
         said: BusError | Refused | None = None
         while True:
@@ -307,7 +311,7 @@ class Asker:
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
-            # An attempt that had less than its usual time tells less than what was heard before.
+            # An attempt that was shorter than usual says less than the failures before it.
             is_short = (
                 isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
             )
@@ -348,9 +352,9 @@ class Asker:
         return Unanswered(verb, waited_s, reason, maybe_done=maybe_done and not nobody_did_it, who=silent, state=words)
 
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
-        """Why a service does not answer. It asks all processes where that tells more than the silence itself."""
+        """Return why a service does not answer. Ask all processes if that says more than the missing answer itself."""
         views = self._silence.processes
-        # The subjects of fair_share name no tree: the process of another tree gets the request, too.
+        # The subjects of fair_share do not name a tree, so the process of another tree receives the request too.
         if views is None and (not is_heard or asked.service == _FAIR_SHARE):
             with contextlib.suppress(BusError):
                 views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)
@@ -360,7 +364,7 @@ class Asker:
     def _without_lost_revision(
         self, request: msgspec.Struct, data: bytes, refusal: Refusal
     ) -> tuple[msgspec.Struct, bytes]:
-        """Names the newest revision there is in a request that names a later one, which does not exist any more."""
+        """Lower the request's `min_revision` to the newest existing revision, if the revision that it names no longer exists."""
         newest = refusal.revision if isinstance(refusal, NotReady) else None
         if newest is None or getattr(request, "min_revision", 0) <= newest:
             return request, data

@@ -1,4 +1,4 @@
-"""The client: questions and wishes of one user, over one connection, and a handle on an operation."""
+"""The client: the requests of one user over one connection, and a handle for an operation."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
-#: A start is repeated under its id for this long.
+#: Seconds for which a start is retried under its id.
 START_TIMEOUT_S = 30.0
-#: A wait looks again after this long without news.
+#: Seconds without news after which a wait asks for the view again.
 _LOOK_AGAIN_S = 5.0
 
 
 class Client:
-    """The questions and wishes that a person has of Headrace. Made by `connect`."""
+    """The requests that a person can make to Headrace. Made by `connect`."""
 
     def __init__(
         self, bus: Bus, clock: Clock, place: Place, user: UserName, *, timeout_s: float, patience_s: float | None = None
@@ -120,11 +120,11 @@ class Client:
         operation: str = "",
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
-        """Starts `jobs` runs of `argv`, each with so many cores, so much memory («512M») and so many GPUs.
+        """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
 
-        Without a pool the tree says where they run, as for `headrace run`.
-        They start in the folder where this process is, or with `files` in the folder of those that `client.files.send` sent.
-        `operation` is the id, made here unless given. An id that was started before by this user starts nothing new.
+        Without a pool the tree chooses it, as for `headrace run`.
+        The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
+        `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str):
@@ -153,12 +153,12 @@ class Client:
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
     async def start(self, spec: OperationSpec, *, operation: str = "", timeout_s: float = START_TIMEOUT_S) -> Operation:
-        """Starts what `spec` says. Tried under one id until it is recorded, refused, or the time is over.
+        """Start the operation of `spec`. Retried under one id until it is recorded or refused, or the timeout is over.
 
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         name = operation_id(operation) if operation else new_operation_id(self._clock)
-        with suppress(BadInput):  # whoever cannot write spans can start operations
+        with suppress(BadInput):  # An operation can be started even if spans cannot be written.
             begin_tracing("client", self.place.traces)
         with start_of_operation("start request", name, spec.trace or trace_of_caller()) as trace:
             spec = msgspec.structs.replace(spec, trace=trace)
@@ -167,18 +167,21 @@ class Client:
         return Operation(self, name, answer)
 
     def operation(self, operation: str) -> Operation:
-        """A handle on an operation by its id. Asks nobody. Raises `BadInput`."""
+        """Return a handle for an operation by its id, without a request. Raises `BadInput`."""
         return Operation(self, operation_id(operation))
 
     async def get(self, operation: str) -> OperationView:
-        """One operation. Raises `Refused`, with all whose ids begin so if there are but three, and `Unanswered`."""
+        """Return the view of one operation. Raises `Refused`, with the operations whose ids begin so if there are at most three.
+
+        Raises `Unanswered`.
+        """
         request = GetOperation(operation=OperationId(operation))
         return await self._asker.ask("op.get", request, OperationView)
 
     async def list(
         self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
     ) -> list[OperationView]:
-        """Operations, newest first, at most `limit`. `live` leaves out those that are over."""
+        """Return operations, newest first, at most `limit`. `live` leaves out operations that are over."""
         found: list[OperationView] = []
         after = ""
         while len(found) < limit:
@@ -192,21 +195,21 @@ class Client:
         return found
 
     async def abort(self, operation: str, reason: str = "") -> OperationView:
-        """Ends an operation: no new jobs, running ones are interrupted. Aborting twice is no error."""
+        """End an operation: no new jobs start, running jobs are interrupted. Aborting twice is no error."""
         request = AbortOperation(operation=operation_id(operation), reason=reason)
         return await self._asker.ask("op.abort", request, OperationView)
 
     async def explain(self, operation: str) -> OperationExplanation:
-        """Every level from the root down to its pool, with counts and limits, and what holds it back."""
+        """Return every level from the root down to the operation's pool, with counts and limits, and what holds the operation back."""
         request = ExplainOperation(operation=operation_id(operation))
         return await self._asker.ask("op.explain", request, OperationExplanation)
 
     async def update(
         self, operation: str, *, weight: float | None = None, pool: str | None = None, tree: str = ""
     ) -> OperationView:
-        """Changes weight and pool on the fly, both or nothing. `tree` names the one tree in which.
+        """Change weight and pool on the fly, both or nothing. `tree` limits the change to one tree.
 
-        `Refused` tells why not. In its new pool the operation must be able to run at once.
+        Raises `Refused` with the reason. In its new pool the operation must be able to run at once.
         """
         moved = PoolName(pool) if pool is not None else None
         name, revision = operation_id(operation), self.pools.revision
@@ -217,26 +220,26 @@ class Client:
         return await self._asker.ask("op.update", request, OperationView)
 
     async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:
-        """Lets no job of it start until `resume`. Running jobs go on, unless they are to be aborted."""
+        """Start no more jobs of the operation until `resume`. Running jobs go on unless `abort_running_jobs` is True."""
         request = SuspendOperation(operation_id(operation), abort_running_jobs)
         return await self._asker.ask("op.suspend", request, OperationView)
 
     async def resume(self, operation: str) -> OperationView:
-        """Lets a suspended operation go on. Raises `Refused` for one that is not suspended."""
+        """Resume a suspended operation. Raises `Refused` if it is not suspended."""
         request = ResumeOperation(operation_id(operation))
         return await self._asker.ask("op.resume", request, OperationView, repeatable=False)
 
     async def complete(self, operation: str) -> OperationView:
-        """Ends a running operation as completed. Raises `Refused` in any other state."""
+        """End a running operation as completed. Raises `Refused` in any other state."""
         request = CompleteOperation(operation_id(operation))
         return await self._asker.ask("op.complete", request, OperationView, repeatable=False)
 
     async def scan(self) -> Scanned:
-        """Has everybody who waits for a running slot judged anew. It is for administrators."""
+        """Make admission check again every operation that waits for a running slot. For administrators."""
         return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
-        """Pools with what their limits on operations compare: one, or all with the root first."""
+        """Return pools with the counts that their operation limits are compared with: one pool, or all with the root first."""
         found: list[PoolLevel] = []
         while True:
             after = found[-1].pool if found else ""
@@ -253,9 +256,9 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> OperationView:
-        """Waits until the operation is over. `progress` gets each new view of it.
+        """Wait until the operation is over. `progress` is called with each new view.
 
-        Bears a server that is away for a minute. Raises `TimeoutError` after `timeout_s`, `Refused`, `Unanswered`.
+        Tolerates a server that is unavailable for a minute. Raises `TimeoutError` after `timeout_s`, `Refused`, `Unanswered`.
         """
         name = operation_id(operation)
         with anyio.fail_after(timeout_s):
@@ -263,7 +266,7 @@ class Client:
             try:
                 view = await self._look(name)
                 if view.user != self.user:
-                    # Where its news are not for us, looking now and then is all there is.
+                    # If this user may not subscribe to the owner's news, the wait only asks for the view every few seconds.
                     with suppress(PermissionRefused):
                         own, inbox = inbox, await news_of(self._bus, view.user, name)
                         await own.close()
@@ -297,7 +300,7 @@ class Client:
             await anyio.sleep(pauses.next_s())
 
     async def jobs(self, operation: str) -> AsyncIterator[JobRow]:
-        """The jobs of an operation in the order of their index, with how and where they ended."""
+        """Yield the jobs of an operation in the order of their index, with how and where they ended."""
         name = operation_id(operation)
         first = 0
         while True:
@@ -310,7 +313,7 @@ class Client:
             first = page.jobs[-1].slot.index + 1
 
     async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
-        """The places of running jobs and every reason why pending ones wait, in some trees or in all that answer."""
+        """Return the allocations of running jobs and every reason why pending jobs wait, in `trees` or in all trees that answer."""
         request = WhereRequest(operation=operation_id(operation))
         asked = trees or [each.tree for each in (await self.get(operation)).placements]
         missing: list[Refused | Unanswered] = []
@@ -329,9 +332,9 @@ class Client:
         return OperationPlaces.joined(found)
 
     async def nodes(self, tree: str = "") -> NodeList:
-        """All nodes of a tree, by name. Raises `Refused` for another tree than the own one that there is not."""
+        """Return all nodes of a tree, by name. Raises `Refused` if the tree does not exist and is not the client's own tree."""
         if tree and tree != self.place.tree:
-            # Nobody listens for a tree that is not there, as nobody does while its allocator starts.
+            # No process listens for a tree that does not exist, nor while a tree's allocator starts. `trees.list` distinguishes the two.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
@@ -344,60 +347,60 @@ class Client:
                 return answer
 
     async def change_node(self, node: str, change: NodeChange) -> ChangedNode:
-        """Drains, undrains or removes a node. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Drain, undrain or remove a node. For administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = ChangeNode(node_name(node), change)
         return await self._asker.ask("node.change", request, ChangedNode)
 
     async def trace_heartbeat(self, node: str) -> HeartbeatTraced:
-        """Has a node send a heartbeat and trace it. It is for administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Make a node send a heartbeat and trace it. For administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
         name = node_name(node)
         return await self._asker.ask(f"debug.heartbeat.{name}", TraceHeartbeat(name), HeartbeatTraced)
 
     def logs(self, operation: str, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Lines that the jobs of an operation wrote, or the one `job`: see `LogWishes`."""
+        """Yield the lines that the jobs of an operation wrote, or only those of `job`: see `LogWishes`."""
         return JobLogReader(self, self._asker, operation_id(operation), job, wishes).read()
 
 
 class Operation:
-    """One operation, started by this client or named by its id."""
+    """A handle for one operation, started by this client or named by its id."""
 
     def __init__(self, client: Client, operation: OperationId, answer: StartAnswer | None = None) -> None:
         self._client = client
         self.id = operation
-        #: What admission said at the start; None where the handle was made from an id.
+        #: Answer of admission to the start; None if the handle was made from an id.
         self.answer = answer
 
     def __repr__(self) -> str:
         return f"<Operation {self.id}>"
 
     async def view(self) -> OperationView:
-        """The operation as it is now. Raises as `Client.get`."""
+        """Return the operation's present view. Raises as `Client.get`."""
         return await self._client.get(self.id)
 
     async def wait(
         self, progress: Callable[[OperationView], None] | None = None, *, timeout_s: float | None = None
     ) -> OperationView:
-        """Waits until it is over. Raises as `Client.wait`."""
+        """Wait until the operation is over. Raises as `Client.wait`."""
         return await self._client.wait(self.id, progress, timeout_s=timeout_s)
 
     async def abort(self, reason: str = "") -> OperationView:
-        """Ends it. Aborting twice is no error."""
+        """End the operation. Aborting twice is no error."""
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
-        """Its jobs and where they ran."""
+        """Return its jobs and where they ran."""
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:
-        """The places of its running jobs, and why the rest does not run."""
+        """Return the allocations of its running jobs, and why the other jobs do not run."""
         return await self._client.places(self.id)
 
     async def waiting(self, tree: TreeName) -> WaitingExplained:
-        """All that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
+        """Return everything that keeps its jobs from starting in one tree. Raises `Refused`, `Unanswered`."""
         return await self._client._asker.ask(
             subjects.of_tree("op.why", tree), ExplainWaiting(self.id), WaitingExplained
         )
 
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
-        """Its jobs' output, as `Client.logs` gives it."""
+        """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)

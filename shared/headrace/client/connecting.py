@@ -1,4 +1,4 @@
-"""Making a client: where Headrace is, who asks, and whether anybody listens there."""
+"""Make a client: find the server and the user, and check that the server listens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects
 
-#: In this time an `up` has started its server again.
+#: Seconds within which a `headrace up` has restarted its server.
 _RESTART_S = 5.0
 _RESTART_LOOK_S = 0.1
 
@@ -46,12 +46,12 @@ async def connect(
     timeout_s: float = 10.0,
     patience_s: float | None = None,
 ) -> AsyncIterator[Client]:
-    """Connects, by the state folder (`state`, else `$HEADRACE_STATE`, else the usual one) or by `url` and `credential_file`.
+    """Connect by the state folder (`state`, else `$HEADRACE_STATE`, else the default folder) or by `url` and `credential_file`.
 
-    `user` is that of the place, else the login name, unless given. `tree` is asked where a question names none.
-    `timeout_s` is how long requests are tried. A service that is silent for `patience_s`, if that is given, to a request that changes
-    nothing is not asked such again for a few seconds: `silence` of the client says who that is.
-    `ca_file` has the authorities by whose word a server at `tls://` is believed.
+    `user` defaults to the user of the state folder's credential, else to the login name. `tree` is the tree of requests that name none.
+    Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for that long is not asked
+    for a few seconds; the client's `silence` names these services.
+    `ca_file` has the authorities that vouch for a server at `tls://`.
 
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
@@ -63,7 +63,7 @@ async def connect(
             yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s, patience_s=patience_s)
         finally:
             if place.traces.endpoint:
-                # A collector may be slow to take the last spans, and others use the loop.
+                # A collector may be slow to accept the last spans, and other tasks use the event loop.
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(tracing.end)
 
@@ -72,12 +72,15 @@ async def connect(
 async def open_bus(
     place: Place, name: str, inbox_prefix: str, *, timeout_s: float = 10.0, replicas: int = 1
 ) -> AsyncIterator[NatsBus]:
-    """Connects to a place. `replicas` is for what is made there. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`."""
+    """Connect to the server of a place. `replicas` is the number of copies of streams and buckets that are made.
+
+    Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
+    """
     await _knock(place, timeout_s)
     access = _access(place)
 
     def look_again() -> Access:
-        """An `up` that was started again has another credential, and may listen elsewhere."""
+        """Read the state folder again: a restarted `headrace up` has another credential and may listen at another address."""
         try:
             return _access(moved(place))
         except BadInput:
@@ -108,15 +111,15 @@ async def open_bus(
 
 
 def _access(place: Place) -> Access:
-    """Reads what opens a place. Raises `BadInput`."""
+    """Return the addresses, the credential and the authority of a server. Raises `BadInput`."""
     urls = parse_server_urls(place.url, place="address of the server")
     return Access(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
 
 
 async def _knock(place: Place, timeout_s: float) -> None:
-    """Says at once that nobody listens, where the bus would go on trying until its time is over.
+    """Raise `NotRunning` at once if nothing listens at the address; the bus would go on trying until its timeout.
 
-    An `up` that lives is given the time to start its server again.
+    A running `headrace up` is given the time to restart its server.
     """
     addresses = [urllib.parse.urlsplit(url) for url in parse_server_urls(place.url, place="address of the server")]
     opened = False
@@ -145,7 +148,7 @@ async def _knock(place: Place, timeout_s: float) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """True if there is such a process on this machine. 0 is none."""
+    """True if this machine has a process of that id. 0 is no process."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Errors between a client and Headrace, apart from a refusal (`headrace.wire.refusals.Refused`)."""
+"""Errors between a client and Headrace, except refusals (`headrace.wire.refusals.Refused`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class ClientError(HeadraceError):
 
 
 class NotRunning(ClientError):
-    """No server answers where it was looked for, and nothing was sent."""
+    """No server answers at the address, and nothing was sent."""
 
     def __init__(self, where: str, why: str, *, is_own: bool = False) -> None:
-        """`is_own` is True for the place of a `headrace up`, which the person can start; a cluster is others' to start."""
+        """`is_own` is True for a server of `headrace up`, which the person can start. A cluster is started by its administrator."""
         #: State folder or address.
         self.where = where
         self.why = why
@@ -26,14 +26,14 @@ class NotRunning(ClientError):
 
 
 class NotTrusted(ClientError):
-    """The server's certificate does not prove that it is the one that was meant, and nothing was sent."""
+    """The server's certificate does not prove that it is the server that was meant; nothing was sent."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(f"the server at {url} is not trusted: {why}")
 
 
 class EndpointUnreadable(NotRunning):
-    """The file that says where the server listens cannot be read, and nothing was sent."""
+    """The file with the server's address cannot be read; nothing was sent."""
 
     def __init__(self, file: str, why: str) -> None:
         super().__init__(file, why)
@@ -41,7 +41,7 @@ class EndpointUnreadable(NotRunning):
 
 
 class NotYours(ClientError):
-    """The state folder is somebody else's, and what is in it cannot be read."""
+    """The state folder belongs to another user, and its files cannot be read."""
 
     def __init__(self, folder: str, owner: str) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class NotYours(ClientError):
 
 
 class NotAdmitted(ClientError):
-    """The server does not let this credential in."""
+    """The server does not accept this credential."""
 
     def __init__(self, where: str, why: str) -> None:
         self.where = where
@@ -65,15 +65,15 @@ class Unanswered(ClientError):
     def __init__(
         self, verb: str, waited_s: float, why: str, *, maybe_done: bool, who: str = "", state: str = ""
     ) -> None:
-        """`state` says why `who` is silent, where it is known: a sentence without its end."""
-        #: What was asked, such as `op.start`.
+        """`state` says why `who` is silent, if known: a sentence without its full stop."""
+        #: Verb of the request, such as `op.start`.
         self.verb = verb
-        #: The service that kept silent, if it is known which.
+        #: Service that did not answer, if known.
         self.who = who
         self.waited_s = waited_s
-        #: What went wrong: what left open whether it was done, or else the last trouble.
+        #: The failure after which it is unknown whether the request was done, or else the last failure.
         self.why = why
-        #: The request may have reached somebody, so that it may yet take effect.
+        #: True if the request may have been received, so that it may still take effect.
         self.maybe_done = maybe_done
         effect = "it may have taken effect" if maybe_done else "nothing was done"
         silent = f"{state or f'{who} does not answer'}: " if who else ""
@@ -81,4 +81,4 @@ class Unanswered(ClientError):
 
 
 class Unreadable(Unanswered):
-    """An answer came that cannot be read: from another release, or made up by a node."""
+    """An answer arrived that cannot be read: it is from another release, or forged by a node."""

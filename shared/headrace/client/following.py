@@ -1,4 +1,4 @@
-"""The stream of all that happens, joined from what admission, allocator and fair_share tell. A gap in any of them is told as well."""
+"""The stream of all events, joined from those of admission, allocator and fair_share. A gap in any of them is reported as well."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-#: From parts that did not come to the question what starves. Between two looks at the connection.
+#: Seconds between two checks of the connection, and between two checks whether parts of snapshots are missing.
 _LOOK_AGAIN_S: Final = 1.0
 
 M = TypeVar("M", bound=msgspec.Struct)
 
 
 class LogTail:
-    """Entries of the log as admission tells them, in order."""
+    """Entries of the log as admission publishes them, in order."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
     def take(self, told: Recorded, now_ms: int) -> Iterator[Happening]:
-        """Yields what is new of an entry, behind the number of entries before it that did not come."""
+        """Yield the new events of an entry, preceded by the number of entries that are missing before it."""
         last, self._last = self._last, max(told.sequence, self._last or 0)
         if last is not None and told.sequence <= last:
             return
         if last is not None:
-            # The entry by which a term was announced holds nothing and is not told.
+            # The entry that announces a term has no events and is not published, so it does not count as missing.
             missed = told.previous - last - (last < told.announced <= told.previous)
             if missed > 0:
                 yield Missed(now_ms, "admission", told.tree, missed)
@@ -59,13 +59,13 @@ class LogTail:
 
 
 class DecisionTail:
-    """Decisions of an allocator, in order. Those of a later term are numbered anew."""
+    """Decisions of an allocator, in order. Each term numbers its decisions from 0."""
 
     def __init__(self) -> None:
         self._term = self._next = 0
 
     def take(self, told: Decisions, now_ms: int) -> Iterator[Happening]:
-        """Yields decisions, behind the number of those before them that did not come."""
+        """Yield decisions, preceded by the number of decisions that are missing before them."""
         if told.term < self._term:
             return
         known, expected = self._term, self._next if told.term == self._term else 0
@@ -76,24 +76,24 @@ class DecisionTail:
 
 
 class StarvationTail:
-    """Changes of starvation, seen in the parts of snapshots of shares."""
+    """Changes of starvation, derived from the parts of share snapshots."""
 
     def __init__(self, tree: TreeName) -> None:
         self._tree = tree
-        #: Whatever starves, by `ShareItem.key`.
+        #: Status of everything that starves, by `ShareItem.key`.
         self._known: dict[str, StarvationStatus] = {}
         self._version: Version | None = None
         self._next_part = 0
-        #: True from parts that did not come until `know`.
+        #: True from the time when parts were missing until `know`.
         self.has_gap = False
 
     def know(self, starving: Iterable[ShareItem]) -> None:
-        """Takes all that starves now, in place of what was known. Nothing is told of that."""
+        """Replace what is known by everything that starves now. Yields no events."""
         self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
         self.has_gap = False
 
     def take(self, part: SharePart, now_ms: int) -> Iterator[Happening]:
-        """Yields changes in a part, behind a word on parts before it that did not come."""
+        """Yield the changes in a part, preceded by a `Missed` if parts before it are missing."""
         before, expected = self._version, self._next_part
         self._version, self._next_part = part.version, part.part + 1
         if before is not None:
@@ -118,7 +118,7 @@ class StarvationTail:
 
 
 class HappeningFilter:
-    """The happenings that somebody wants: all, those of one operation, or those of one pool."""
+    """Selects events: all, those of one operation, or those of one pool."""
 
     def __init__(self, *, pool: str = "", operation: str = "", members: Iterable[OperationId] = ()) -> None:
         self._pool = pool
@@ -127,12 +127,12 @@ class HappeningFilter:
         self._members = set(members)
 
     def wants(self, happening: Happening) -> bool:
-        """True if it is to be told. What was missed always is."""
+        """True if the event is selected. `Missed` always is."""
         if isinstance(happening, Missed):
             return True
         if isinstance(happening, StarvationChanged):
             return self._wants_element(happening)
-        # Whoever follows an operation hears of the places that others lose for it, too.
+        # A follower of an operation also sees the allocations that other operations lose to it.
         is_for_it = isinstance(happening, AllocationPreempted) and happening.record.beneficiary == self._operation
         if self._operation and not is_for_it and happening.operation != self._operation:
             return False
@@ -166,7 +166,7 @@ class HappeningFilter:
 
 
 class Follower:
-    """Hands on what happens from now on. `starving` asks for whatever starves at that moment."""
+    """Delivers events from now on. `starving` returns everything that starves at that time."""
 
     def __init__(
         self, bus: Bus, clock: Clock, place: Place, starving: Callable[[], Awaitable[Iterable[ShareItem]]]
@@ -184,10 +184,11 @@ class Follower:
         on_following: Callable[[], None],
         on_connection: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Calls with each thing that is wanted, until cancelled. Raises `BusClosed`, and what `starving` raises at the beginning.
+        """Call `on_happening` with each selected event, until cancelled.
 
-        From the call of `on_following` on nothing is left out while the bus is there. `on_connection` is told False when it is gone,
-        and True when it is back. Raises `NotRunning` if it stays away.
+        From the call of `on_following` on no event is left out while the bus is connected. `on_connection` is called with False when the
+        connection is lost, and with True when it is back. Raises `NotRunning` if the connection stays away, `BusClosed`, and at the
+        beginning whatever `starving` raises.
         """
 
         def tell(happenings: Iterable[Happening]) -> None:
@@ -202,7 +203,7 @@ class Follower:
                 subjects.decisions(self._tree): (Decisions, made.take),
                 subjects.share(self._tree): (SharePart, starvation.take),
             }
-            # One inbox, since what is told of a job's end stands behind what is told of its place.
+            # One inbox for all three, because the event of a job's end comes after the event of its allocation.
             tasks.start_soon(self._read, await self._bus.subscribe(*takes), takes, tell)
             starvation.know(await self._starving())
             on_following()
@@ -210,7 +211,7 @@ class Follower:
             tasks.start_soon(self._watch_bus, on_connection)
 
     async def run_decisions(self, on_decision: Callable[[Happening], None]) -> None:
-        """Calls with each decision of the allocator, until cancelled. Raises `BusError`."""
+        """Call `on_decision` with each decision of the allocator, until cancelled. Raises `BusError`."""
 
         def tell(happenings: Iterable[Happening]) -> None:
             for happening in happenings:
@@ -228,7 +229,7 @@ class Follower:
         try:
             async for message in inbox:
                 kind, take = takes[message.subject]
-                # A damaged one: the numbers of the next tell that something is missing, and how much.
+                # Skip a damaged message: the numbers in the next message show that something is missing, and how much.
                 with contextlib.suppress(BadMessage):
                     tell(take(decode(message.data, kind), self._clock.wall_ms()))
         finally:
@@ -236,7 +237,7 @@ class Follower:
                 await inbox.close()
 
     async def _watch_bus(self, on_connection: Callable[[bool], None]) -> None:
-        """Tells of a bus that is gone, which no message does. Raises `NotRunning` if it does not come back."""
+        """Report a lost connection, which no message does. Raises `NotRunning` if the connection does not come back."""
         gone_at_s: float | None = None
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
@@ -249,7 +250,7 @@ class Follower:
             on_connection(gone_at_s is None)
 
     async def _keep_known(self, starvation: StarvationTail) -> None:
-        """Asks anew for what starves if parts did not come."""
+        """Ask again for what starves if parts are missing."""
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
             if starvation.has_gap:

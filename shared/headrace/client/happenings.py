@@ -1,4 +1,4 @@
-"""The history of an operation, as the log has it, and the stream of all that happens from now on."""
+"""The history of an operation from the log, and the stream of all events from now on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace.wire.replay import LogPage, ReadEvents
 
 
 class Happenings:
-    """Questions about what happened."""
+    """Requests for past and present events."""
 
     def __init__(self, asker: Asker, follower: Follower) -> None:
         self._asker = asker
         self._follower = follower
 
     async def history(self, operation: str) -> AsyncIterator[OperationHistory]:
-        """Pages of all that the log keeps of an operation, the oldest first. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Yield pages of all that the log keeps of an operation, the oldest first. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = GetOperationHistory(operation_id(operation))
         while True:
             page = await self._asker.ask("op.history", request, OperationHistory)
@@ -29,7 +29,7 @@ class Happenings:
             request = GetOperationHistory(request.operation, page.next)
 
     async def log(self) -> AsyncIterator[LogPage]:
-        """Pages of all that the log keeps, the oldest entry first. Raises `Refused`, `Unanswered`."""
+        """Yield pages of all that the log keeps, the oldest entry first. Raises `Refused`, `Unanswered`."""
         request = ReadEvents()
         while True:
             page = await self._asker.ask("op.log", request, LogPage)
@@ -39,7 +39,7 @@ class Happenings:
             request = ReadEvents(page.next)
 
     async def follow_decisions(self, on_decision: Callable[[Happening], None]) -> None:
-        """Calls with each decision of the allocator, and with the number of missed ones, until cancelled. Raises `BusError`."""
+        """Call `on_decision` with each decision of the allocator, or with a `Missed`, until cancelled. Raises `BusError`."""
         await self._follower.run_decisions(on_decision)
 
     async def follow(
@@ -49,9 +49,9 @@ class Happenings:
         on_following: Callable[[], None] = lambda: None,
         on_connection: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Calls with each thing that happens from now on, until cancelled.
+        """Call `on_happening` with each selected event from now on, until cancelled.
 
-        `on_connection` is told False when the bus is gone, and True when it is back. Gone for a minute, it is `NotRunning`.
-        Raises `Refused`, `Unanswered`, `BusError` as well.
+        `on_connection` is called with False when the connection is lost, and with True when it is back. Raises `NotRunning` if the
+        connection is lost for a minute. Also raises `Refused`, `Unanswered`, `BusError`.
         """
         await self._follower.run(wanted, on_happening, on_following, on_connection)

@@ -1,8 +1,8 @@
-"""Output of jobs, line by line, read from the agents of the nodes where they ran.
+"""Output of jobs, line by line, read from the agents of the nodes where the jobs ran.
 
-A log is read by asking its agent for what follows an offset. Following one means to ask again a moment after there was nothing new,
-since an agent keeps no record of who reads. A follower takes a bounded part of a job's output in a second: of a job that writes
-faster it leaves the rest out, and says how much. A look at the operation takes it a tenth of its time at most.
+A log is read by asking its agent for the bytes after an offset. A follower asks again a moment after there was nothing new, because an
+agent keeps no record of its readers. A follower reads a bounded amount per second: of a job that writes faster it skips the rest, and
+reports how much it skipped. Looking for running jobs takes a tenth of the follower's time at most.
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ from headrace.wire.refusals import BadRequest, NotFound, Refused
 
 _CHUNK_BYTES: Final = 64 * 1024
 _TIMEOUT_S: Final = 5.0
-#: Between two looks at a log that had nothing new: the first pause, and the longest, up to which it grows.
+#: Seconds between two looks at a log that had nothing new: the first pause, and the longest pause that it grows to.
 _NOTHING_NEW_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 2.0
-#: A look at which jobs run, and which ended, is followed by a pause of so many times its length.
+#: The pause after a look for running and ended jobs, as a multiple of the look's duration.
 _PAUSE_OF_LOOKS: Final = 10
-#: A follower gives up after so long without an answer about the operation.
+#: Seconds without an answer about the operation after which a follower gives up.
 _LONGEST_SILENCE_S: Final = 60.0
-#: A line that is longer is handed out in pieces.
+#: Longest line in bytes. A longer line is yielded in pieces.
 _LONGEST_LINE: Final = 1024 * 1024
-#: Bytes in a second that a follower takes of all logs together, and how far behind the end of one it may be.
+#: Bytes per second that a follower reads from all logs together, and the most bytes that it may be behind the end of a log.
 _FOLLOWED_BYTES_A_S: Final = 4 * 1024 * 1024
 _FARTHEST_BEHIND_BYTES: Final = 4 * 1024 * 1024
-#: Chunks of one log before it is the next one's turn.
+#: Number of chunks read from one log before the next log is read.
 _CHUNKS_A_TURN: Final = 8
 
 
 class LogWishes(TypedDict, total=False):
-    """The wishes of a reader of logs."""
+    """Options of a reader of logs."""
 
-    #: True: what was written to stderr in place of stdout.
+    #: True: read stderr instead of stdout.
     stderr: bool
-    #: True: both, each line with its stream.
+    #: True: read both streams; each line carries its stream.
     both: bool
-    #: True: lines of all jobs as they come, until the operation is over and everything was read.
+    #: True: lines of all jobs as they arrive, until the operation is over and everything was read.
     follow: bool
-    #: Only this run of its job. Unless given: the newest that ended, and the one that runs.
+    #: Attempt to read. If not given: the newest attempt that ended, and the running attempt.
     attempt: int
-    #: Only so many bytes at the end of each stream, with a part of a line at their beginning.
+    #: Number of bytes to read at the end of each stream. The first line may be partial.
     tail_bytes: int
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One line of a job's output, without its line end. Bytes that are no UTF-8 are replaced."""
+    """One line of a job's output, without its line end. Bytes that are not UTF-8 are replaced in `text`."""
 
     index: int
     attempt: int
     node: str
     text: str
     stream: LogStream = LogStream.STDOUT
-    #: Bytes before this line that are gone on the node, since a job's oldest output goes above its cap.
+    #: Number of bytes before this line that the node no longer has, because the output exceeded its cap.
     missing_bytes: int = 0
-    #: Bytes before this line that the node has, and that a follower left out to keep up.
+    #: Number of bytes before this line that a follower skipped to keep up; the node still has them.
     skipped_bytes: int = 0
-    #: Why the rest of this job's output cannot be read. The line has no text then.
+    #: Why the rest of this job's output cannot be read. The line then has no text.
     trouble: str = ""
     #: The bytes of the line as the job wrote them.
     raw: bytes = b""
-    #: False: no line end follows these bytes. They are the end of the output, or a piece of a very long line.
+    #: False if no line end follows these bytes: they are the end of the output, or a piece of a very long line.
     has_end: bool = True
 
 
@@ -85,13 +85,13 @@ class _Log:
         self.node = node
         self.stream = stream
         self.offset = offset
-        #: The job is over, by what others say; its agent may not know it any more.
+        #: True if the job is over according to admission; its agent may not know the job any more.
         self.over = False
         self.read_to_end = False
-        #: When it is looked at next, and the pause after that if there is nothing new.
+        #: Time of the next look, and the pause after that if there is nothing new.
         self.due_s = 0.0
         self._pause_s = _NOTHING_NEW_S
-        #: To be told with the next line.
+        #: Bytes to report with the next line.
         self._missing_bytes = 0
         self._skipped_bytes = 0
         self._was_moved = False
@@ -105,7 +105,7 @@ class _Log:
         begin = chunk.next_offset - len(chunk.data)
         jumped = self.offset >= 0 and chunk.data and begin > self.offset
         self._missing_bytes += begin - self.offset if jumped else 0
-        # What follows a gap stands on a line of its own.
+        # After a gap a new line begins.
         before = self.flush(has_end=True) if jumped or self._was_moved else []
         self._was_moved = False
         self.offset = chunk.next_offset
@@ -123,7 +123,7 @@ class _Log:
         return before + found
 
     def catch_up(self, written: int) -> None:
-        """Goes on near the end of a log of that size, if it is too far behind."""
+        """Skip ahead if the reader is too far behind the end of the log. `written` is the size of the log in bytes."""
         behind_bytes = written - self.offset - _CHUNK_BYTES
         if behind_bytes > _FARTHEST_BEHIND_BYTES:
             self._skipped_bytes += behind_bytes
@@ -131,7 +131,7 @@ class _Log:
             self.offset += behind_bytes
 
     def rest(self, news: bool, now_s: float) -> None:
-        """Lets it wait, the longer the more often there was nothing new."""
+        """Set the time of the next look. The pause grows with each look that found nothing new."""
         if news:
             self._pause_s = _NOTHING_NEW_S
             return
@@ -143,7 +143,7 @@ class _Log:
         return msgspec.structs.replace(self._line(b""), trouble=why)
 
     def flush(self, *, has_end: bool = False) -> list[LogLine]:
-        """Takes what has no line end yet."""
+        """Return the text that has no line end yet."""
         rest, self._rest = self._rest, b""
         return [self._line(rest, has_end=has_end)] if rest else []
 
@@ -153,7 +153,7 @@ class _Log:
 
 
 class Questions(Protocol):
-    """The questions about an operation that a reader of its logs asks. A `Client` answers them."""
+    """The requests about an operation that a log reader needs. A `Client` implements them."""
 
     async def get(self, operation: str) -> OperationView: ...
     def jobs(self, operation: str) -> AsyncIterator[JobRow]: ...
@@ -179,17 +179,17 @@ class JobLogReader:
         self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
         self._next_look_s = 0.0
-        #: The newest run of the job that is not the one asked for, and its node.
+        #: Newest other attempt of the job, and its node, if a certain attempt is asked for.
         self._newest = (0, "")
-        #: When admission and allocator answered last.
+        #: Time of the last answers of admission and allocator.
         self._heard_s = 0.0
-        #: Why it is not known where jobs run.
+        #: Why it is unknown where jobs run.
         self._no_places: Unanswered | None = None
 
     async def read(self) -> AsyncIterator[LogLine]:
-        """Lines job by job, or those of all jobs as they come, until the operation is over.
+        """Yield the lines job by job, or with `follow` those of all jobs as they arrive, until the operation is over.
 
-        Where it is not known which jobs run, the others are read first. Raises `Refused`, `Unanswered`, `BadInput`.
+        If the running jobs are unknown, the lines of the ended jobs come first. Raises `Refused`, `Unanswered`, `BadInput`.
         """
         view = await self._look()
         self._heard_s = anyio.current_time()
@@ -224,9 +224,9 @@ class JobLogReader:
         return [log for log in self._logs.values() if not log.read_to_end and log.due_s <= now_s]
 
     async def _look(self) -> OperationView:
-        """Learns how the operation is, and which jobs ran or run where.
+        """Read the operation's view and learn which jobs ran or run, and where.
 
-        Those that ended are asked for when the view changed, those that run each time.
+        Ended jobs are read only if the view has changed, running jobs each time.
         """
         began_s = anyio.current_time()
         view = await self._client.get(self._operation)
@@ -244,7 +244,7 @@ class JobLogReader:
         return view
 
     async def _look_again(self, view: OperationView) -> OperationView:
-        """Looks, and goes on with the old view while nobody answers, for a minute at most."""
+        """Look again. Return the old view while no service answers, for a minute at most."""
         try:
             view = await self._look()
             self._heard_s = anyio.current_time()
@@ -265,10 +265,10 @@ class JobLogReader:
             self._job = 0
 
     def _note_earlier(self, view: OperationView, attempt: int) -> None:
-        """Notes a run that is not the newest of its job. Raises `Refused` where nobody knows its node any more."""
+        """Note a run that is not the newest of its job. Raises `Refused` if the run's node is no longer known."""
         found = [end.node for end in view.last_failures if (end.index, end.attempt) == (self._job, attempt)]
         newest, node = self._newest
-        # Where nobody knows its node any more, it may have been that of a later run.
+        # If the run's own node is unknown, try the node of a later run.
         for known in filter(None, [*found, node if attempt < newest else ""]):
             self._note(self._job or 0, attempt, known, over=True)
             return
@@ -282,7 +282,7 @@ class JobLogReader:
             return (await self._client.places(self._operation)).running
         except Refused as refused:
             if isinstance(refused.refusal, NotFound):
-                return []  # the allocator has not heard of it yet, or it has just ended
+                return []  # The allocator does not know the operation yet, or the operation has just ended.
             raise
         except Unanswered as error:
             if self._follow:
@@ -305,13 +305,13 @@ class JobLogReader:
                 log.end()
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
-        """Reads what the job has written by now, or of one that is followed what may be taken in one turn."""
+        """Yield what the job has written until now; with `follow` at most what one turn allows."""
         end = 0
         for turn in count(1):
             try:
                 chunk = await self._ask(log)
             except Unreadable as error:
-                # The outputs of other nodes are read all the same.
+                # The outputs on other nodes can still be read.
                 yield log.give_up(str(error))
                 return
             except Unanswered as error:
@@ -328,7 +328,7 @@ class JobLogReader:
                 return
             for line in log.take(chunk):
                 yield line
-            # It may write faster than we read: what it writes from now on is for the next reading.
+            # The job may write faster than it is read: bytes written from now on are left to the next reading.
             end = end or chunk.written
             if not chunk.data or (turn == _CHUNKS_A_TURN if self._follow else 0 < end <= log.offset):
                 return

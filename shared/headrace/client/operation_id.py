@@ -1,4 +1,4 @@
-"""Ids of operations, made where they are started, so that a start can be repeated."""
+"""Ids of operations. The client makes them, so that a start can be repeated."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from headrace.runtime.clock import Clock
 
 
 def new_operation_id(clock: Clock) -> OperationId:
-    """A new id: seconds of Unix time in hex, so that ids sort by age, and 48 random bits."""
+    """Return a new id: the Unix time in seconds in hex, so that ids sort by age, and 48 random bits."""
     return operation_id(f"{clock.wall_ms() // 1000:08x}-{secrets.token_hex(6)}")

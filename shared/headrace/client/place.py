@@ -1,4 +1,4 @@
-"""The place where a client finds Headrace: a folder like that of `headrace up`, or an address and a credential."""
+"""Find the server: by a state folder like that of `headrace up`, or by an address and a credential."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_fro
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
 
-#: A server that records needs blocks of its own beside what it is given.
+#: Free bytes below which the disk counts as full. A server that records needs some blocks besides the data that it is given.
 _DISK_FULL_BYTES: Final = 4 * 2**20
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A server and the means to enter."""
+    """The address of a server, and what is needed to connect to it."""
 
-    #: Of a cluster, several with commas between them.
+    #: Address; for a cluster several addresses with commas between them.
     url: str
-    #: Empty where the server asks for none.
+    #: Empty if the server asks for no credential.
     credential_file: str
-    #: Authorities by whose word a server at `tls://` is believed; empty: those of the system.
+    #: Authorities that vouch for a server at `tls://`; empty: those of the system.
     ca_file: str
     tree: TreeName
-    #: In words: the folder or the address, for errors.
+    #: The folder or the address, for messages.
     where: str
-    #: The folder that tells of it; empty where the address was given.
+    #: State folder of the server; empty if the address was given.
     folder: str = ""
     traces: Traces = Traces()
-    #: The user by whose name the credential lets in; empty: any, and the login name is taken.
+    #: User that the credential is valid for; empty: any user, and the login name is used.
     user: str = ""
-    #: Process id of the `headrace up` that keeps the server; 0: none is known.
+    #: Process id of the `headrace up` that runs the server; 0 if unknown.
     keeper: int = 0
 
     def not_running(self, why: str) -> NotRunning:
-        """The error for a server that does not answer here."""
+        """Return the error for a server that does not answer here."""
         return NotRunning(self.where, why, is_own=True) if self.keeper else NotRunning(self.url, why)
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """`$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`.
+    """Return `$HEADRACE_STATE`, else `$XDG_STATE_HOME/headrace`, else `~/.local/state/headrace`.
 
     The path is absolute and need not exist.
     """
@@ -63,7 +63,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def traces_folder(state: Path) -> Path:
-    """The folder of spans in a state folder."""
+    """Return the folder of trace spans in a state folder."""
     return state / "traces"
 
 
@@ -76,12 +76,13 @@ def find_place(
     tree: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Place:
-    """Finds the server: by `url`, else `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the usual state folder.
+    """Find the server by the first of these that is given: `url`, `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the
+    default state folder.
 
-    Without a `ca_file`, a server at `tls://` is believed by `ca.pem` beside the credential, if there is one.
+    Without `ca_file`, `ca.pem` beside the credential, if there is one, vouches for a server at `tls://`.
 
-    The tree is the given one, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
-    Raises `NotRunning` where the state folder has no endpoint, `NotYours`, and `BadInput`.
+    The tree is `tree`, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
+    Raises `NotRunning` if the state folder has no endpoint, `NotYours`, and `BadInput`.
     """
     tree = tree or environment.get("HEADRACE_TREE", "")
     wanted = tree_name(tree) if tree else None
@@ -117,7 +118,10 @@ def find_place(
 
 
 def moved(place: Place) -> Place:
-    """Returns the place with the address that its folder has now, else as it is: `headrace up` may listen at another port."""
+    """Return `place` with the present address in its folder, because `headrace up` may now listen at another port.
+
+    Return `place` unchanged if it has no folder or the folder cannot be read.
+    """
     if not place.folder:
         return place
     try:
@@ -127,7 +131,7 @@ def moved(place: Place) -> Place:
 
 
 def full_disk(place: Place) -> str:
-    """Says so where the disk of the server's files is on this machine and full. Empty otherwise."""
+    """Return a message if the disk of the server's files is on this machine and full, else an empty text."""
     folder = Path(place.folder) / "nats"
     try:
         free_bytes = shutil.disk_usage(folder).free
@@ -139,7 +143,7 @@ def full_disk(place: Place) -> str:
 
 
 def _endpoint_in(folder: Path) -> Endpoint:
-    """Raises `NotRunning`, `NotYours`."""
+    """Read the endpoint in a folder. Raises `NotRunning`, `NotYours`."""
     file = folder / ENDPOINT_FILE
     try:
         return msgspec.json.decode(file.read_bytes(), type=Endpoint)
@@ -161,7 +165,7 @@ def _owner(folder: Path) -> str:
 
 
 def trace_of_caller(environment: Mapping[str, str] = os.environ) -> str:
-    """The trace that whoever runs this process is part of, by `$TRACEPARENT`. Empty for none."""
+    """Return the trace in `$TRACEPARENT` that this process is part of. Empty for none."""
     context = read_trace(environment.get("TRACEPARENT", ""))
     return "" if context is None else context.header()
 
@@ -175,8 +179,8 @@ def _traces_in(environment: Mapping[str, str]) -> Traces:
 
 
 def login_user() -> UserName:
-    """The login name of this process's user, made into a legal token."""
+    """Return the login name of this process's user as a valid user name."""
     try:
         return user_name_from_login(pwd.getpwuid(os.getuid()).pw_name)
-    except (KeyError, BadInput):  # an account without an entry, usual in containers, or without a usable letter
+    except (KeyError, BadInput):  # An account without an entry, usual in containers, or without a usable letter.
         return user_name(f"uid-{os.getuid()}")

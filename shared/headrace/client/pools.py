@@ -1,4 +1,4 @@
-"""Pools, as a person keeps them: list, make, change, remove."""
+"""Pools, as a person manages them: list, make, change, remove."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headrace.wire.snapshots import ShareItem
 from headrace.wire.trees import MovePoolToTree
 from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf, WhatIfAnswer
 
-#: Fields of changes that name pools that there are.
+#: Fields of changes that name existing pools.
 _POOLS_OF_CHANGES: Final = ("name", "parent", "source", "destination")
 
 
 class Pools:
-    """The pools of one tree. Remembers the newest revision of its own changes, so that a run after a change sees it."""
+    """The pools of one tree. Remembers the newest revision of its own changes, so that an operation started afterwards sees them."""
 
     def __init__(self, asker: Asker, tree: TreeName) -> None:
         self._asker = asker
@@ -39,16 +39,16 @@ class Pools:
         return self._asker.revision
 
     def of(self, tree: TreeName) -> Pools:
-        """The pools of another tree."""
+        """Return the pools of another tree."""
         return Pools(self._asker, tree)
 
     async def list(
         self, name: str = "", *, operations: bool = False, only_starving: bool = False, outlook_of: str = ""
     ) -> PoolList:
-        """All pools with their shares, or one, parents before children.
+        """Return all pools with their shares, or one pool; parents before children.
 
-        With `only_starving` of the operations those that starve or may preempt. With `outlook_of`, the key of an element, also when it
-        and the pools above it will starve. Raises `Refused`, `Unanswered`.
+        With `only_starving` only operations that starve or may preempt are included. With `outlook_of`, the key of an element, the answer
+        also says when the element and the pools above it will starve. Raises `Refused`, `Unanswered`.
         """
         pages: list[PoolList] = []
         first = 0
@@ -75,9 +75,9 @@ class Pools:
         )
 
     async def at(self, pool: str) -> PoolName:
-        """Returns the name of the pool at a path such as `/research/vision` or `root.research.vision`. A name stays as it is.
+        """Return the name of the pool at a path such as `/research/vision` or `root.research.vision`. A name is returned as it is.
 
-        Raises `Refused` where no pool has that path, `Unanswered`, `BadInput`.
+        Raises `Refused` if no pool has that path, `Unanswered`, `BadInput`.
         """
         pool = slashed(pool)
         if "/" not in pool:
@@ -96,31 +96,31 @@ class Pools:
         return found.name
 
     async def explain(self, name: str, against: str = "") -> PoolExplained:
-        """Explains a pool from the root down, with whoever has what it lacks, and another one beside it.
+        """Explain a pool level by level from the root down, with the holders of what it lacks, and the pool `against` for comparison.
 
         Raises `Refused` (there is no such pool), `Unanswered`.
         """
         return await self._asker.ask("pool.explain", ExplainPool(name, self._tree, against), PoolExplained)
 
     async def preemptions(self, name: str = "", *, timeout_s: float | None = None) -> ObservedPreemptions:
-        """Counts what was taken from below a pool, and lists what would have been where that is only observed.
+        """Return counts of the preemptions below a pool, and the observed preemptions where preemption is only observed.
 
-        Raises `Refused`, `Unanswered` while no allocator serves.
+        Raises `Refused`, `Unanswered` while no allocator serves the tree.
         """
         verb = subjects.of_tree("preemption.observed", self._tree)
         request = ListObserved(PoolName(name))
         return await self._asker.ask(verb, request, ObservedPreemptions, timeout_s=timeout_s)
 
     async def progress(self, operations: Sequence[OperationId]) -> Sequence[OperationProgress]:
-        """The progress of running jobs that tell it, of some operations of the tree.
+        """Return the progress of those running jobs that report it, for some operations of the tree.
 
-        Raises `Refused`, `Unanswered` while no allocator serves.
+        Raises `Refused`, `Unanswered` while no allocator serves the tree.
         """
         verb = subjects.of_tree("op.progress", self._tree)
         return (await self._asker.ask(verb, ListProgress([*operations]), ProgressList)).operations
 
     async def starving(self) -> Sequence[ShareItem]:
-        """Pools and operations of which some starve, and all that may preempt. Raises `Refused`, `Unanswered`."""
+        """Return all pools, and the operations that starve or may preempt. Raises `Refused`, `Unanswered`."""
         listed = await self.list(operations=True, only_starving=True)
         return [*(pool.share for pool in listed.pools), *listed.operations]
 
@@ -134,11 +134,10 @@ class Pools:
         points: int = 1_000,
         from_oldest: bool = False,
     ) -> PoolHistory:
-        """One resource of a pool over time, in at most `points` stretches of equal length.
+        """Return one resource of a pool over time, in at most `points` stretches of equal length.
 
-        Stretches without a record are left out. With `from_oldest` the time begins with the oldest record of the tree, if that is
-        later than
-        `since_ms`. Raises `Refused` (nobody knows such a pool, no such resource), `Unanswered`.
+        Stretches without a record are left out. With `from_oldest` the period begins at the oldest record of the tree, if that is later
+        than `since_ms`. Raises `Refused` (no such pool is known, no such resource), `Unanswered`.
         """
         request = GetHistory(
             pool=PoolName(name),
@@ -167,22 +166,22 @@ class Pools:
         return msgspec.structs.replace(page, points=[joined[stretch] for stretch in sorted(joined)], known=known)
 
     async def lost_work(self, name: str, *, since_ms: int, until_ms: int) -> LostWorkTold:
-        """The work that a pool with all below it lost to preemption, by hour and reason. Raises `Refused`, `Unanswered`."""
+        """Return the work that a pool and all pools below it lost to preemption, by hour and reason. Raises `Refused`, `Unanswered`."""
         request = GetLostWork(PoolName(name), since_ms, until_ms, self._tree)
         return await self._asker.ask("pool.lost_work", request, LostWorkTold)
 
     async def create(
         self, name: str, *, parent: str = ROOT_POOL, attributes: Mapping[str, object] | None = None
     ) -> PoolPlan:
-        """Makes a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
+        """Make a pool. Raises `Refused` (the name is taken, there is no such parent), `Unanswered`, `BadInput`."""
         return await self.change([Create(pool_name(name), pool_or_path(parent), msgspec.json.encode(attributes or {}))])
 
     async def set(self, name: str, attributes: Mapping[str, object]) -> PoolPlan:
-        """Changes the attributes that are given. None takes one back to its default."""
+        """Change the given attributes. None resets an attribute to its default."""
         return await self.change([Set(pool_or_path(name), msgspec.json.encode(attributes))])
 
     async def remove(self, name: str) -> PoolPlan:
-        """Takes a pool away that has neither children nor operations."""
+        """Remove a pool that has neither child pools nor operations."""
         return await self.change([Remove(pool_or_path(name))])
 
     async def change(
@@ -192,9 +191,9 @@ class Pools:
         dry_run: bool = False,
         expected_revision: int = 0,
     ) -> PoolPlan:
-        """Makes all of the changes or none. With `dry_run` says what would become of them, broken rules included.
+        """Make all of the changes or none. With `dry_run` only return what would become of them, including broken rules.
 
-        With `expected_revision` nothing is changed that has changed meanwhile. Raises `Refused`, `Unanswered`.
+        With `expected_revision` the changes are refused if the tree has changed meanwhile. Raises `Refused`, `Unanswered`.
         """
         named = [await self._named(each) for each in changes]
         request = ChangePools(named, self._tree, dry_run, expected_revision=expected_revision)
@@ -203,7 +202,7 @@ class Pools:
         return answer
 
     async def _named(self, change: PoolChange) -> PoolChange:
-        """The change with names of pools in place of their paths."""
+        """Return the change with names of pools instead of their paths."""
         pools = {key: await self.at(text) for key in _POOLS_OF_CHANGES if "/" in (text := getattr(change, key, ""))}
         return msgspec.structs.replace(change, **pools) if pools else change
 
@@ -214,15 +213,15 @@ class Pools:
         operations: Sequence[SupposedOperation] = (),
         nodes: Sequence[SupposedNodes] = (),
     ) -> WhatIfAnswer:
-        """The shares as they are, and as they would be after all of this. Nothing changes. Raises `Refused`, `Unanswered`."""
+        """Return the present shares, and the shares after all of these changes. Nothing is changed. Raises `Refused`, `Unanswered`."""
         named = [await self._named(change) for change in changes]
-        # A computation may take long. Whether somebody is there to do it is heard soon.
+        # The computation may take long, but this request fails soon if no process serves the tree.
         await self.list(ROOT_POOL)
         request = WhatIf(self._tree, named, [*operations], [*nodes])
         return await self._asker.ask("pool.what_if", request, WhatIfAnswer, computes=True)
 
     async def move_to_tree(self, request: MovePoolToTree) -> PoolPlan:
-        """Makes a pool, with all below it, in another tree and takes it away here. Raises `Refused`, `Unanswered`."""
+        """Make a pool, with all pools below it, in another tree and remove it here. Raises `Refused`, `Unanswered`."""
         parent = await self.of(request.to_tree).at(request.parent)
         request = msgspec.structs.replace(request, name=await self.at(request.name), parent=parent, tree=self._tree)
         answer = await self._asker.ask("pool.move_to_tree", request, PoolPlan, repeatable=request.dry_run)

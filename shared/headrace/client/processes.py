@@ -1,4 +1,4 @@
-"""The processes of Headrace itself, as they answer within a moment."""
+"""The processes of Headrace itself, as far as they answer in time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from headrace.wire.services import ListServices, ServiceView
 
 V = TypeVar("V", bound=msgspec.Struct)
 
-#: Every process answers within this, or is not counted.
+#: Seconds within which a process must answer to be counted.
 _SCATTER_S: Final = 0.5
 
 
 class Unread(NamedTuple):
-    """An answer that cannot be read. The others count all the same."""
+    """An answer that cannot be read. The other answers are used all the same."""
 
-    #: The process as the answer names it; empty where not even that can be read.
+    #: Name of the process according to the answer; empty if the name cannot be read either.
     process: str
     why: str
 
     def text(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"the answer of {self.process or 'an unknown process'} cannot be read and is left out: {self.why}"
 
 
@@ -41,26 +41,26 @@ class _Named(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class Processes:
-    """Questions that every process of every service answers."""
+    """Requests that every process of every service answers."""
 
     def __init__(self, bus: Bus, user: UserName) -> None:
         self._bus = bus
         self._user = user
-        #: The answers to the last question that could not be read.
+        #: Answers to the last request that could not be read.
         self.unread: Sequence[Unread] = ()
 
     async def list(self) -> Sequence[ServiceView]:
-        """All processes, those that stand by too, by role. Raises `BusError`."""
+        """Return all processes, including standbys, by role. Raises `BusError`."""
         views = await self._gather("service.list", ListServices(), ServiceView)
         return sorted(views, key=lambda view: (view.role, not view.leads, view.instance))
 
     async def figures(self) -> Sequence[FiguresAnswer]:
-        """The figures of those that lead, and of agents, by role. Raises `BusError`."""
+        """Return the metrics of the leaders and of the agents, by role. Raises `BusError`."""
         answers = await self._gather("service.figures", FiguresRequest(), FiguresAnswer)
         return sorted(answers, key=lambda told: (told.role, told.service, told.instance))
 
     async def _gather(self, verb: str, request: msgspec.Struct, kind: type[V]) -> Sequence[V]:
-        """The answers that can be read. `unread` has the others."""
+        """Return the answers that can be read; store the others in `unread`."""
         found, self.unread = await ask_all(self._bus, subjects.user(self._user, verb), request, kind)
         return found
 
@@ -68,7 +68,7 @@ class Processes:
 async def ask_all(
     bus: Bus, subject: str, request: msgspec.Struct, kind: type[V]
 ) -> tuple[Sequence[V], Sequence[Unread]]:
-    """Asks every process, and returns the answers that can be read and those that cannot. Raises `BusError`."""
+    """Ask every process. Return the answers that can be read, and those that cannot. Raises `BusError`."""
     found, unread = [], []
     for answer in await bus.gather(subject, encode(request), wait_s=_SCATTER_S):
         try:

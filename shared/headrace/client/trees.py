@@ -1,4 +1,4 @@
-"""Trees, as a person keeps them: list, make, change, take away."""
+"""Trees, as a person manages them: list, make, change, remove."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.wire.trees import CreateTree, ListTrees, RemoveTree, TreeList, Tre
 
 
 class Trees:
-    """All pool trees. The fair_share of the client's own tree is asked about each of them."""
+    """All pool trees. The fair_share of the client's own tree answers the requests about any of them."""
 
     def __init__(self, asker: Asker, own: TreeName) -> None:
         self._asker = asker
         self.own = own
 
     async def list(self, name: str = "") -> TreeList:
-        """All trees, or one. Raises `Refused`, `Unanswered`."""
+        """Return all trees, or one. Raises `Refused`, `Unanswered`."""
         found: list[TreeView] = []
         while True:
             request = ListTrees(name, self.own, found[-1].tree if found else "")
@@ -30,19 +30,19 @@ class Trees:
                 return TreeList(found)
 
     async def create(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
-        """Makes a tree without pools. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Make a tree without pools. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = CreateTree(tree_name(name), msgspec.json.encode(options), self.own, dry_run)
         return await self._ask("tree.create", request, repeatable=dry_run)
 
     async def set(self, name: str, options: Mapping[str, object], *, dry_run: bool = False) -> PoolPlan:
-        """Changes options. None takes one back to its default. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Change options. None resets an option to its default. Raises `Refused`, `Unanswered`, `BadInput`."""
         change = SetOptions(msgspec.json.encode(options))
         return await self._ask(
             "pool.change", ChangePools([change], tree_name(name), dry_run, self.own), repeatable=True
         )
 
     async def remove(self, name: str, *, recursive: bool = False, dry_run: bool = False) -> PoolPlan:
-        """Takes a tree away, with `recursive` its pools too. Raises `Refused`, `Unanswered`, `BadInput`."""
+        """Remove a tree, with `recursive` its pools too. Raises `Refused`, `Unanswered`, `BadInput`."""
         request = RemoveTree(tree_name(name), recursive, self.own, dry_run)
         return await self._ask("tree.remove", request, repeatable=dry_run)
 

@@ -1,7 +1,7 @@
 """The configuration of pools and trees as data: its Structs, the values that can be set, and an index.
 
-`pool_config` and `tree_options` hold the Structs that cross the wire and are stored. `attributes` says everything about each value
-that can be set. `pool_tree` answers what is in force where. Fair_share, who owns the configuration, decides which one is legal.
+`pool_config` and `tree_options` hold the Structs that cross the wire and are stored. `attributes` describes each value that can
+be set. `pool_tree` returns the values in force for a pool. fair_share owns the configuration and decides which configurations are legal.
 """
 
 from __future__ import annotations

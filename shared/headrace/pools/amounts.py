@@ -1,4 +1,4 @@
-"""Amounts of some resources: one that is left out is not the same as none of it."""
+"""Amounts of some resources. A resource that is left out is different from an amount of 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.resources import RESOURCE_NAMES, Amount, Resources
 
 
 class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An amount of every resource that is named, None for one that is not. Units as in `Resources`."""
+    """An amount for every named resource, None for a resource that is not named. Units as in `Resources`."""
 
     user_slots: Amount | None = None
     #: Hundredths of a core.
@@ -22,7 +22,7 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def of(amounts: Resources) -> PartialResources:
-        """Names what is more than nothing."""
+        """Return the amounts, naming only the resources with more than 0."""
         user_slots, cpu, gpu, memory, network = (amount or None for amount in amounts.as_tuple())
         return PartialResources(user_slots, cpu, gpu, memory, network)
 
@@ -30,14 +30,14 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
 
     def named(self) -> dict[str, int]:
-        """The named amounts, in the order of resources."""
+        """Return the named amounts, in the order of resources."""
         return {
             name: amount for name, amount in zip(RESOURCE_NAMES, self.as_tuple(), strict=True) if amount is not None
         }
 
     @property
     def whole(self) -> Resources:
-        """Takes nothing of what is not named."""
+        """The amounts with 0 for resources that are not named."""
         return Resources(self.user_slots or 0, self.cpu or 0, self.gpu or 0, self.memory or 0, self.network or 0)
 
 

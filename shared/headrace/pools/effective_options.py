@@ -1,7 +1,7 @@
 """The options of starvation and preemption in force for one element of a tree. Pure.
 
-The root has what the tree says, every other element that of its parent with its own changes. A pool may change an option either way
-for all below it, an operation only so that it asks for less (section 4 of the allocation rules).
+The root has the options of the tree, every other element those of its parent with its own changes. A pool may change an option in
+either direction for everything below it. An operation may only ask for less (section 4 of the allocation rules).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Number = TypeVar("Number", int, float)
 
 
 class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The options of the root, a pool or an operation. Lengths of time are milliseconds."""
+    """The options of the root, a pool or an operation. Durations are in milliseconds."""
 
-    #: The part of its fair share that counts as having it.
+    #: Fraction of its fair share from which an element counts as having it.
     fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False
-    #: None: a pool below its strong guarantee does not starve for that.
+    #: None: a pool below its strong guarantee does not starve because of that.
     min_share_preemption_timeout_ms: int | None = None
     allow_aggressive_preemption: bool = True
-    #: False where it is false for the pool or any above it.
+    #: False if it is false for the pool or any pool above it.
     allow_normal_preemption: bool = True
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
     #: None: no limit.
@@ -39,20 +39,20 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     use_pool_satisfaction_for_scheduling: bool = False
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
     preemption: PreemptionSwitch = PreemptionSwitch.ON
-    #: Of a pool itself: preemptive stages may pass its limits by so much. An operation's own stands in its spec.
+    #: For the pool itself: amounts by which preemptive stages may exceed its limits. An operation's own tolerance is in its spec.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
-    #: Formulas over tags of nodes, of the pool and of all above it: a node runs its jobs if it matches each.
+    #: Formulas over tags of nodes, of the pool and of all pools above it. A node may run the pool's jobs if it matches every formula.
     scheduling_tag_filters: tuple[str, ...] = ()
-    #: True where it is true for the pool or any above it: under a YARN policy memory alone is divided over its children.
+    #: True if it is true for the pool or any pool above it: under a YARN policy only memory is divided among its children.
     yarn_memory_only: bool = False
-    #: Under a YARN policy: False where it is false for the pool or any above it.
+    #: Under a YARN policy: false if it is false for the pool or any pool above it.
     allow_preemption_from: bool = True
-    #: A job that has run for less makes no room for others. An operation cannot change it: it could shield itself for ever.
+    #: Run time in milliseconds before which a job is not preempted. An operation cannot change it, or it could protect itself for ever.
     preemption_exempt_time_ms: int = 0
 
 
 class OperationWishes(Protocol):
-    """The part of an operation's spec that says something about its options. None and no amounts say nothing."""
+    """The part of an operation's spec that affects its options. None and empty amounts mean no wish."""
 
     @property
     def is_gang(self) -> bool: ...
@@ -73,7 +73,7 @@ class OperationWishes(Protocol):
 
 
 def of_tree(options: AllocationOptions) -> EffectiveOptions:
-    """The options of the root."""
+    """Return the options of the root."""
     return EffectiveOptions(
         fair_share_starvation_tolerance=options.fair_share_starvation_tolerance,
         fair_share_starvation_timeout_ms=options.fair_share_starvation_timeout,
@@ -94,7 +94,7 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
 
 
 def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD) -> EffectiveOptions:
-    """The options of a pool: those that it sets, else its parent's."""
+    """Return the options of a pool: those that it sets, else its parent's. `above` are the parent's."""
     filters, may_use_ssd = above.scheduling_tag_filters, config.allow_regular_allocations_on_ssd_nodes
     if may_use_ssd is not None:
         filters = tuple(formula for formula in filters if formula not in _other_nodes(ssd))
@@ -125,7 +125,10 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
 
 
 def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
-    """The options of an operation in a pool: its own where they ask for less. Times after a start are its own anyhow."""
+    """Return the options of an operation in a pool: its own values if they ask for less, else the pool's.
+
+    Its own timeouts after a start (waiting on the node, preemption) always replace the pool's.
+    """
     if _says_nothing(wishes):
         return above
     tolerance, timeout_ms = wishes.fair_share_starvation_tolerance, wishes.fair_share_starvation_timeout_ms
@@ -147,7 +150,7 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
 
 
 def _says_nothing(wishes: OperationWishes) -> bool:
-    """True if it changes no option, as nearly all operations: nothing need be made for them."""
+    """True if the operation changes no option, as nearly all operations: then no new struct is made."""
     return (
         wishes.fair_share_starvation_tolerance
         is wishes.fair_share_starvation_timeout_ms
@@ -162,7 +165,7 @@ def _says_nothing(wishes: OperationWishes) -> bool:
 
 
 def _other_nodes(ssd: SsdNodes) -> tuple[str, ...]:
-    """The formula of all nodes without SSD, if these are told apart."""
+    """Return the formula that matches all nodes without SSD, if nodes with SSD are told apart."""
     return (f"!({ssd.node_tag_filter})",) if ssd.enable and ssd.node_tag_filter else ()
 
 
@@ -171,12 +174,12 @@ def _formulas(own: str | None) -> tuple[str, ...]:
 
 
 def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialResources:
-    """A threshold, with slots from the option's older form where it names none itself."""
+    """Return the threshold. If it names no slots, take the slots from the older form of the option."""
     return replace(threshold, user_slots=user_slots) if threshold.user_slots is None else threshold
 
 
 def _lowered(above: PartialResources, own: PartialResources) -> PartialResources:
-    """Each amount that only one of the two names, and the lower of two."""
+    """Return the lower of both amounts of each resource, or the only amount that is named."""
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)

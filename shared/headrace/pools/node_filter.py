@@ -1,6 +1,6 @@
-"""Formulas over tags of nodes: `ssd & (fast | !old)`. An empty one is true of every node.
+"""Formulas over tags of nodes: `ssd & (fast | !old)`. An empty formula matches every node.
 
-Pure. A tag is a word of letters, digits and `_-./:@`. `!` binds tighter than `&`, and that tighter than `|`.
+Pure. A tag is a word of letters, digits and `_-./:@`. `!` binds tighter than `&`, and `&` tighter than `|`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.errors import BadInput
 
-#: Of sets of nodes, a bit for each: the nodes that match, from those that have a tag, and from all there are.
+#: A compiled formula on sets of nodes, one bit per node: (nodes that have a given tag, all nodes) -> nodes that match.
 Formula = Callable[[Callable[[str], int], int], int]
 
 _EXPECTED: Final = "a formula over tags such as ssd & (fast | !old)"
@@ -21,18 +21,18 @@ _MOST_NESTED: Final = 50
 
 
 def matches(formula: str, tags: Collection[str]) -> bool:
-    """True if a formula is true of a node with these tags. Raises `BadInput` for what is no formula."""
+    """True if a node with these tags matches a formula. Raises `BadInput` if the text is not a formula."""
     return bool(parse_formula(formula)(lambda tag: tag in tags, 1))
 
 
 @lru_cache(maxsize=256)
 def parse_formula(text: str) -> Formula:
-    """Reads a formula. Raises `BadInput` naming the place in it."""
+    """Return the compiled formula. Raises `BadInput`, which names the position of the error."""
     return _Reader(text).whole() if text.strip() else lambda _having, every: every
 
 
 class _Reader:
-    """Reads a formula from left to right: terms joined by `|`, each of terms joined by `&`."""
+    """Parses a formula from left to right: terms joined by `|`, and within them terms joined by `&`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -40,7 +40,7 @@ class _Reader:
         self._nested = 0
 
     def whole(self) -> Formula:
-        """The formula. Raises `BadInput` if anything stands behind it."""
+        """Return the formula. Raises `BadInput` if text remains after it."""
         formula = self._any()
         if self._text[self._at :].strip():
             raise self._wrong()
@@ -77,7 +77,7 @@ class _Reader:
         return formula
 
     def _take(self, token: str) -> str:
-        """The next token if it is of this form, else nothing."""
+        """Consume and return the next token if it matches the pattern, else return an empty text."""
         match = re.compile(rf"\s*({token})").match(self._text, self._at)
         if match is None:
             return ""

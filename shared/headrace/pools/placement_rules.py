@@ -1,10 +1,10 @@
-"""Rules of placement, which choose the pool of an operation: how each is written, and which lists make sense. Pure.
+"""Placement rules, which choose the pool of an operation: their syntax, and which lists of rules are valid. Pure.
 
     specified existing          the pool that was asked for, if it is configured
     nested_user default people  a pool of the user's own below people
     default guests              the pool guests
 
-The rules of a tree are tried in order. Each places an operation, rejects it, or passes it on to the next one.
+The rules of a tree are tried in order. Each rule places an operation, rejects it, or passes it on to the next rule.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from headrace.near import hint
 
 _NESTED: Final = "nested_user"
 _EXISTING: Final = "existing"
-#: The pool of the rule `default`, where it names none.
+#: The pool of the rule `default` if the rule names no pool.
 _DEFAULT_POOL: Final = PoolName("default")
 
 
 class RuleName(enum.StrEnum):
-    """The ways to choose a pool."""
+    """How a rule chooses the pool."""
 
     #: The pool that the person asked for.
     SPECIFIED = "specified"
-    #: The pool that is named as the user.
+    #: The pool with the name of the user.
     USER = "user"
     PRIMARY_GROUP = "primary_group"
-    #: The first of the user's further groups of which there is a configured pool.
+    #: The first of the user's further groups that has a configured pool.
     SECONDARY_GROUP = "secondary_group"
     DEFAULT = "default"
     REJECT = "reject"
@@ -43,28 +43,29 @@ _TAKE_EXISTING: Final = (RuleName.SPECIFIED, RuleName.USER, RuleName.PRIMARY_GRO
 
 
 class PlacementRule(msgspec.Struct, frozen=True):
-    """One rule."""
+    """One placement rule."""
 
     name: RuleName
-    #: Of the rule `default`.
+    #: Pool of the rule `default`.
     pool: PoolName = _DEFAULT_POOL
-    #: Passes on where the pool is not configured.
+    #: Pass the operation on if the pool is not configured.
     existing: bool = False
-    #: The operation comes into a pool of its user's own below that pool.
+    #: Place the operation in a pool of its user's own below that pool.
     nested_user: bool = False
-    #: Passes on where the user's own pool is not configured.
+    #: Pass the operation on if the user's own pool is not configured.
     nested_existing: bool = False
 
     @property
     def ends_list(self) -> bool:
-        """True if no operation gets past it."""
+        """True if the rule never passes an operation on."""
         return self._always_names_a_pool and not self.nested_user
 
     @property
     def may_be_last(self) -> bool:
-        """True if a list may end with it.
+        """True if a list may end with this rule.
 
-        One with `nested_user` may pass on where no pools of users are made, and an operation that gets past it is refused, as in YARN.
+        A rule with `nested_user` may pass an operation on if no pools of users are made there. An operation that passes the last rule is
+        refused, as in YARN.
         """
         return self._always_names_a_pool and not self.nested_existing
 
@@ -74,7 +75,7 @@ class PlacementRule(msgspec.Struct, frozen=True):
         return makes_pools or self.name is RuleName.REJECT
 
     def text(self) -> str:
-        """Writes it as `parse_rule` reads it."""
+        """Return the rule in the form that `parse_rule` reads."""
         words = [_NESTED] if self.nested_user else []
         words += [_EXISTING] if self.nested_existing else []
         words.append(self.name.value)
@@ -83,7 +84,7 @@ class PlacementRule(msgspec.Struct, frozen=True):
 
 
 class Misplaced(NamedTuple):
-    """A rule that cannot stand where it does."""
+    """A rule that is not valid at its position in the list."""
 
     at: int
     wrong: str
@@ -91,7 +92,7 @@ class Misplaced(NamedTuple):
 
 
 def parse_rule(text: str, place: str) -> PlacementRule:
-    """Reads `[nested_user [existing]] NAME [POOL] [existing]`, the pool behind `default` only. Raises `BadInput`."""
+    """Parse `[nested_user [existing]] NAME [POOL] [existing]`; POOL is allowed after `default` only. Raises `BadInput`."""
     words = text.split()
     nested = words[:1] == [_NESTED]
     words = words[nested:]
@@ -112,7 +113,7 @@ def parse_rule(text: str, place: str) -> PlacementRule:
 
 
 def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
-    """Finds rules that are never reached, and a last one that may pass on."""
+    """Return the rules that are never reached, and the last rule if it may pass an operation on."""
     found: list[Misplaced] = []
     ends = next((at for at, rule in enumerate(rules) if rule.ends_list), None)
     for at, rule in enumerate(rules):

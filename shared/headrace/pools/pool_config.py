@@ -1,7 +1,7 @@
 """The configuration of a pool. `attributes` says which values are legal, who may set them and what they mean.
 
-None is «not set»: the default stands in the tree, or follows from something else. What is at its default is not written, so that
-a pool without a configuration takes no room in its tree. Lengths of time are milliseconds.
+None means "not set": the default is an option of the tree, or is derived from something else. Values at their default are not
+written, so that a pool without settings takes no space in its tree. Durations are in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGEST_WEIGHT: Final = 2.0**26
 
 
 class PoolMode(enum.StrEnum):
-    """The way in which a pool's children share."""
+    """How a pool's children share."""
 
     FAIR_SHARE = "fair_share"
     FIFO = "fifo"
@@ -33,7 +33,7 @@ class IntegralType(enum.StrEnum):
 
 
 class FifoSortParameter(enum.StrEnum):
-    """Criteria that rank a fifo pool's operations: larger weight, earlier start, fewer pending jobs first."""
+    """Criteria that order a fifo pool's operations: larger weight, earlier start or fewer pending jobs come first."""
 
     WEIGHT = "weight"
     START_TIME = "start_time"
@@ -41,10 +41,10 @@ class FifoSortParameter(enum.StrEnum):
 
 
 class PreemptionSwitch(enum.StrEnum):
-    """The answer to whether allocations are taken back for others."""
+    """Whether allocations are preempted for other operations."""
 
     OFF = "off"
-    #: Decisions are made, recorded and shown, and nothing is taken.
+    #: Preemptions are decided, recorded and shown, but not carried out.
     OBSERVE = "observe"
     ON = "on"
 
@@ -60,20 +60,20 @@ DEFAULT_FIFO_SORT: Final = (FifoSortParameter.WEIGHT, FifoSortParameter.START_TI
 
 
 class IntegralGuarantees(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Savings of a pool: a flow that accrues, and the most that it may draw at once."""
+    """Integral guarantee of a pool: an inflow that accrues as savings, and the most that may be drawn from the savings at once."""
 
     guarantee_type: IntegralType = IntegralType.NONE
     resource_flow: PartialResources = NOTHING
     burst_guarantee_resources: PartialResources = NOTHING
-    #: So many times its flow may a relaxed pool draw at once.
+    #: For a relaxed pool: the most that it may draw at once, as a multiple of its flow.
     relaxed_share_multiplier_limit: float | None = None
-    #: Takes savings that its siblings have no more room for.
+    #: True if the pool takes the overflow of siblings whose savings are full.
     can_accept_free_volume: bool = True
     should_distribute_free_volume_among_children: bool | None = None
 
 
 class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings of pools that come into being below this one."""
+    """Settings of ephemeral pools below this pool."""
 
     mode: PoolMode = PoolMode.FAIR_SHARE
     max_operation_count: int | None = None
@@ -81,19 +81,19 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
     resource_limits: PartialResources = NOTHING
 
 
-#: Stand for all users in a list of users, and for none where an empty list would be open.
+#: `EVERYBODY` stands for all users in a list of users. `NOBODY` stands for no user, where an empty list would be open to all.
 EVERYBODY: Final = "*"
 NOBODY: Final = "-"
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Users by right, for the pool and all that is below. `*` is everybody."""
+    """Users by right, for the pool and everything below it. `*` stands for all users."""
 
-    #: Run operations.
+    #: Start operations.
     use: tuple[str, ...] = ()
-    #: Change, suspend and end operations of others.
+    #: Change, suspend and end operations of other users.
     manage: tuple[str, ...] = ()
-    #: Change settings that are for users, and make, move and remove pools below.
+    #: Change settings that users may change, and make, move and remove pools below.
     write: tuple[str, ...] = ()
     #: Change everything.
     administer: tuple[str, ...] = ()
@@ -102,9 +102,10 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The values that a person sets on a pool."""
 
-    #: Its part among its siblings; None: inferred from guarantees, or 1.
+    #: Weight among its siblings; None: inferred from guarantees, or 1.
     weight: Annotated[float, msgspec.Meta(ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT)] | None = None
-    #: One that is left out follows from the main resource, as the part of the parent's that the main figure is.
+    #: Strong guarantee. A resource that is left out follows from the main resource: the same fraction of the parent's amount as the main
+    #: resource's.
     strong_guarantee_resources: PartialResources = NOTHING
     integral_guarantees: IntegralGuarantees = IntegralGuarantees()
     mode: PoolMode = PoolMode.FAIR_SHARE
@@ -123,7 +124,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     config_presets: tuple[str, ...] = ()
     config_preset: str | None = None
 
-    # --- the formula ---
+    # --- computation of fair shares ---
     compute_promised_guarantee_fair_share: bool = False
     enable_priority_strong_guarantee_adjustment: bool = False
     enable_priority_strong_guarantee_adjustment_donorship: bool = False
@@ -165,12 +166,12 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     allow_idle_cpu_policy: dict[str, Any] | None = None
     redirect_to_cluster: str | None = None
 
-    #: Which options were set under another of their names, and under which.
+    #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: What an administrator set that is no option known here.
+    #: Values that an administrator set under names that are no option known here.
     unrecognized: dict[str, Any] = {}
 
     @property
     def for_lightweight_operations(self) -> bool:
-        """True if vanilla operations are lightweight in the pool: it is a fifo pool and allows that."""
+        """True if vanilla operations are lightweight in the pool, because it is a fifo pool that allows them."""
         return self.mode is PoolMode.FIFO and bool(self.enable_lightweight_operations)

@@ -1,8 +1,8 @@
-"""An immutable index over a tree's configuration: the places of pools, and the figures in force for each.
+"""An immutable index over a tree's configuration: the paths of pools, and the values in force for each pool.
 
-Pure. A figure in force is what the pool sets itself, else what its presets say, else the tree's default. The root has no
-configuration. Its limits are options of the tree. Which configurations are legal is for their owner to say, not for this index. It
-can be asked about any tree whose pools stand behind their parents.
+Pure. A value in force is the pool's own setting, else that of its presets, else the tree's default. The root has no
+configuration; its limits are options of the tree. The index does not judge which configurations are legal: their owner does. It
+works for any tree whose pools come after their parents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.pools.pool_config import PoolConfig, PoolMode
 from headrace.pools.presets import with_presets
 from headrace.pools.stored_tree import Pool, Tree
 
-#: Between a hub and a user in the name of a pool that came into being below the hub.
+#: Separates hub and user in the name of an ephemeral pool below a hub.
 HUB_SIGN = "$"
 
 
@@ -33,16 +33,16 @@ class PoolTree:
             self.children.setdefault(pool.name, [])
             self.children.setdefault(pool.parent, []).append(pool.name)
 
-    # --- places -----------------------------------------------------------------------------------------------------
+    # --- positions in the tree --------------------------------------------------------------------------------------
 
     def path(self, name: PoolName) -> str:
-        """`/` for the root, `/research/vision` for a pool in another."""
+        """Return `/` for the root, `/research/vision` for a pool in another pool."""
         return "/" + "/".join(reversed([each for each in self.upwards(name) if each != ROOT_POOL]))
 
     def upwards(self, name: PoolName) -> Iterator[PoolName]:
-        """The pool, its parent, and so on up to the root.
+        """Yield the pool, its parent, and so on up to the root.
 
-        A pool that is not configured stands below the root.
+        A pool that is not configured counts as a child of the root.
         """
         while name != ROOT_POOL:
             yield name
@@ -55,7 +55,7 @@ class PoolTree:
         return self.subtree(ROOT_POOL)[1:]
 
     def subtree(self, name: PoolName) -> list[PoolName]:
-        """The pool and all below it, parents before children, siblings in their order."""
+        """Return the pool and all pools below it, parents before children, siblings in their order."""
         order: list[PoolName] = []
         waiting = [name]
         while waiting:
@@ -64,10 +64,10 @@ class PoolTree:
             waiting.extend(reversed(self.children.get(name, [])))
         return order
 
-    # --- figures in force -------------------------------------------------------------------------------------------
+    # --- values in force --------------------------------------------------------------------------------------------
 
     def settings(self, name: PoolName) -> PoolConfig:
-        """A pool's configuration with its presets. The root and a pool that is not configured have that of nobody."""
+        """Return a pool's configuration with its presets. The root and a pool that is not configured have an empty configuration."""
         found = self._in_force.get(name)
         if found is None:
             pool = self.pools.get(name)
@@ -79,32 +79,32 @@ class PoolTree:
         return self.settings(name).mode
 
     def max_operation_count(self, name: PoolName) -> int:
-        """The most operations in a pool and below."""
+        """Return the maximum number of operations in a pool and below it."""
         return self.options.max_operation_count if name == ROOT_POOL else self.operation_limit(self.settings(name))
 
     def max_running_operation_count(self, name: PoolName) -> int:
-        """The most running operations in a pool and below."""
+        """Return the maximum number of running operations in a pool and below it."""
         if name == ROOT_POOL:
             return self.options.max_running_operation_count
         return self.running_operation_limit(self.settings(name))
 
     def operation_limit(self, settings: PoolConfig) -> int:
-        """The most operations in a pool of these settings, such as an ephemeral one."""
+        """Return the maximum number of operations in a pool with these settings, such as an ephemeral pool."""
         explicit = settings.max_operation_count
         return explicit if explicit is not None else self.options.max_operation_count_per_pool
 
     def running_operation_limit(self, settings: PoolConfig) -> int:
-        """The most running operations in a pool of these settings."""
+        """Return the maximum number of running operations in a pool with these settings."""
         explicit = settings.max_running_operation_count
         return explicit if explicit is not None else self.options.max_running_operation_count_per_pool
 
     # --- ephemeral pools --------------------------------------------------------------------------------------------
 
     def is_hub(self, name: PoolName) -> bool:
-        """True if each user's operations run in a pool of their own below this one."""
+        """True if each user's operations run in a pool of the user's own below this pool."""
         return self.settings(name).create_ephemeral_subpools
 
     def hub_of(self, name: PoolName) -> PoolName | None:
-        """The hub that makes pools of this name, or None where there is none."""
+        """Return the hub below which a pool of this name is made, or None if there is none."""
         hub, sign, user = name.rpartition(HUB_SIGN)
         return PoolName(hub) if sign and user and self.is_hub(PoolName(hub)) else None

@@ -1,5 +1,7 @@
-"""Presets: settings that pools take from their tree by name. What a pool sets itself goes first, then an earlier preset before a
-later one. Pure."""
+"""Presets: settings that pools take from their tree by name. Pure.
+
+A pool's own settings take precedence, then those of an earlier preset over those of a later one.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from headrace.pools.tree_options import TreeOptions
 
 
 def preset_names(settings: PoolConfig) -> tuple[str, ...]:
-    """The presets that a pool names, in order of precedence."""
+    """Return the names of the presets that a pool uses, in order of precedence."""
     return settings.config_presets or ((settings.config_preset,) if settings.config_preset is not None else ())
 
 
 def with_presets(settings: PoolConfig, options: TreeOptions) -> PoolConfig:
-    """The configuration with what it does not set itself from the presets that it names.
+    """Return the configuration, completed from the presets that it names.
 
-    A preset that cannot be used gives nothing.
+    A preset that cannot be used adds nothing.
     """
     for name in preset_names(settings):
         preset = options.pool_config_presets.get(name)
@@ -44,15 +46,15 @@ def with_presets(settings: PoolConfig, options: TreeOptions) -> PoolConfig:
 
 
 def preset_problems(settings: PoolConfig, options: TreeOptions) -> list[BadInput]:
-    """The problems of the presets that a pool names.
+    """Return the problems of the presets that a pool names.
 
-    A preset may be missing, hold an option that may not stand in one, or a bad value.
+    A preset may be missing, hold an option that is not allowed in a preset, or hold a bad value.
     """
     return [problem for name in preset_names(settings) for problem in problems_of_preset(name, options)]
 
 
 def problems_of_preset(name: str, options: TreeOptions) -> list[BadInput]:
-    """The problems that keep a preset from being used."""
+    """Return the problems because of which a preset cannot be used."""
     known = options.pool_config_presets
     if name not in known:
         return [BadInput("config_presets", name, hint(name, known) if known else "no preset: the tree has none")]

@@ -1,6 +1,6 @@
-"""Rights on pools: named on a pool, or on the tree for all of them, they hold for everything below.
+"""Rights on pools. Rights are given on a pool, or on the tree for all pools, and hold for everything below.
 
-Pure. `administer` includes `write` and `manage`. `use` is everybody's where nobody on the way up is named for it.
+Pure. `administer` includes `write` and `manage`. Everybody has `use` if no list of the pool and the pools above it names a user for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.pools.pool_tree import PoolTree
 
 
 class Right(enum.StrEnum):
-    """Things that one may do with a pool and all that is below."""
+    """Rights that a person may have on a pool and everything below it."""
 
     USE = "use"
     MANAGE = "manage"
@@ -25,26 +25,26 @@ class Right(enum.StrEnum):
 
 
 class Person(msgspec.Struct, frozen=True):
-    """A person who asks, as the connection says."""
+    """The person who makes a request, according to the connection."""
 
     name: str
-    #: May do everything everywhere.
+    #: True if the person may do everything everywhere.
     administrator: bool = False
-    #: Those who may, for refusals of what this person may not.
+    #: Names of the administrators, for the text of refusals.
     administrators: frozenset[str] = frozenset()
 
 
 def person_of(user: str, administrators: Collection[str]) -> Person:
-    """A user as a person, where the named administrators may do everything.
+    """Return a user as a person. The named administrators may do everything.
 
-    `EVERYBODY` among them stands for all users.
+    `EVERYBODY` among the administrators stands for all users.
     """
     is_one = user in administrators or EVERYBODY in administrators
     return Person(user, administrator=is_one, administrators=frozenset(administrators))
 
 
 def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
-    """True if the lists of a pool, of all above it or of the tree give a person a right."""
+    """True if the lists of a pool, of all pools above it and of the tree give the person the right."""
     lists = list(lists)
     if any(_names(access.administer, person) for access in lists):
         return True
@@ -54,13 +54,13 @@ def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
 
 
 def holders(lists: Iterable[Access], right: Right) -> list[str]:
-    """Names the users who have a right on a pool. `lists` are those of the pool, all above it and the tree."""
+    """Return the users who have a right on a pool. `lists` are those of the pool, of all pools above it and of the tree."""
     named = ((*getattr(access, right.value), *access.administer) for access in lists)
     return sorted({user for users in named for user in users})
 
 
 def access_lists(tree: PoolTree, pool: PoolName) -> Iterator[Access]:
-    """The lists of a pool, of all above it and of the tree."""
+    """Yield the access lists of a pool, of all pools above it and of the tree."""
     for each in tree.upwards(pool):
         yield tree.options.access if each == ROOT_POOL else tree.settings(each).access
 

@@ -1,4 +1,4 @@
-"""A tree as it is stored: one value, so that a change of several pools is one change or none."""
+"""A tree as it is stored: a single value, so that a change of several pools is stored as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import TreeOptions
 
-#: 1: an amount of zero meant that nothing was said of the resource. 2: null says that, zero is zero.
+#: Format of stored trees. In format 1 an amount of zero meant that the resource was not named. In format 2 null means that, and zero is
+#: zero.
 TREE_FORMAT: Final = 2
-#: A longer value is stored compressed; shorter ones can be read by anybody who looks into the bucket.
+#: Size in bytes from which a value is stored compressed. Smaller values stay readable for people who look into the bucket.
 _LONG_BYTES: Final = 128 * 1024
-#: More than this is read of no value.
+#: Most bytes that are read of one decompressed value.
 _LARGEST_BYTES: Final = 32 * 1024**2
 
 
@@ -29,7 +30,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Tree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole tree's configuration. Pools stand in the order of their making, parents before children."""
+    """A whole tree's configuration. Pools are in the order in which they were made, parents before children."""
 
     tree: TreeName
     pools: list[Pool] = []
@@ -42,13 +43,13 @@ class _Format(msgspec.Struct):
 
 
 def write_tree(tree: Tree) -> bytes:
-    """The value that is stored: JSON, and compressed where that is long."""
+    """Return the value to store: JSON, compressed if it is long."""
     data = msgspec.json.encode(tree)
     return data if len(data) < _LONG_BYTES else zlib.compress(data)
 
 
 def read_tree(data: bytes) -> Tree:
-    """The tree that a stored value is, of this format or an earlier one. Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
+    """Return the tree in a stored value of this format or an earlier one. Raises `msgspec.DecodeError`, `UnicodeDecodeError`."""
     if not data.lstrip().startswith(b"{"):
         data = _unpacked(data)
     tree = msgspec.json.decode(data, type=Tree)

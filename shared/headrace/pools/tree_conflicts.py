@@ -1,7 +1,7 @@
-"""Conflicts that keep configurations of trees from being used.
+"""Conflicts because of which configurations of trees cannot be used.
 
-Between trees: a default tree that is missing, nodes in two trees, nodes in none. With what lives in a tree: ephemeral pools below a
-pool that becomes fifo. Pure.
+Between trees: the default tree is missing, a node is in two trees or in none. Within a tree: ephemeral pools exist below a pool
+that becomes fifo. Pure.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from headrace.near import near, some
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
 
-#: So many nodes are named.
+#: Most nodes or pools named in a message.
 _MOST_NAMED = 5
 
 
 class TreeTrouble(enum.StrEnum):
     """Kinds of conflicts between trees."""
 
-    #: The default tree is none of them.
+    #: The default tree does not exist.
     NO_DEFAULT_TREE = "no_default_tree"
-    #: A node belongs to two of them.
+    #: A node belongs to two trees.
     NODE_IN_TWO_TREES = "node_in_two_trees"
-    #: A node belongs to none of them.
+    #: A node belongs to no tree.
     NODES_WITHOUT_TREE = "nodes_without_pool_tree"
 
 
 class TreesJudgement(msgspec.Struct, frozen=True):
-    """The conflicts found. With `refused` nothing of the new configuration of any tree may be used."""
+    """The conflicts found. If `refused`, no part of the new configuration of any tree may be used."""
 
     refused: bool
     troubles: list[TreeTrouble]
-    #: In words, as many as troubles.
+    #: Text for each of `troubles`.
     alerts: list[str]
 
 
 def judge_trees(
     trees: Mapping[str, TreeOptions], default_tree: str, nodes: Mapping[str, Collection[str]]
 ) -> TreesJudgement:
-    """Judges trees by their node filters over `nodes`, which are tags by name."""
+    """Return the conflicts of the trees' node filters. `nodes` maps names of nodes to their tags."""
     found: dict[TreeTrouble, str] = {}
     if default_tree not in trees:
         hint = near(default_tree, trees)
@@ -66,10 +66,10 @@ def fifo_above_ephemeral(
     is_fifo: Callable[[PoolName], bool],
     becomes_fifo: Callable[[PoolName], bool],
 ) -> str:
-    """Says why a configuration must wait: a pool would become fifo, and ephemeral pools live below it. Empty if none would.
+    """Return why a configuration must wait: a pool would become fifo while ephemeral pools exist below it. Empty if no pool would.
 
-    `ephemeral` has the names of ephemeral pools by their parent. A fifo pool has no pools below it, so the whole configuration waits
-    until they are gone.
+    `ephemeral` has the names of ephemeral pools by their parent. A fifo pool may have no pools below it, so the whole configuration
+    waits until they are gone.
     """
     in_the_way = [
         f"{parent} has {some(sorted(names), _MOST_NAMED)}"

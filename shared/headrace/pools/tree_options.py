@@ -1,6 +1,6 @@
 """The options of a tree as a whole. `attributes` says which values are legal and what they mean.
 
-None is «not set». What is at its default is not written. Lengths of time are milliseconds.
+None means "not set". Values at their default are not written. Durations are in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.resources import Finite
 
 
 class PreemptionPolicy(enum.StrEnum):
-    """The rules by which allocations are taken back."""
+    """The rules that choose which allocations are preempted."""
 
     YTSAURUS = "ytsaurus"
     YARN = "yarn"
@@ -25,68 +25,68 @@ class PreemptionPolicy(enum.StrEnum):
 
 
 class ShareModel(enum.StrEnum):
-    """Shares that a YARN policy works with."""
+    """The shares that a YARN policy works with."""
 
     YARN = "yarn"
     NATIVE = "native"
 
 
 class MinShareSpread(enum.StrEnum):
-    """The charge of the last application when a queue's shortage is spread."""
+    """How a queue's shortage is spread: the last application gets the rest (`intended`), or what YARN charges it with (`yarn`)."""
 
     INTENDED = "intended"
     YARN = "yarn"
 
 
 class VictimRules(enum.StrEnum):
-    """The version whose rules choose victims."""
+    """The version of the scheduler whose rules choose victims."""
 
     CURRENT = "current"
     LEGACY = "legacy"
 
 
 class PriorityScope(enum.StrEnum):
-    """Elements whose starvation gives an operation its place in preemptive stages."""
+    """The elements whose starvation gives an operation its priority in preemptive stages."""
 
     OPERATION_ONLY = "operation_only"
     OPERATION_AND_ANCESTORS = "operation_and_ancestors"
 
 
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Options of how savings accrue and are spent."""
+    """Options for how savings accrue and are spent."""
 
-    #: Savings that last for less than this are handed out ever more slowly.
+    #: Savings that last for less than this are given out more and more slowly.
     smooth_period: int = 60_000
-    #: Savings stop growing when this long a time of the flow is saved.
+    #: Savings stop growing when they equal the flow of this period.
     pool_capacity_saturation_period: int = 86_400_000
     relaxed_share_multiplier_limit: float = 3.0
 
 
 class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Operations that are looked at in one go before the rest."""
+    """Operations that are considered together before the rest."""
 
     batch_size: int = 1_000
     fallback_min_spare_allocation_resources: PartialResources = PartialResources(user_slots=1, cpu=500, memory=10**9)
 
 
 class SsdNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The nodes with SSD, which pools may leave to others."""
+    """The nodes with SSD, which pools may avoid."""
 
     enable: bool = False
     node_tag_filter: str = ""
     media: tuple[str, ...] = ()
 
 
-#: No nodes are told apart.
+#: Nodes with SSD are not told apart.
 NO_SSD = SsdNodes()
 
 
 class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Further options that the YARN policies need."""
+    """Further options for the YARN policies."""
 
     enabled: bool = False
     share: ShareModel = ShareModel.YARN
-    #: Of the whole tree: memory alone is divided, as the policy `fair` does.
+    #: For the whole tree: only memory is divided, as YARN's policy `fair` does.
     memory_only: bool = False
     cluster_utilization_threshold: Finite = 0.8
     wait_before_kill: int = 15_000
@@ -98,7 +98,7 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Options of one tree that say how operations get hosts. A snapshot of shares carries them to the allocator."""
+    """Options of one tree that decide how operations get allocations. A share snapshot carries them to the allocator."""
 
     # --- starvation ---
     fair_share_starvation_timeout: int = 30_000
@@ -111,7 +111,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     enable_absolute_fair_share_starvation_tolerance: bool = False
     scheduling_preemption_priority_scope: PriorityScope = PriorityScope.OPERATION_AND_ANCESTORS
 
-    # --- what may be taken back ---
+    # --- preemption ---
     preemption: PreemptionSwitch = PreemptionSwitch.ON
     preemption_policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
     yarn: YarnOptions = YarnOptions()
@@ -161,7 +161,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
 
 
 class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Options of one tree."""
+    """All options of one tree."""
 
     # --- switches of an operator ---
     pause_starts: bool = False
@@ -174,7 +174,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
-    #: Rules as `placement_rules` writes them.
+    #: Rules in the syntax of `placement_rules`.
     placement_rules: tuple[str, ...] = ("specified", "user")
     default_parent_pool: str = ROOT_POOL
     forbid_immediate_operations_in_root: bool = True
@@ -190,7 +190,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     max_job_resource_limits: PartialResources = NOTHING
     enable_limiting_ancestor_check: bool = True
 
-    # --- the formula ---
+    # --- computation of fair shares ---
     main_resource: str = "cpu"
     integral_guarantees: TreeIntegralOptions = TreeIntegralOptions()
     should_distribute_free_volume_among_children: bool = False
@@ -212,17 +212,17 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     accumulated_resource_usage_update_period: int = 1_000
     metering_tags: dict[str, Any] = {}
 
-    #: Which options were set under another of their names, and under which.
+    #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: What was set that is no option known here.
+    #: Values that were set under names that are no option known here.
     unrecognized: dict[str, Any] = {}
 
     def for_allocation(self) -> AllocationOptions:
-        """Those that say how operations get hosts."""
+        """Return the options that decide how operations get allocations."""
         return msgspec.convert(self, AllocationOptions, from_attributes=True)
 
     def pauses(self) -> list[str]:
-        """Says in words what an operator has paused."""
+        """Return a message for each thing that an operator has paused."""
         words = []
         if self.pause_starts:
             words.append("starts are paused: no job starts, what runs goes on; `headrace resume starts` ends it")

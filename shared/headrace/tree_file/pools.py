@@ -1,4 +1,4 @@
-"""Reads and writes the pools and options of a file.
+"""Read and write the pools and options of a file.
 
     tree: default
     options: {max_running_operation_count: 100}
@@ -8,8 +8,8 @@
         pools:
           vision: {strong_guarantee_resources: {cpu: 4}}
 
-Pools stand in a map by name, or in a list of maps with `name`. A pool stands inside another, or names its `parent`. Attributes are
-kept as they are written: the tables of `headrace.pools` read them, and the rules of a tree are judged by its owner.
+Pools are given as a map by name, or as a list of maps with `name`. A pool is nested in another pool, or names its `parent`. This module
+keeps attributes as they are written: the tables of `headrace.pools` parse them, and the tree's owner checks the rules of the tree.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import Listing, Map
 
 _KEYS: Final = ("tree", "options", "pools")
-#: Keys of a pool that are no attributes.
+#: Keys of a pool that are not attributes.
 _PLACES: Final = frozenset({"parent", "pools"})
 
 
 @dataclass(frozen=True)
 class ConfiguredPool:
-    """A pool with what is set on it, as people write it."""
+    """A pool with its attributes, as people write them."""
 
     name: str
     parent: str
     attributes: dict[str, Any]
-    #: Where it stands in its file, such as `pools.research.pools.vision`.
+    #: Location in its file, such as `pools.research.pools.vision`.
     place: str = field(default="", compare=False)
 
     @staticmethod
     def of(name: str, parent: str, settings: PoolConfig) -> ConfiguredPool:
-        """Writes the settings of a pool."""
+        """Return a pool with its settings as people write them."""
         return ConfiguredPool(name, parent, POOL_ATTRIBUTES.written(settings))
 
 
@@ -53,15 +53,15 @@ class ConfiguredPool:
 class TreeFile:
     """A tree as a file describes it."""
 
-    #: Each pool behind its parent, where the file names that one.
+    #: Pools, each after its parent if the file has the parent.
     pools: list[ConfiguredPool]
-    #: None where the file says nothing of them.
+    #: None if the file has no options.
     options: dict[str, Any] | None = None
     tree: str = ""
 
 
 def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ()) -> TreeFile:
-    """Reads the pools and options of a file, which may have `more_keys` beside them."""
+    """Return the pools and options of a file. The file may have the keys `more_keys` besides them."""
     keys = (*_KEYS, *more_keys)
     for key in root:
         if key not in keys:
@@ -77,7 +77,7 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
 
 
 def named_entries(entries: object, place: str, problems: Problems) -> Iterator[tuple[str, Map, str]]:
-    """Yields name, settings and place of each entry of a map, or of a list of maps with `name`."""
+    """Yield name, settings and location of each entry of a map, or of a list of maps with `name`."""
     match entries:
         case None:
             return
@@ -102,7 +102,7 @@ def named_entries(entries: object, place: str, problems: Problems) -> Iterator[t
 
 
 def tree_as_map(pools: Sequence[ConfiguredPool], options: TreeOptions | None) -> dict[str, Any]:
-    """Nests pools in each other, behind the options that are set, as `read_tree_file` reads them."""
+    """Return the pools nested in each other, after the options that are set, in the form that `read_tree_file` reads."""
     inside: dict[str, dict[str, Any]] = {pool.name: dict(pool.attributes) for pool in pools}
     top: dict[str, Any] = {}
     for pool in pools:
@@ -115,7 +115,7 @@ def tree_as_map(pools: Sequence[ConfiguredPool], options: TreeOptions | None) ->
 
 
 def as_yaml(whole: Mapping[str, Any]) -> str:
-    """Writes a file as YAML, keys in their order."""
+    """Return the file as YAML, with the keys in their order."""
     return yaml.safe_dump(dict(whole), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
 
 
@@ -145,7 +145,7 @@ def _pools(
 
 
 def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:
-    """Empties a map that is nested too deep to be read, and says so."""
+    """Report and empty a map that is nested too deep to be read."""
     try:
         refuse_too_deep(values, place)
     except BadInput as problem:
@@ -154,7 +154,7 @@ def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None
 
 
 def _parents_first(pools: list[ConfiguredPool]) -> list[ConfiguredPool]:
-    """Keeps the order, but puts each pool behind its parent where the file names that one."""
+    """Return the pools in their order, but each pool after its parent if the file has the parent."""
     listed = {pool.name: pool for pool in pools}
     placed: dict[str, ConfiguredPool] = {}
     for pool in pools:

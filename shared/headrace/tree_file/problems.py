@@ -1,4 +1,4 @@
-"""Problems of a file, each with its line and key, all told at once."""
+"""Problems of a file, each with its line and key, all reported at once."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _LONGEST_SHOWN: Final = 60
 
 
 class FileProblem(msgspec.Struct, frozen=True):
-    """One thing in a file that cannot be used."""
+    """One problem in a file."""
 
-    #: Line of the file, from 1; 0 where it is the file as a whole.
+    #: Line in the file, from 1; 0 if the problem concerns the file as a whole.
     line: Counter
-    #: Such as `pools.research.weight`; empty where it is the file as a whole.
+    #: Key, such as `pools.research.weight`; empty if the problem concerns the file as a whole.
     key: str
-    #: What stands there, shortened; empty where nothing does.
+    #: Value at the key, shortened; empty if there is none.
     value: str
     wrong: str
     expected: str
 
     def text(self, file: str) -> str:
-        """Writes the problem as one line: file and line, key, what is wrong, and what would do."""
+        """Return the problem on one line: file and line, key, what is wrong, and what is accepted."""
         place = f"{file}:{self.line}" if self.line else file
         words = f"{self.key}: {self.wrong}" if self.key else self.wrong
         return f"{place}: {words}" + (f"; {said_of(self.expected)}" if self.expected else "")
@@ -47,15 +47,15 @@ class Problems:
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[FileProblem] = []
-        #: Finds the line of a key; set once the file is parsed.
+        #: Returns the line of a key; set once the file is parsed.
         self.line_of: Callable[[str], int] = lambda _: 0
 
     def say(self, key: str, wrong: str, expected: str, value: str = "") -> None:
-        """Adds a problem of the value, or lack of one, at a key."""
+        """Add a problem of the value at a key, or of a missing value."""
         self.found.append(FileProblem(self.line_of(key), key, value, wrong, expected))
 
     def add(self, *problems: BadInput) -> None:
-        """Adds what a reader of attributes has refused."""
+        """Add the errors that a parser of attributes raised."""
         for problem in problems:
             value = shown(problem.value)
             if isinstance(problem, UnknownKey):
@@ -64,17 +64,17 @@ class Problems:
                 self.say(problem.place, f"{value} cannot be used", problem.expected, value)
 
     def unusable(self, *more: FileProblem) -> UnusableFile:
-        """The error that tells all problems so far, and more."""
+        """Return the error with all problems so far, and `more`."""
         return UnusableFile(self.file, [*self.found, *more])
 
     def refuse(self) -> None:
-        """Raises `UnusableFile` if there are problems."""
+        """Raise `UnusableFile` if there are problems."""
         if self.found:
             raise self.unusable()
 
 
 def shown(value: object) -> str:
-    """A value as a short text of a message."""
+    """Return a value as a short text for a message."""
     match value:
         case Mapping():
             return "a map" if value else "an empty map"

@@ -1,8 +1,8 @@
-"""Parses YAML, and with it JSON, into plain values whose maps and lists know their lines.
+"""Parse YAML, and with it JSON, into plain values whose maps and lists know their line numbers.
 
-Only `true` and `false` are booleans, only decimal figures are numbers, and everything else is the text that stands there: `no` can
-be a pool and `4G` an amount. Keys are texts, none stands twice in a map. Tags are refused. Parsing costs no stack. What an anchor
-stands for counts each time, up to `MOST_VALUES`.
+Only `true` and `false` are booleans, and only decimal digits are numbers. Everything else is a text as written, so that `no` can be
+a pool and `4G` an amount. Keys are texts and occur once in a map. Tags are refused. Parsing is not recursive. The values of an anchor
+count each time that the anchor is used, up to `MOST_VALUES` in total.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import yaml
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
 LARGEST_FILE_BYTES: Final = 16 * 1024**2
-#: Texts, lists and maps in one file.
+#: Most texts, lists and maps in one file.
 MOST_VALUES: Final = 2_000_000
-#: Maps and lists in each other.
+#: Deepest nesting of maps and lists.
 MOST_NESTED: Final = 200
-#: As a file's name: what comes on standard input.
+#: The file name that stands for standard input.
 STDIN: Final = "-"
 _MERGE: Final = "<<"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})\Z")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?\Z")
-#: In JSON, where every text is quoted, `1e3` is a number; in YAML it is a text that may be a name.
+#: In JSON every text is quoted, so `1e3` is a number; in YAML it is a text that may be a name.
 _JSON_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")
 _PART: Final = re.compile(r"[.\[]")
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")
@@ -41,19 +41,19 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Map(dict[str, Any]):
-    """A map that knows its line, and line and text of what stands in it."""
+    """A map with its line number, and the line and text of each of its values."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
         self.line = line
-        #: Line of a key and its value, by the key with dots for slashes, as places have it.
+        #: Line and value by key. In these keys dots replace slashes, as in the locations of problems.
         self.places: dict[str, tuple[int, Any]] = {}
-        #: Scalars as they are written, but for null.
+        #: Scalars as they are written, except null.
         self.texts: dict[str, str] = {}
 
 
 class Listing(list[Any]):
-    """A list that knows its line and those of its items."""
+    """A list with its line number and those of its items."""
 
     def __init__(self, line: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Listing(list[Any]):
 
 
 def read(path: str, problems: Problems) -> bytes:
-    """Reads a file, or standard input for `-`. Raises `UnusableFile`."""
+    """Return the bytes of a file, or of standard input for `-`. Raises `UnusableFile`."""
 
     def whole(wrong: str, expected: str) -> FileProblem:
         return FileProblem(0, "", "", wrong, expected)
@@ -87,7 +87,7 @@ def read(path: str, problems: Problems) -> bytes:
 
 
 def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
-    """Returns the map that a file is, and lets `problems` find lines. Raises `UnusableFile`."""
+    """Return the map in a file, and set `problems.line_of`. Raises `UnusableFile`."""
     with _refused_in_words(problems, expected):
         text = _decoded(data, problems)
         builder = _Builder(problems, _JSON_NUMBER if text.lstrip().startswith("{") else _NUMBER)
@@ -103,9 +103,9 @@ def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
 
 
 def line_of(root: Map, place: str) -> int:
-    """Finds the line of a place such as `pools.research.weight` or `pools[0]`.
+    """Return the line of a location such as `pools.research.weight` or `pools[0]`.
 
-    If the file has no such place, it is the line of the nearest place above.
+    If the file has no such location, return the line of the nearest location above it.
     """
     line, value, rest = root.line, root, place
     while rest:
@@ -149,7 +149,7 @@ def _refused_in_words(problems: Problems, expected: str) -> Iterator[None]:
 
 
 class _Open:
-    """A list or map that is being read, with the key that waits for its value."""
+    """A list or map that is still being parsed, and the key whose value comes next."""
 
     def __init__(self, value: Listing | Map, anchor: str | None) -> None:
         self.value = value
@@ -159,7 +159,7 @@ class _Open:
 
 
 class _Builder:
-    """Builds values from what the parser reports, one event after another."""
+    """Builds values from the events of the parser, one after another."""
 
     def __init__(self, problems: Problems, number: re.Pattern[str]) -> None:
         self.root: Any = None
@@ -202,7 +202,7 @@ class _Builder:
         return self._problems.unusable(FileProblem(line, "", "", wrong, expected))
 
     def _put(self, line: int, value: Any, text: str | None, size: int, anchor: str | None) -> None:
-        """Puts a value where it belongs."""
+        """Add a value to the innermost open list or map, or make it the root."""
         if anchor is not None:
             self._anchors[anchor] = (value, text, size)
         if not self._open:
@@ -238,7 +238,7 @@ class _Builder:
             into.texts[key] = text
 
     def _plain(self, text: str) -> Any:
-        """Reads a scalar without quotes."""
+        """Return the value of a scalar without quotes."""
         if text in _NULLS:
             return None
         if text in _BOOLEANS:

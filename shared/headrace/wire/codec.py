@@ -1,7 +1,8 @@
-"""Bytes to Structs and back, with every defect of foreign bytes turned into one error.
+"""Encode Structs to bytes and decode bytes to Structs; every defect of received bytes raises the same error.
 
-msgspec checks types, tags and bounds. What it cannot say in a type is checked here once for all messages:
-the size, and that no float without bounds is NaN or infinite (msgpack carries both; `headrace.resources.Finite` has bounds).
+msgspec checks types, tags and bounds. This module checks what a type cannot express, for all messages: the size, and that
+no float without bounds is NaN or infinite (msgpack carries both; a float with bounds, such as `headrace.resources.Finite`,
+is checked by msgspec).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-#: The largest message that is encoded or decoded; leaves room for headers under the bus's own limit of 512 KiB.
+#: Largest message that is encoded or decoded, in bytes. Leaves space for headers under the bus's own limit of 512 KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
 
 T = TypeVar("T")
@@ -24,11 +25,11 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 class BadMessage(HeadraceError):
-    """Bytes that are not the message they should be."""
+    """The bytes are not a valid message of the expected kind."""
 
 
 class MessageTooLarge(HeadraceError):
-    """A message is larger than the wire carries, and nothing was sent."""
+    """A message is larger than the bus carries; nothing was sent."""
 
     def __init__(self, kind: str, size_bytes: int) -> None:
         self.kind = kind
@@ -36,21 +37,21 @@ class MessageTooLarge(HeadraceError):
         super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
 
 
-#: A float in msgpack, of eight bytes and of four, of which all bits of the exponent are set.
+#: Patterns of an eight-byte and a four-byte float in msgpack whose exponent bits are all set (NaN or infinity).
 _DOUBLE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 _SINGLE_NOT_FINITE = re.compile(rb"\xca[\x7f\xff][\x80-\xff]")
-#: How a schema says the bounds of a number.
+#: JSON schema keys that set the lower and the upper bound of a number.
 _LOWEST = {"minimum", "exclusiveMinimum"}
 _HIGHEST = {"maximum", "exclusiveMaximum"}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-#: Kinds of messages that are known to have no float without bounds: the bytes of these need not be looked at.
+#: Message kinds known to have no float without bounds. Their bytes need no further check.
 _bounded: set[Any] = set()
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """The message in msgpack. Raises `MessageTooLarge`."""
+    """Return the message in msgpack. Raises `MessageTooLarge`."""
     data = _encoder.encode(message)
     if len(data) > LARGEST_MESSAGE_BYTES:
         raise MessageTooLarge(type(message).__name__, len(data))
@@ -58,12 +59,12 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def runs_within(items: Iterable[Item], most_bytes: int) -> Iterator[list[Item]]:
-    """Cuts items into runs of at most `most_bytes` in msgpack each, in their order. An item above that has a run of its own."""
+    """Yield the items, in their order, in lists of at most `most_bytes` of msgpack. A larger item gets a list of its own."""
     return _runs(((item, len(_encoder.encode(item))) for item in items), most_bytes)
 
 
 def runs_of_bytes(items: Iterable[bytes], most_bytes: int) -> Iterator[list[bytes]]:
-    """Cuts what is encoded already into runs, as `runs_within` does."""
+    """Yield already encoded items in lists of at most `most_bytes`, as `runs_within` does for Structs."""
     return _runs(((item, len(item)) for item in items), most_bytes)
 
 
@@ -81,9 +82,10 @@ def _runs(items: Iterable[tuple[T, int]], most_bytes: int) -> Iterator[list[T]]:
 
 
 def decode(data: bytes, kind: type[T]) -> T:
-    """Reads a message of `kind` (a Struct or a union of tagged ones), strictly.
+    """Return the message of `kind` (a Struct or a union of tagged Structs) that the bytes hold. The reading is strict.
 
-    Raises `BadMessage` for anything else: other types, unknown tags, bounds passed, a NaN, too many bytes, rubbish.
+    Raises `BadMessage` for anything else: a wrong type, an unknown tag, a value out of bounds, a NaN, too many bytes, or
+    bytes that are not msgpack.
     """
     if len(data) > LARGEST_MESSAGE_BYTES:
         raise BadMessage(f"{len(data)} bytes, at most {LARGEST_MESSAGE_BYTES} are read")
@@ -103,11 +105,12 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def _maybe_not_finite(data: bytes) -> bool:
-    """True if bytes look like a float that is NaN or infinite: all bits of its exponent are set.
+    """True if the bytes contain a pattern that may be a NaN or infinite float (all exponent bits set).
 
-    They may be something else, but where there are none nothing needs to be walked through, which would take longer than decoding.
+    The pattern may also be other data. Without the pattern `decode` need not walk through the message, which would take
+    longer than decoding.
     """
-    # A byte is found 20 times as fast by itself as by an expression, and most messages have neither.
+    # `in` finds a byte 20 times as fast as the regular expression does, and most messages contain neither byte.
     return (b"\xcb" in data and _DOUBLE_NOT_FINITE.search(data) is not None) or (
         b"\xca" in data and _SINGLE_NOT_FINITE.search(data) is not None
     )
@@ -115,12 +118,12 @@ def _maybe_not_finite(data: bytes) -> bool:
 
 @cache
 def _has_unbounded_float(kind: Any) -> bool:
-    # Only asked where the bytes look so: a schema takes 10 ms to make.
+    # Making a schema takes 10 ms, so `decode` asks only when the bytes look like a NaN or infinity.
     return _mentions_unbounded(msgspec.json.schema(kind))
 
 
 def _mentions_unbounded(schema: Any) -> bool:
-    """True if a schema has a number without both bounds. Where a float has them, msgspec refuses NaN and infinity itself."""
+    """True if a schema has a number that lacks a bound. msgspec itself refuses NaN and infinity for a float with both bounds."""
     if isinstance(schema, list):
         return any(map(_mentions_unbounded, schema))
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Defects of a request in words, told before it is sent."""
+"""Describe what is wrong with a request, before it is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.wire.codec import BadMessage, decode, encode
 
-#: As msgspec says what it expected: the kind, a bound, and the place behind it.
+#: The form of msgspec's error texts: the expected type, a bound, and then the path of the value.
 _DEFECT: Final = re.compile(
     r"(?P<what>Expected `(?P<kind>\w+)`(?P<length> of length)?(?: (?P<sign><=|>=|<|>) (?P<bound>\S+))?|.*?)"
     r"(?: - at `\$\.?(?P<place>.*)`)?\Z"
@@ -22,7 +22,10 @@ _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 def encode_request(request: msgspec.Struct) -> bytes:
-    """The request in msgpack. Raises `BadInput` with the place and the value that no service would take, and `MessageTooLarge`."""
+    """Return the request in msgpack.
+
+    Raises `BadInput`, with the path and the value, for a value that no service would accept. Raises `MessageTooLarge`.
+    """
     kind: Any = type(request)
     try:
         data = encode(request)
@@ -52,10 +55,13 @@ def _bad_input(request: msgspec.Struct, text: str) -> BadInput:
 
 
 def _at(value: Any, place: str) -> tuple[str, object]:
-    """The place with names of fields, and the value there, or the nearest one above it: keys of maps are not told."""
+    """Return the path with names of fields, and the value at that path.
+
+    If the path cannot be followed to its end, it stops at the nearest value above: msgspec does not report keys of maps.
+    """
     steps: list[str] = []
     for name, index in _STEP.findall(place):
-        if index and isinstance(value, msgspec.Struct):  # one that travels as a list
+        if index and isinstance(value, msgspec.Struct):  # A Struct that is sent as a list.
             name = value.__struct_fields__[int(index)]
         try:
             value = getattr(value, name) if name else value[int(index)]

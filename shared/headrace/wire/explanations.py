@@ -1,4 +1,4 @@
-"""Explanations: why jobs of an operation wait in one tree, in words and figures, as its allocator knows it."""
+"""Explanations from the allocator: why jobs of an operation wait in one tree, in text and in numbers."""
 
 from __future__ import annotations
 
@@ -14,136 +14,146 @@ from headrace.wire.version import Counter
 
 
 class ExplainWaiting(msgspec.Struct, frozen=True):
-    """person → allocator: why do jobs of an operation wait."""
+    """person → allocator: ask why jobs of an operation wait."""
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason for which jobs wait."""
+    """One reason why jobs wait."""
 
-    #: Such as `pool_limit_reached`.
+    #: Kind of the reason, such as `pool_limit_reached`.
     kind: str
     words: str
-    #: What would end it, in words.
+    #: Text that says how this reason can be removed.
     cure: str
-    #: The reason's own figures by name; amounts as on the wire.
+    #: Numbers of this reason by name; amounts in units of the wire.
     figures: dict[str, Any]
 
 
 class NodesFit(msgspec.Struct, frozen=True):
-    """Nodes of the tree, and how many of each figure fit the next as well."""
+    """Counts of the tree's nodes. The nodes of each count are among the nodes of the count before it."""
 
+    #: Nodes enrolled in the tree.
     enrolled: Counter
+    #: Enrolled nodes that accept jobs.
     accepting: Counter
-    #: Accepting ones whose tags match the filters of the operation and its pools.
+    #: Accepting nodes whose tags match the filters of the operation and its pools.
     matching: Counter
-    #: Matching ones that could run a job, were they empty.
+    #: Matching nodes that could run a job if they were empty.
     large_enough: Counter
+    #: Matching nodes with enough free resources for a job now.
     with_room: Counter
 
 
 class PoolRoom(msgspec.Struct, frozen=True):
-    """The limit of one resource of a pool above an operation, or of the operation itself, without a pool."""
+    """The limit of one resource, set by the operation itself or by a pool above it."""
 
+    #: The pool that sets the limit; empty for the operation's own limit.
     pool: PoolName
     resource: str
     used: int
     limit: int
-    #: One more job would pass it.
+    #: True if one more job would exceed the limit.
     holds: bool
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """A child of a pool that gets room before the operation, or before the pool that it is below."""
+    """A child of a pool that gets resources before the operation, or before the pool on the way to the operation."""
 
     kind: ElementKind
     name: str
-    #: Of what it is owed, by the resource that tells most.
+    #: Satisfaction: usage over fair share.
     satisfaction: Finite
-    #: Its dominant resource, what it has of that, and what it is owed. Empty: no share of it is known.
+    #: Dominant resource, its used amount and the amount owed. Empty and 0 if no share of the child is known.
     resource: str = ""
     used: int = 0
     owed: int = 0
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One pool on the way from the root to an operation: who comes first there."""
+    """One pool on the way from the root to an operation, with the children of that pool that go first."""
 
     pool: PoolName
-    #: The operation, or the pool on the way to it.
+    #: The operation, or the child pool on the way to it.
     own: Ahead
-    #: So many come before it, and the first of them.
+    #: Number of children that go before `own`, and the first of them.
     ahead: Counter
     first: list[Ahead]
 
 
 class KeptPlaces(msgspec.Struct, frozen=True):
-    """Places of others on a node that are not taken for an operation, by the rule that keeps them."""
+    """Number of other operations' allocations on a node that one rule protects from preemption for this operation."""
 
-    #: Such as `allow_normal_preemption`.
+    #: Rule that protects them, such as `allow_normal_preemption`.
     rule: str
     words: str
     places: Counter
 
 
 class Try(msgspec.Struct, frozen=True):
-    """The last preemptive stage of a node in which the operation took part."""
+    """The newest preemptive stage on a node, and what it could have given to the operation."""
 
     node: NodeName
+    #: Milliseconds since the stage.
     age_ms: Counter
-    #: Allocations that could be taken, and what there would be with them.
+    #: Allocations that could be preempted, and the free resources that a job would have after preempting all of them.
     candidates: Counter
     room: Resources
-    #: What a job needs beyond that.
+    #: Resources that a job needs beyond `room`.
     short: Resources = ZERO
-    #: The operation that got the room; empty: nobody.
+    #: Operation that started a job in that stage; empty if none did.
     started: OperationId = OperationId("")
     tags_match: bool = True
-    #: So many more could be taken, had their jobs run for as long as their pools let them; and the time until the first can.
+    #: Further allocations that could be preempted if their jobs had run for the exempt time of their pools.
     exempt: Counter = 0
+    #: Milliseconds until the first of these allocations can be preempted.
     exempt_ms: Counter = 0
-    #: Places of others there that are not to be had now, the most of one rule first. Empty where something was started.
+    #: Other operations' protected allocations on the node now, by rule, the largest count first. Empty if the stage started a job.
     kept: list[KeptPlaces] = []
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """The newest preemptive stage of the operation's priority on each node, of at most 500 that were heard last."""
+    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes (those heard last)."""
 
     priority: PreemptionPriority
-    #: Under a YARN policy there are no such stages.
+    #: Preemption policy of the tree. A YARN policy has no such stages.
     policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
-    #: Nodes looked at, and what came of it.
+    #: Nodes on which such a stage ran.
     nodes: Counter = 0
+    #: Nodes where the stage started a job of this operation.
     started: Counter = 0
+    #: Nodes where the stage started a job of another operation.
     started_others: Counter = 0
+    #: Nodes where the stage started nothing and preemption would not have freed enough.
     short: Counter = 0
+    #: Nodes whose tags do not match the filters of the operation and its pools.
     unmatched: Counter = 0
-    #: Nodes with enough to take, where something else held the operation back.
+    #: Nodes where preemption would have freed enough, but something else held the operation back.
     held_back: Counter = 0
-    #: The nodes that came nearest, and the newest among equals.
+    #: The nodes that came nearest to fitting a job; of equals the newest stage first.
     nearest: list[Try] = []
-    #: Under a YARN policy by which it is due something: places of others that are not to be had, the most of one rule first.
+    #: Under a YARN policy, if the operation is due resources: other operations' protected allocations by rule, the largest count first.
     kept: list[KeptPlaces] = []
 
 
 class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """All that keeps jobs of an operation from starting in one tree."""
+    """Everything that keeps jobs of an operation from starting in one tree."""
 
     tree: TreeName
     operation: OperationId
     running_jobs: Counter
     pending_jobs: Counter
     in_doubt_jobs: Counter
-    #: Each job's size.
+    #: Resources that each job needs.
     needed: Resources
     causes: list[Cause]
     nodes: NodesFit
     limits: list[PoolRoom]
     levels: list[Level]
     tries: Tries
-    #: How often its jobs lost their places within the last hour, and how often the one that did so most.
+    #: Preemptions of its jobs within the last hour, and the largest number of preemptions of a single job.
     preempted: Counter = 0
     preempted_most: Counter = 0
-    #: The mean time that its jobs took, of late ones more than of others. None: none has ended yet.
+    #: Mean run time of its jobs in milliseconds, weighted towards recent jobs. None until a job has ended.
     mean_job_ms: Counter | None = None

@@ -1,4 +1,4 @@
-"""Figures that services tell about themselves, and the question that gets them."""
+"""Metrics that services report about themselves, and the request for them."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from headrace.wire.version import Name, Term
 
 
 class FigureKind(enum.StrEnum):
-    """The behaviour of a figure over time."""
+    """How the value of a metric behaves over time."""
 
-    #: Only grows within a life of the process.
+    #: The value only grows while the process lives.
     COUNTER = "counter"
-    #: Goes up and down.
+    #: The value goes up and down.
     GAUGE = "gauge"
-    #: Counts values by size.
+    #: The metric counts values by size.
     HISTOGRAM = "histogram"
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Values counted by size: `counts[i]` are at most `bounds[i]` and above the bound before.
+    """Values counted by size: `counts[i]` is the number of values at most `bounds[i]` and above `bounds[i - 1]`.
 
-    The last count is the rest.
+    The last count is the number of values above all bounds.
     """
 
     bounds: tuple[Finite, ...]
     counts: tuple[int, ...]
-    #: Of all values.
+    #: Sum of all values.
     sum: Finite
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One named number that a service tells about itself."""
+    """One metric of a service."""
 
-    #: Lower case with underscores, without the unit.
+    #: Name in lower case with underscores, without the unit.
     name: str
-    #: A unit such as `bytes` or `ms`; the noun that is counted, such as `nodes`, where the number is a count.
+    #: Unit, such as `bytes` or `ms`; for a count the noun that is counted, such as `nodes`.
     unit: str
     kind: FigureKind
     value: Finite | Histogram
-    #: One sentence for people.
+    #: Description in one sentence.
     says: str = ""
-    #: The name without what the labels say, where there are any.
+    #: Name without the part that the labels express; empty if there are no labels.
     family: str = ""
-    #: What tells figures of one family apart, such as the name of a pool.
+    #: Labels that distinguish the metrics of one family, such as the name of a pool.
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class FiguresRequest(msgspec.Struct, frozen=True):
-    """Asks every service for its figures."""
+    """Ask every service for its metrics."""
 
 
 class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The figures of one process at the moment of the answer."""
+    """The metrics of one process at the time of the answer."""
 
     service: Name
     figures: list[Figure]
-    #: The role that it leads, and its term; empty and 0 if it leads none.
+    #: Role that the process leads, and its term; empty and 0 if it leads none.
     role: Name = ""
     term: Term = 0
-    #: The name of the process, the same in all its lives; of an agent, that of its node. Empty from an earlier release.
+    #: Name of the process, which stays the same when it restarts; for an agent the name of its node. Empty from an earlier release.
     instance: Name = ""

@@ -1,6 +1,7 @@
-"""Files of an operation: sent to admission in pieces, and fetched from there by the nodes that run its jobs.
+"""Files of an operation: a person sends them to admission in pieces, and the nodes that run the operation's jobs fetch them there.
 
-They are one archive, named by its hash and by the person who sent it. So nobody gets another's files by knowing their hash.
+The files are one archive, stored under its hash and the person who sent it. Knowing the hash is therefore not enough to get
+another person's files.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.version import Counter
 
-#: Of each piece but the last. A message has room for it.
+#: Size of every piece but the last, in bytes. A piece fits into a message.
 PIECE_BYTES = 256 * 1024
-#: Of an archive, as it is sent.
+#: Largest archive, in bytes, as it is sent.
 LARGEST_ARCHIVE_BYTES = 64 * 1024 * 1024
-#: Of all files of an archive together, and their number.
+#: Largest total size of the files in an archive, in bytes, and the largest number of files.
 LARGEST_CONTENT_BYTES = 1024 * 1024 * 1024
 MOST_FILES = 20_000
-#: Of the path of a file within its archive: room is left for the folder of the operation on the node.
+#: Longest path of a file within its archive, in bytes. Leaves space for the operation's folder on the node in front of the path.
 LONGEST_NAME_BYTES = 2_048
-#: Of one part of such a path, as the file systems of Linux have it.
+#: Longest component of such a path, in bytes; the limit of Linux file systems.
 LONGEST_PART_BYTES = 255
-#: Parts of such a path: the file itself and the folders above it.
+#: Most components of such a path: the file itself and the folders above it.
 MOST_NAME_PARTS = 100
-#: Of the target of a symbolic link, as Linux has it.
+#: Longest target of a symbolic link, in bytes; the limit of Linux.
 LONGEST_TARGET_BYTES = 4_095
-#: Of one question.
+#: Most operations in one `AskOver` request.
 MOST_OPERATIONS_ASKED = 500
 
 _MOST_PIECES = LARGEST_ARCHIVE_BYTES // PIECE_BYTES
@@ -38,25 +39,25 @@ _Operations = Annotated[
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The name of an archive: the hash of its bytes and their number."""
+    """Identity of an archive: the hash of its bytes and its size."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z", max_length=64)]
     size_bytes: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_ARCHIVE_BYTES)]
-    #: Files and folders in it, as its sender counted them.
+    #: Number of files and folders in the archive, as its sender counted them.
     file_count: Counter = 0
 
     @property
     def piece_count(self) -> int:
-        """The number of its pieces."""
+        """The number of pieces of the archive."""
         return -(-self.size_bytes // PIECE_BYTES)
 
     def piece_bytes(self, piece: int) -> int:
-        """The bytes of one piece."""
+        """Return the size of a piece in bytes. Pieces count from 0."""
         return min(PIECE_BYTES, self.size_bytes - piece * PIECE_BYTES)
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """person → admission: a piece of an archive. Without data it asks which pieces are missing."""
+    """person → admission: a piece of an archive. Without data, ask which pieces are missing."""
 
     archive: Archive
     piece: _PieceNumber = 0
@@ -64,18 +65,18 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The pieces that are missing yet. Without any an operation may be started with the archive."""
+    """The pieces that are still missing. If none is missing, an operation can be started with the archive."""
 
     missing: Annotated[list[_PieceNumber], msgspec.Meta(max_length=_MOST_PIECES)]
 
 
 class FetchPiece(msgspec.Struct, frozen=True):
-    """agent → admission: a piece of the archive of an operation that has jobs to run there."""
+    """agent → admission: ask for a piece of the archive of an operation whose jobs run on the agent's node."""
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     piece: _PieceNumber
-    #: The hash of the archive. A node learns it with its first order to start a job of the operation, and nowhere else: it is the proof
-    #: that the node was given such a job. Agents of former versions send none, and get nothing.
+    #: Hash of the archive. A node learns the hash only from its first order to start a job of the operation, so the hash proves that
+    #: the node was given such a job. Agents of former versions send none and get nothing.
     sha256: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
@@ -86,12 +87,12 @@ class Piece(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class AskOver(msgspec.Struct, frozen=True):
-    """agent → admission: which of these operations are over, so that their files may go?"""
+    """agent → admission: ask which of these operations are over, so that the agent may delete their files."""
 
     operations: _Operations
 
 
 class Over(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Those that are over, or that nobody knows any more."""
+    """The operations that are over or no longer known."""
 
     operations: _Operations

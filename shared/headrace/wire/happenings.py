@@ -1,7 +1,8 @@
-"""Happenings: the history of an operation, and the stream that people follow.
+"""Events that people read: the history of an operation, and the live stream of a tree.
 
-Admission tells from its log what is durable: steps of an operation, and runs of jobs that ended, with the record of a preemption where
-one ended them. The allocator tells of each decision when it makes it, and fair_share's snapshots tell who starves.
+Admission publishes from its log what is durable: state changes of operations and ended runs of jobs, with the preemption
+record if a preemption ended the run. The allocator publishes each decision when it makes it. The snapshots of fair_share
+show which elements starve.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
-#: Of one message.
+#: Most decisions in one message.
 MOST_DECISIONS: Final = 80
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
-    """An operation was started, or came into another state."""
+    """An operation was started or changed its state."""
 
     at_ms: Counter
     operation: OperationId
     state: OperationState
-    #: Such as `started` or `jobs_done`.
+    #: Cause of the change, such as `started` or `jobs_done`.
     cause: str
     reason: str = ""
-    #: Where it was started, or the pool whose limit holds it back.
+    #: Pool in which the operation was started, or the pool whose limit holds it back.
     pool: PoolName = PoolName("")
     user: str = ""
 
 
 class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
-    """An operation was suspended, resumed, moved, or got another weight. What did not change is null."""
+    """An operation was suspended, resumed or moved, or its weight changed. Fields that did not change are null."""
 
     at_ms: Counter
     operation: OperationId
@@ -58,7 +59,7 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True):
-    """A run of a job is over and recorded."""
+    """A run of a job has ended, and the end is recorded."""
 
     at_ms: Counter
     operation: OperationId
@@ -70,11 +71,11 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
-    #: The job is to run again.
+    #: True if the job runs again.
     runs_again: bool = False
-    #: Of one that ended after it was told that its place is preempted.
+    #: Preemption record, if the run ended after the job was notified of its preemption.
     preemption: PreemptionRecord | None = None
-    #: How its allocation got its place, as `AllocationStarted` says it. Null where the log does not have it, as from former versions.
+    #: How the allocation was started, as in `AllocationStarted`. Null if the log does not have it, as in entries of former versions.
     stage: StartStage | None = None
     share_before: Share | None = None
     fair_share: Share | None = None
@@ -82,12 +83,12 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
 
     @property
     def ran_ms(self) -> int | None:
-        """Milliseconds that it ran. None of one that never began, or of which nobody knows when it did."""
+        """Milliseconds that the run took. None if it never started or its start is unknown."""
         return max(0, self.at_ms - self.started_at_ms) if self.started_at_ms else None
 
 
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
-    """The allocator gave an operation a place on a node. A history makes one of each job that runs."""
+    """The allocator gave an operation an allocation on a node. A history has one such event for each running job."""
 
     at_ms: Counter
     tree: TreeName
@@ -95,31 +96,31 @@ class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_s
     node: NodeName
     allocation: AllocationId
     slots: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)]
-    #: The stage of the heartbeat that gave it; null where that is not known.
+    #: Stage of the heartbeat that started the allocation; null if unknown.
     stage: StartStage | None = None
-    #: The shares of the operation at that moment: what it used without this place, and what it was owed. Null where nobody kept them.
+    #: Shares of the operation at that time: its usage without this allocation, and its fair share. Null if they were not kept.
     share_before: Share | None = None
     fair_share: Share | None = None
-    #: The number of places of others that were taken for it.
+    #: Number of other operations' allocations that were preempted for this allocation.
     places_taken: Counter = 0
 
 
 class AllocationPreempted(msgspec.Struct, frozen=True, tag="allocation_preempted"):
-    """The allocator took a place of an operation back for another, or for a limit."""
+    """The allocator preempted an allocation, for another operation or because of a limit."""
 
     tree: TreeName
-    #: The operation that loses the place.
+    #: Operation that loses the allocation.
     operation: OperationId
     pool: PoolName
     node: NodeName
     allocation: AllocationId
-    #: The job that ran there, or was to.
+    #: Job that ran in the allocation, or would have run next.
     slot: JobSlot | None
     record: PreemptionRecord
 
 
 class StarvationChanged(msgspec.Struct, frozen=True, tag="starvation_changed"):
-    """A pool or operation began to starve, starves otherwise, or does not starve any more."""
+    """A pool or an operation began to starve, changed its kind of starvation, or stopped starving."""
 
     at_ms: Counter
     tree: TreeName
@@ -131,13 +132,13 @@ class StarvationChanged(msgspec.Struct, frozen=True, tag="starvation_changed"):
 
 
 class Missed(msgspec.Struct, frozen=True, tag="missed"):
-    """Something happened that could not be told: the reader was too slow, or the bus was away."""
+    """Events that were not delivered, because the reader was too slow or the bus was not available."""
 
     at_ms: Counter
-    #: `admission`, `allocator` or `fair_share`.
+    #: Service whose events are missing: `admission`, `allocator` or `fair_share`.
     of: str
     tree: TreeName
-    #: Entries of the log, or decisions; null where nobody counted.
+    #: Number of missing log entries or decisions; null if unknown.
     count: Counter | None = None
 
 
@@ -147,7 +148,7 @@ Happening = (
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """admission → whoever follows: what happened by an entry of the log. `headrace.wire.log.Published` has its other fields."""
+    """admission → readers: the events of one log entry. For the other fields see `headrace.wire.log.Published`."""
 
     tree: TreeName
     term: Term
@@ -158,35 +159,35 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """allocator → whoever follows: its decisions since the message before. With none it is not sent."""
+    """allocator → readers: its decisions since the previous message. The allocator sends no message without decisions."""
 
     tree: TreeName
     term: Term
-    #: Of the first decision of the message among all of the term, those that are left out counted too.
+    #: Number of the first decision of this message, counted over the whole term, including decisions that were left out.
     first: Counter
     decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
 
 
 class GetOperationHistory(msgspec.Struct, frozen=True):
-    """person → admission: what the log has of an operation, behind one of its entries."""
+    """person → admission: ask for the log's events of an operation, after one of the log's entries."""
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     after: Counter = 0
 
 
 class OperationHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of an operation's history, the oldest first."""
+    """A page of an operation's history, the oldest event first."""
 
     operation: OperationId
     happenings: list[OperationStep | OperationChanged | JobEnded]
-    #: What the request for the next page says in `after`; None: this was the last one.
+    #: Value of `after` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: True if the log has forgotten what came before.
+    #: True if the log no longer has the beginning of the history.
     begins_late: bool = False
 
 
 def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEnded]:
-    """Tells an event of the log as a person follows it. There are none of what is only bookkeeping."""
+    """Return the events that a person sees for one event of the log. Events that are only bookkeeping yield none."""
     match event:
         case OperationStarted():
             pool, user = event.spec.pool, event.user
@@ -205,7 +206,7 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
 
 
 def recorded(published: Published) -> Recorded:
-    """Tells an entry as a person follows it."""
+    """Return a log entry in the form that people read."""
     happenings = [each for event in published.events for each in happenings_of(event)]
     return Recorded(
         published.tree, published.term, published.sequence, published.previous, happenings, published.announced

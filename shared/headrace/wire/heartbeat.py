@@ -1,8 +1,8 @@
 """Heartbeats and orders: the conversation of one node's agent with the allocator of its tree.
 
-A heartbeat is always the whole picture of a node. An answer is valid only while it answers the agent's newest heartbeat.
-When heartbeat n + 1 says `applied < n`, the orders of n never happened. So losing, repeating or overtaking any message
-changes nothing. Orders name allocations, never jobs.
+A heartbeat always carries the complete node report. An answer is valid only for the agent's newest heartbeat. If heartbeat
+n + 1 says `applied < n`, the orders in the answer to heartbeat n were never carried out. Lost, repeated or reordered messages
+therefore change nothing. Orders name allocations, never jobs.
 """
 
 from __future__ import annotations
@@ -19,59 +19,62 @@ from headrace.wire.preemption import LARGEST_RECORD_BYTES, InterruptSignal, Pree
 from headrace.wire.start_stages import StartRecord
 from headrace.wire.version import Counter, Term
 
-#: Unacknowledged ends in one heartbeat; the others wait for the next.
+#: Most unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
 MOST_ENDS_PER_HEARTBEAT = 500
-#: Allocations in one heartbeat.
+#: Most allocations in one heartbeat.
 MOST_REPORTS = 100_000
-#: Records of preemptions in one heartbeat, so that it stays a message though all allocations are preempted at once.
+#: Most preemption records in one heartbeat, so that it fits a message even if all allocations are preempted at once.
 MOST_RECORDS_PER_HEARTBEAT = 300
-#: Records of starts in one heartbeat, which only a new allocator is told.
+#: Most start records in one heartbeat. Agents send start records only to a new allocator.
 MOST_STARTS_PER_HEARTBEAT = 50
-#: Indexes that one allocation may run without asking.
+#: Most indexes that one allocation may run without a new order.
 LARGEST_ALLOCATION_JOBS = 64
-#: All that a node holds must fit its heartbeat, by `picture_bytes`. The rest is for records of preemptions and reasons of allocations
-#: that were given back, and for one end at least.
+#: Upper bound in bytes, by `picture_bytes`, of everything a node holds, so that it fits into a heartbeat. The rest of the message is for
+#: preemption records, for the reasons of allocations that the node gave back, and for at least one job end.
 LARGEST_PICTURE_BYTES = 360 * 1024
-#: Bytes of all records of preemptions and all reasons in one heartbeat.
+#: Upper bound in bytes of all preemption records and all reasons in one heartbeat.
 LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
 
 
 def picture_bytes(allocations: int, unstarted: int) -> int:
-    """The most bytes of a number of allocations in a heartbeat, without records and reasons, with `unstarted` slots that have not begun."""
+    """Return an upper bound in bytes for allocations in a heartbeat, without their records and reasons.
+
+    `unstarted` is the number of their slots that have not started.
+    """
     return 270 * allocations + 12 * unstarted
 
 
-#: Longer than any that Linux lets a host have.
+#: Longest account name, in characters; longer than any name that Linux allows.
 LONGEST_ACCOUNT = 64
 AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
-#: Ids as a node tells them. Those that services make are shorter.
+#: Ids as a node reports them. Ids that services make are shorter.
 ToldOperation = Annotated[OperationId, msgspec.Meta(max_length=64)]
 ToldAllocation = Annotated[AllocationId, msgspec.Meta(max_length=64)]
 ExitNumber = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-#: Of a `ShortText`, in characters.
+#: Longest `ShortText`, in characters.
 LONGEST_SHORT_TEXT = 4096
 ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
 Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 def short_text(text: str, most_characters: int = 2_000) -> str:
-    """Make a text from outside fit for a message: cut to `most_characters`, and without characters that UTF-8 does not have.
+    """Return the text in a form that fits a message: cut to `most_characters`, without characters that UTF-8 cannot encode.
 
-    Every error of the system, file name or output of a job that goes into a message of an agent or a runner passes through here.
-    The default leaves room in a `ShortText` for the words around it.
+    Every system error, file name or job output that goes into a message of an agent or a runner passes through this function.
+    The default leaves space in a `ShortText` for the words around the text.
     """
     return text[:most_characters].encode("utf-8", errors="replace").decode()
 
 
 class JobSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One run of one job: the index of the job, and the number of this attempt at it (from 1)."""
+    """One run of one job: the index of the job and the number of the attempt, from 1."""
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
 
 
 class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
-    """A job is (operation, index, attempt)."""
+    """One run of one job of an operation: (operation, index, attempt)."""
 
     operation: OperationId
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -79,14 +82,14 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False)
 
 
 class AllocationState(enum.StrEnum):
-    """States of an allocation on its node."""
+    """State of an allocation on its node."""
 
-    #: Given, but the room is not free on the host yet: another job is still on its way out.
+    #: Ordered, but the host does not have the resources free yet, because another job is still ending.
     WAITING = "waiting"
     RUNNING = "running"
-    #: Taken back: the running job was interrupted, no next one starts.
+    #: Taken back: the running job was interrupted, and no further job starts.
     CLOSING = "closing"
-    #: Nothing of it runs; kept in the picture until the allocator says forget.
+    #: Nothing of the allocation runs; the agent reports it until the allocator orders to forget it.
     ENDED = "ended"
 
 
@@ -96,34 +99,34 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     started_at_ms: Millis = 0
-    #: When it began by CLOCK_BOOTTIME of its host, 0 before it did. It stays as it is while the job runs.
+    #: CLOCK_BOOTTIME of the host when the job began, in milliseconds; 0 before that. Does not change while the job runs.
     started_boottime_ms: Millis = 0
-    #: The account of the host as which it runs; empty: the agent's.
+    #: Account under which the job runs on the host; empty: the agent's account.
     account: AccountName = ""
-    #: How far it is, in thousandths, if it says so.
+    #: Progress in thousandths, if the job reports it.
     progress: Annotated[int, msgspec.Meta(ge=0, le=1000)] | None = None
 
     def ran_ms(self, boottime_ms: int) -> int:
-        """The time that it had run at that time of its host's CLOCK_BOOTTIME. 0 before it began."""
+        """Return how long the job has run, in milliseconds, at a time of its host's CLOCK_BOOTTIME. 0 before it began."""
         return max(0, boottime_ms - self.started_boottime_ms) if self.started_boottime_ms else 0
 
 
 class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One allocation as the agent sees it."""
+    """One allocation as the agent reports it."""
 
     id: ToldAllocation
     operation: ToldOperation
     state: AllocationState
     resources: Resources
     job: RunningJob | None = None
-    #: Indexes it may still run; of a closing or ended allocation: indexes that it gives back, never run.
+    #: Indexes that may still run; for a closing or ended allocation the indexes that it returns without having run them.
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
-    #: Jobs that ended in it so far, and the milliseconds that they took together.
+    #: Number of jobs that have ended in the allocation, and their total run time in milliseconds.
     jobs_ended: Counter = 0
     jobs_ended_ms: Millis = 0
-    #: Of a preempted one, from the order to take it back until it is forgotten. Of very many, some have none.
+    #: Preemption record, from the preemption order until the allocation is forgotten. If there are very many, some are left out.
     preemption: PreemptionRecord | None = None
-    #: Why the node gave it back by itself, before it ran or with the jobs that were to follow. Of very many, some have none.
+    #: Why the node gave the allocation back by itself, before it ran or with jobs left to run. If there are very many, some are left out.
     given_back_for: ShortText = ""
 
     def __post_init__(self) -> None:
@@ -131,25 +134,26 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobResult(enum.StrEnum):
-    """The kinds of ends of a run of a job."""
+    """How a run of a job ended."""
 
     COMPLETED = "completed"
-    #: Exit code other than 0, a signal that we did not send, or it could not be started.
+    #: Exit code other than 0, a signal that the runner did not send, or a failed start.
     FAILED = "failed"
-    #: We ended it: taken back, aborted, the host or the service stopped. It counts against nobody.
+    #: The runner ended the job: its allocation was taken back, the operation aborted, or the host or the service stopped. Does not count
+    #: as a failure.
     ABORTED = "aborted"
-    #: Nobody knows: the node or its runner went away with it.
+    #: Unknown: the node or its runner disappeared together with the job.
     LOST = "lost"
 
 
-#: The exit status of a job that saved its state and is to be run again: EX_TEMPFAIL, `SAVED` in `headrace.checkpoint`.
+#: Exit status of a job that saved its state and must run again: EX_TEMPFAIL, `SAVED` in `headrace.checkpoint`.
 EXIT_SAVED: Final = 75
 
 
 class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The end of one run of one job, reported until it is acknowledged by a forget.
+    """The end of one run of one job. The agent reports it until a `Forget` acknowledges it.
 
-    What most ends have nothing to say of is left out: the log keeps one of every job.
+    Fields with their default are omitted, because the log keeps one such struct for every job.
     """
 
     operation: ToldOperation
@@ -158,25 +162,25 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     allocation: ToldAllocation
     result: JobResult
     exit_code: ExitNumber | None = None
-    #: Number of the signal that ended it.
+    #: Number of the signal that ended the job.
     signal: ExitNumber | None = None
-    #: Why, in words, where an exit code does not say it: not started, interrupted, disk full.
+    #: Reason in words, if the exit code does not say it: not started, interrupted, disk full.
     reason: ShortText = ""
-    #: The last bytes of stderr, of a failed one.
+    #: Last bytes of stderr, if the job failed.
     stderr_tail: ShortText = ""
     started_at_ms: Millis = 0
     ended_at_ms: Millis = 0
     cpu_ms: Millis = 0
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
-    #: Of a job that ended after it was told that its place is preempted.
+    #: Preemption record, if the job ended after it was notified of its preemption.
     preemption: PreemptionRecord | None = None
-    #: True if it failed before it had a process, for want of its program or its folder.
+    #: True if the job failed before it had a process, because its program or its folder is missing.
     not_started: bool = False
-    #: The account of the host as which it ran, or was to run; empty: the agent's.
+    #: Account under which the job ran or was to run on the host; empty: the agent's account.
     account: AccountName = ""
-    #: Where it happened, as admission tells it with the failures of an operation.
+    #: Node of the run. Admission fills it in when it reports the failures of an operation.
     node: Annotated[str, msgspec.Meta(max_length=63)] = ""
-    #: How its allocation got its place; null where nobody knows, as in what was recorded by former versions.
+    #: How the allocation was started; null if unknown, as in entries recorded by former versions.
     start: StartRecord | None = None
 
     @property
@@ -185,7 +189,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class HeartbeatReason(enum.StrEnum):
-    """Reasons for which the agent sent a heartbeat."""
+    """Why the agent sent a heartbeat."""
 
     STARTED = "started"
     PERIOD = "period"
@@ -195,44 +199,45 @@ class HeartbeatReason(enum.StrEnum):
 
 
 class NodeState(enum.StrEnum):
-    """Wishes of an agent as to its node."""
+    """The state that the agent wants for its node."""
 
+    #: The node accepts jobs.
     OPEN = "open"
-    #: No new jobs, please; what runs may end.
+    #: The node accepts no new jobs; running jobs may end.
     DRAINING = "draining"
-    #: The agent ends; jobs are being interrupted.
+    #: The agent is stopping and interrupts its jobs.
     STOPPING = "stopping"
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """The whole picture of one node."""
+    """One heartbeat: the complete report of a node."""
 
     node: NodeName
     tree: TreeName
     incarnation: Incarnation
-    #: Rises by one with each heartbeat of an incarnation, from 1.
+    #: Number of the heartbeat within its incarnation, from 1; rises by one each time.
     seq: Counter
-    #: The seq whose answer was last obeyed; 0 for none in this incarnation.
+    #: `seq` of the heartbeat whose answer the agent obeyed last; 0 if none in this incarnation.
     applied: Counter
-    #: The highest allocator term that the agent has obeyed.
+    #: Highest allocator term that the agent has obeyed.
     term: Term
     reason: HeartbeatReason
-    #: What the node offers in all.
+    #: All resources that the node offers, used or free.
     total: Resources
     allocations: Annotated[list[AllocationReport], msgspec.Meta(max_length=MOST_REPORTS)] = []
     ends: Annotated[list[JobEnd], msgspec.Meta(max_length=MOST_ENDS_PER_HEARTBEAT)] = []
-    #: Ends that are not in this heartbeat for lack of room.
+    #: Number of job ends that did not fit into this heartbeat.
     ends_waiting: Counter = 0
     state: NodeState = NodeState.OPEN
-    #: How jobs are kept to what they were given on this host: `cgroup2`, `rlimit`, `none`.
+    #: How the host limits jobs to their resources: `cgroup2`, `rlimit` or `none`.
     isolation: ShortText = ""
-    #: Why the node starts nothing, when it does not (too many unacknowledged ends, no log folder).
+    #: Why the node starts no jobs, if it does not (too many unacknowledged ends, no log folder).
     trouble: ShortText = ""
-    #: The machine on which the agent runs. Two of them may have been given one name.
+    #: Machine on which the agent runs. Detects two machines that were given the same node name.
     machine: ShortText = ""
-    #: CLOCK_BOOTTIME of the host when it was sent.
+    #: CLOCK_BOOTTIME of the host when the heartbeat was sent, in milliseconds.
     boottime_ms: Millis = 0
-    #: How allocations got their places that are older than their allocator, some with each of its first heartbeats.
+    #: Start records of allocations that are older than the allocator. Each of the first heartbeats to a new allocator carries some.
     starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
 
     def __post_init__(self) -> None:
@@ -240,7 +245,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 def _check_amounts(field: str, amounts: Resources) -> None:
-    """Raises `ValueError`, which decoding turns into the defect of a message, where a node has more than any may have."""
+    """Raise `ValueError` if an amount is larger than any node may have. Decoding turns that error into `BadMessage`."""
     name = amounts.name_above(MOST_OF_A_NODE)
     if name:
         amount, most = getattr(amounts, name), getattr(MOST_OF_A_NODE, name)
@@ -250,51 +255,51 @@ def _check_amounts(field: str, amounts: Resources) -> None:
 class JobSpec(msgspec.Struct, frozen=True):
     """The command and limits of every job of an operation.
 
-    It is sent with a start to a node that holds no allocation of the operation.
+    An order carries it if the node holds no allocation of the operation yet.
     """
 
     operation: OperationId
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
     environment: dict[str, str] = {}
-    #: Empty: the folder of its files, or where it has none a scratch folder of the agent's.
+    #: Empty: the folder of the operation's files, or a scratch folder of the agent if the operation has no files.
     working_directory: str = ""
     job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
     pool: str = ""
-    #: The person whose operation it is.
+    #: Person who owns the operation.
     user: str = ""
-    #: Between the request to end and the kill, when an allocation is taken back.
+    #: Milliseconds from the request to end to the kill, when an allocation is taken back.
     interruption_timeout_ms: Millis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    #: Its jobs understand the signal: after it, exit status 0 is done, and 75 saved and to be run again.
+    #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
     interruptible: bool = False
-    #: The signal that tells a job that its place is taken back.
+    #: Signal that notifies a job of its preemption.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: The trace that the operation is part of; empty: none.
+    #: Trace that the operation is part of; empty: none.
     trace: str = ""
-    #: Files that its jobs find on their node.
+    #: Archive of files that the jobs find on their node.
     files: Archive | None = None
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """A new allocation."""
+    """Order to start a new allocation."""
 
     allocation: AllocationId
     operation: OperationId
     resources: Resources
     slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
     spec: JobSpec | None = None
-    #: How long it may wait on the node for room before it is given back; null: for ever.
+    #: Milliseconds for which the allocation may wait on the node for free resources before the node gives it back; null: without limit.
     waiting_timeout_ms: Millis | None = None
-    #: How it got its place, to be told with the end of each of its jobs.
+    #: How the allocation was started; the agent reports it with the end of each job.
     record: StartRecord | None = None
 
     def __post_init__(self) -> None:
-        # The agent could not report an allocation with more.
+        # An agent could not report an allocation with larger amounts.
         _check_amounts("resources", self.resources)
 
 
 class Extend(msgspec.Struct, frozen=True, gc=False):
-    """More indexes for an allocation that lives."""
+    """Order to add indexes to an existing allocation."""
 
     allocation: AllocationId
     slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
@@ -303,60 +308,64 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
 class TakeBackReason(enum.StrEnum):
     """Why an allocation is taken back."""
 
-    #: Somebody has been short of their fair share for too long.
+    #: Another operation has been below its fair share for too long.
     PREEMPTED = "preempted"
-    #: Its operation was aborted, failed or is unknown.
+    #: The operation was aborted, has failed or is unknown.
     OPERATION_ENDED = "operation_ended"
-    #: The node's or a pool's limits are violated.
+    #: A limit of the node or of a pool is exceeded.
     LIMITS = "limits"
-    #: The place is wanted elsewhere at the next job's end; nothing running is harmed.
+    #: The resources are wanted elsewhere when the present job ends; running jobs are not interrupted.
     GIVEN_BACK = "given_back"
     NODE_DRAINED = "node_drained"
-    #: Its operation was suspended, and what runs of it is to end as well.
+    #: The operation was suspended, and its running jobs must end as well.
     SUSPENDED = "suspended"
-    #: Another job of its gang is missing: all of them start anew together.
+    #: Another job of the gang is missing: all jobs of the gang restart together.
     GANG = "gang"
 
 
 class TakeBack(msgspec.Struct, frozen=True):
-    """The allocation becomes closing at once: no next job, unused indexes return, the running job is interrupted."""
+    """Order to close an allocation at once: no further job starts, unused indexes are returned, the running job is interrupted."""
 
     allocation: AllocationId
     reason: TakeBackReason
-    #: From the interruption to the kill; null lets the running job end by itself.
+    #: Milliseconds from the interruption to the kill; null lets the running job end by itself.
     timeout_ms: Millis | None = None
-    #: Words for the job's end, such as what it was preempted for.
+    #: Text for the job's end, such as what it was preempted for.
     detail: ShortText = ""
-    #: Of a preempted one.
+    #: Preemption record, if the allocation is preempted.
     preemption: PreemptionRecord | None = None
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Things that the agent need not report any more: ends that are recorded, allocations that are booked out."""
+    """Recorded ends and released allocations, which the agent need not report any more."""
 
     ends: list[JobKey] = []
     allocations: list[AllocationId] = []
 
 
 class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The answer to one heartbeat. Obeyed only by `node`, only in `incarnation`, only if `seq` is its newest, only if `term`
-    is not lower than one it has obeyed."""
+    """The answer to one heartbeat.
+
+    The agent obeys it only if it is addressed to its `node` and `incarnation`, if `seq` is that of its newest heartbeat, and if
+    `term` is not lower than a term it has obeyed.
+    """
 
     node: NodeName
     incarnation: Incarnation
     seq: Counter
     term: Term
-    #: Until the next heartbeat, if nothing calls for one before.
+    #: Milliseconds until the next heartbeat, unless something causes an earlier one.
     next_heartbeat_ms: Millis
     start: list[Start] = []
     extend: list[Extend] = []
     take_back: list[TakeBack] = []
     forget: Forget = Forget()
-    #: Without an answered heartbeat for this long the runner ends all jobs, 10 s before the node's jobs are given to others.
+    #: Lease of the node, in milliseconds from the sending of an answered heartbeat. The runner ends all jobs 10 s before the lease is over
+    #: (a lease below 20 s: halfway), so that the jobs can be given to other nodes afterwards.
     lease_ms: Millis = 600_000
-    #: False: this tree's allocator does not know the node; it must enrol first.
+    #: False if this tree's allocator does not know the node; the node must enrol first.
     enrolled: bool = True
-    #: Why the tree gives the node nothing, whatever room it has; empty if it may get jobs.
+    #: Why the tree gives the node no jobs, even if it has free resources; empty if it may get jobs.
     left_out: ShortText = ""
 
 

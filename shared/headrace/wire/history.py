@@ -1,7 +1,7 @@
 """History of pools: what fair_share records of a tree every few seconds, and how people read it.
 
-A sample leaves out pools of which every figure is zero. A pool that a complete sample does not name had nothing, wanted nothing and
-was owed nothing. A sample that does not come harms nothing: it is a hole, and shown as one.
+A sample leaves out pools whose figures are all zero. A pool that a complete sample does not name used nothing, wanted nothing and
+was owed nothing. A missing sample does no harm: it is a gap, and is shown as a gap.
 """
 
 from __future__ import annotations
@@ -15,63 +15,64 @@ from headrace.resources import ZERO, Amount, Finite, Resources
 from headrace.wire.integral import Volume
 from headrace.wire.version import Counter, Term
 
-#: The finest picture that is handed out of a stretch of time.
+#: Most points in an answer, over the whole period asked for.
 MOST_POINTS = 4_000
 
-#: Milliseconds of Unix time, for three thousand years more.
+#: Milliseconds of Unix time; the bound is three thousand years away.
 UnixMs = Annotated[int, msgspec.Meta(ge=0, le=10**14)]
 
 
 class IntegralSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Integral guarantee of a pool at one moment."""
+    """A pool's integral guarantee at one point in time."""
 
-    #: What accrues, as a share of the total.
+    #: Inflow, as a share of the total.
     flow_ratio: Finite
-    #: The most that may be drawn at once, as a share of the total; 0 for a relaxed pool.
+    #: Burst: the most that may be drawn at once, as a share of the total; 0 for a relaxed pool.
     burst_ratio: Finite
-    #: What is saved; None while nobody has said.
+    #: Saved volume; None until integral has reported it.
     volume: Volume | None = None
 
 
 class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One pool at one moment, with all pools and operations below it."""
+    """One pool at one point in time, with all pools and operations below it."""
 
     usage: Resources = ZERO
     demand: Resources = ZERO
-    #: What it is owed, all parts together.
+    #: Fair share as amounts, all parts together.
     fair_share: Resources = ZERO
     #: Strong guarantee in force.
     strong_guarantee: Resources = ZERO
     integral: IntegralSample | None = None
-    #: One job of the operation that wants more and needs the least for it, by its dominant resource; None: nobody wants more.
+    #: Smallest job of the operations that want more than they have, by its dominant resource; None if no operation wants more.
     smallest_waiting: Resources | None = None
 
 
 class HistorySample(msgspec.Struct, frozen=True):
-    """A record of fair_share: figures of one update, or one page of them."""
+    """A record of fair_share: the figures of one update, or one page of them."""
 
     tree: TreeName
     #: Unix time of the update.
     at_ms: Counter
-    #: The next complete sample is due this long after this one.
+    #: Milliseconds until the next complete sample is due.
     next_due_ms: Annotated[int, msgspec.Meta(ge=1)]
     total: Resources
-    #: Savings end at this long a time of the flow.
+    #: Seconds of inflow at which savings are full.
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
     pools: dict[PoolName, PoolSample]
-    #: False: only pools whose guarantees were just changed; nothing is said of the others.
+    #: False: the sample has only pools whose guarantees were just changed, and says nothing about other pools.
     complete: bool = True
-    #: Number of this page from 0, and how many there are.
+    #: Number of this page from 0, and the number of pages.
     page: Counter = 0
     pages: Annotated[int, msgspec.Meta(ge=1)] = 1
-    #: Of the fair_share that recorded it. The first one of each term has no pools: it shuts former terms out.
+    #: Term of the fair_share that recorded it. The first sample of each term has no pools; it shuts out former terms.
     term: Term = 0
 
 
 class GetHistory(msgspec.Struct, frozen=True):
-    """One resource of one pool from `since_ms` to `until_ms` (Unix time, the end not included) in at most `points` points.
+    """Ask for one resource of one pool from `since_ms` to `until_ms` (Unix time, end excluded) in at most `points` points.
 
-    The answer comes in pages. Each request for a further one carries what the page before said of it."""
+    The answer comes in pages. The request for a further page repeats values of the page before: see `first` and `known_until_ms`.
+    """
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
     since_ms: UnixMs
@@ -79,28 +80,28 @@ class GetHistory(msgspec.Struct, frozen=True):
     resource: Annotated[str, msgspec.Meta(max_length=100)] = "cpu"
     points: Annotated[int, msgspec.Meta(ge=1, le=MOST_POINTS)] = 1_000
     tree: TreeName = TreeName("default")
-    #: Where records begin later than `since_ms`, begin with them.
+    #: True: if records begin later than `since_ms`, begin with the oldest record.
     from_oldest: bool = False
-    #: `next` and `known_until_ms` of the page before; 0 for the first page.
+    #: `next` and `known_until_ms` of the previous page; 0 for the first page.
     first: Counter = 0
     known_until_ms: Counter = 0
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A figure over a stretch of time."""
+    """Mean, minimum and maximum of a figure over a stretch of time."""
 
     mean: Finite
     least: Finite
     most: Finite
 
     def joined(self, samples: int, later: Spread, later_samples: int) -> Spread:
-        """Joins two stretches into one."""
+        """Return both stretches as one; the mean is weighted by the number of samples."""
         mean = (self.mean * samples + later.mean * later_samples) / (samples + later_samples)
         return Spread(mean, min(self.least, later.least), max(self.most, later.most))
 
 
 class Savings(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Savings over a stretch of time: what there was at its end, and how little and how much in between."""
+    """Savings over a stretch of time: the value at its end, the minimum and the maximum."""
 
     last: Finite
     least: Finite
@@ -108,17 +109,17 @@ class Savings(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pool's integral guarantee over a stretch of time, as amounts. All but the extremes are as they were last."""
+    """A pool's integral guarantee over a stretch of time, as amounts. All but minimum and maximum are values of the last sample."""
 
     flow: Finite
     burst: Finite
-    #: The most that can be saved: amount times seconds.
+    #: Most that can be saved: amount times seconds.
     capacity: Finite
-    #: What was saved: amount times seconds; None while nobody has said.
+    #: Saved volume: amount times seconds; None until integral has reported it.
     volume: Savings | None = None
 
     def joined(self, later: IntegralPoint) -> IntegralPoint:
-        """Joins two stretches into one."""
+        """Return both stretches as one."""
         mine, theirs = self.volume, later.volume
         if mine is None or theirs is None:
             return later
@@ -127,17 +128,17 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Delivery of what a pool is owed, over a stretch of time."""
+    """How much of its fair share a pool used over a stretch of time."""
 
-    #: Usage, at most the fair share, on average: what is used beyond it makes up for no other moment.
+    #: Mean of min(usage, fair share): usage above the fair share does not compensate for other times.
     delivered: Finite
-    #: The part of the samples in which it used less than it is guaranteed and wanted more.
+    #: Fraction of the samples in which the pool used less than its guarantee and wanted more.
     below_guarantee: Finite
-    #: The least that one job needed which waited; None while none did.
+    #: Smallest amount that a waiting job needed; None if no job waited.
     smallest_waiting: Amount | None = None
 
     def joined(self, samples: int, later: Delivery, later_samples: int) -> Delivery:
-        """Joins two stretches into one."""
+        """Return both stretches as one."""
         weights = samples + later_samples
         waiting = [each for each in (self.smallest_waiting, later.smallest_waiting) if each is not None]
         return Delivery(
@@ -148,20 +149,20 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One stretch of the time that was asked for. Amounts in units of the wire: hundredths of a core, bytes."""
+    """One stretch of the period asked for. Amounts are in units of the wire: hundredths of a core, bytes."""
 
-    #: Stretches are equally long and counted from 0.
+    #: Number of the stretch from 0; all stretches have the same length.
     stretch: Counter
-    #: Unix time of its last sample.
+    #: Unix time of the last sample in the stretch, in milliseconds.
     at_ms: Counter
-    #: How many samples it is made of.
+    #: Number of samples in the stretch.
     samples: Annotated[int, msgspec.Meta(ge=1)]
-    #: Before its first sample is time of which nothing is known.
+    #: True if nothing is known of the time just before the first sample.
     after_gap: bool
     usage: Spread
     demand: Spread
     fair_share: Spread
-    #: These as they were last.
+    #: Strong guarantee and total of the last sample.
     strong_guarantee: Amount
     total: Amount
     integral: IntegralPoint | None = None
@@ -169,7 +170,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delivery: Delivery | None = None
 
     def joined(self, later: HistoryPoint) -> HistoryPoint:
-        """Both as one: means by the number of samples, least and most of both, the rest as it was last."""
+        """Return both points as one: means weighted by samples, minimum and maximum over both, everything else from the later point."""
         mine, theirs = self.integral, later.integral
         before, after = self.delivery, later.delivery
         return msgspec.structs.replace(
@@ -187,22 +188,23 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """A page of the answer, in order of time. Stretches without a sample have no point.
 
-    The last point of a page and the first of the next one may be of the same stretch: they are to be joined."""
+    The last point of a page and the first point of the next page may belong to the same stretch; then the reader must join them.
+    """
 
     pool: PoolName
     tree: TreeName
     resource: str
-    #: When the first stretch begins, and the last one ends.
+    #: Beginning of the first stretch and end of the last, Unix time in milliseconds.
     since_ms: Counter
     until_ms: Counter
     points: list[HistoryPoint]
-    #: What the request for the next page says in `first`; None: this was the last one.
+    #: Value of `first` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: Samples speak of the time up to this one; later than that begins a gap.
+    #: Unix time up to which the samples cover; a gap begins there.
     known_until_ms: Counter = 0
-    #: Unix time of the oldest sample that is kept of the tree; None where there is none.
+    #: Unix time of the oldest sample kept for the tree, in milliseconds; None if there is none.
     oldest_ms: Counter | None = None
-    #: The pool is there now, or a sample on this page names it. Where no page knows it, all its zeros mean nothing.
+    #: True if the pool exists now or a sample on this page names it. If no page knows the pool, its zeros have no meaning.
     known: bool = True
-    #: Names that are nearest to one that is not known, best first.
+    #: Known pool names nearest to an unknown name, best first.
     near: list[str] = []

@@ -1,6 +1,6 @@
-"""Accumulated volumes: fair_share asks integral to advance them before each update.
+"""Accumulated volumes of integral guarantees: fair_share asks integral to advance them before each update.
 
-integral applies each version once and confirms only what is saved, so repeating, delaying or losing an advance changes no figure.
+integral applies each version once and confirms only what it has saved. Repeated, delayed or lost advances therefore change no volume.
 """
 
 from __future__ import annotations
@@ -16,70 +16,68 @@ from headrace.resources import Resources
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.version import Counter, Version
 
-#: Pools in one message or one value of a bucket take no more than this.
+#: Upper bound in bytes of the pools in one message or in one value of a bucket.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
-#: Hundredths of a core-second: 17 million cores for 85 years. The other parts of a volume are floats and know no such bound.
+#: Upper bound of a cpu volume in hundredths of a core-second: 17 million cores for 85 years. The other volumes are floats without such a
+#: bound.
 LARGEST_CPU_VOLUME: Final = 2**62
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
 
 
 class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One burst or relaxed pool in an advance, or a pool that stands above such pools."""
+    """One burst or relaxed pool in an advance, or a pool above such pools."""
 
     pool: PoolName
-    #: Share of the total that accrues, and the most that may be drawn at once; 0 without a guarantee.
+    #: Inflow and burst (the most that may be drawn at once), as shares of the total; 0 without a guarantee.
     flow_ratio: Ratio
     burst_ratio: Ratio
-    #: The largest component of the integral share that the update before granted: charged for the whole of dt.
+    #: Largest component of the integral share granted by the previous update; charged for the whole of `dt_us`.
     grant_ratio: Ratio
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str
     can_accept_free_volume: bool = True
-    #: Place of the parent in the list, which is before this one; -1 for a pool at the top. Siblings stand in their order.
+    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings stand in their order.
     parent: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    #: What overflows below is offered to the children that have room; matters for pools without a guarantee.
+    #: True if overflow from below is offered to children that are not full; matters for pools without a guarantee.
     distributes_free_volume: bool = False
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """Let `dt_us` pass for all volumes of the tree. Pools that are not named lose their volume.
+    """Advance all volumes of the tree by `dt_us`. Pools that are not named lose their volume.
 
-    A chain begins with `previous` at `NEVER` and no time passed. So does every term of the sender.
+    A chain of advances begins with `previous` at `NEVER` and `dt_us` 0. Every term of the sender begins a new chain.
     """
 
     tree: TreeName
     version: Version
-    #: The advance before this one, as sent; integral applies only what follows what it has.
+    #: Version of the previous advance; integral applies an advance only if it has applied the previous advance.
     previous: Version
-    #: Microseconds since the previous update; 0 for the first of a term.
+    #: Microseconds since the previous update; 0 for the first update of a term.
     dt_us: Counter
     total: Resources
     pools: Annotated[list[PoolFlow], msgspec.Meta(max_length=20_000)]
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 86_400.0
-    #: Unix time of the update; 0 where the sender does not tell. No volume depends on it.
+    #: Unix time of the update in milliseconds; 0 if the sender does not report it. No volume depends on it.
     at_ms: Counter = 0
-    #: Number of this part from 0, and how many there are: an advance of many pools is cut by bytes.
+    #: Number of this part from 0, and the number of parts: an advance of many pools is split by size.
     part: Counter = 0
     parts: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Downtime(msgspec.Struct, frozen=True, array_like=True):
-    """Time by the clock on the wall that was credited to nobody's volume.
+    """Wall-clock time that was credited to no volume, because services were down or did not know the cluster."""
 
-    Services were down, or did not know the cluster.
-    """
-
-    #: Stretches of such time, and how long they were together.
+    #: Number of such periods, and their total length in milliseconds.
     gaps: Counter = 0
     together_ms: Counter = 0
-    #: The last one, Unix time.
+    #: Beginning and end of the last period, Unix time in milliseconds.
     last_from_ms: Counter = 0
     last_until_ms: Counter = 0
 
 
 class Volume(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Resource times seconds, with cpu in whole hundredths of a core-second, as everywhere."""
+    """Amounts of each resource times seconds; cpu in whole hundredths of a core-second, as everywhere on the wire."""
 
     user_slots: NotNegative = 0.0
     cpu: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_CPU_VOLUME)] = 0
@@ -89,16 +87,16 @@ class Volume(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One pool's savings after an advance."""
+    """The saved volume of one pool after an advance."""
 
     pool: PoolName
     volume: Volume
-    #: Smallest of volume over total, over the resources that there are.
+    #: Smallest ratio of volume to total, over the resources that the cluster has.
     ratio_volume: NotNegative
 
 
 class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Saved: the volumes as of `version`, as many as fit. With `more` the others are to be asked for by `GetVolumes`."""
+    """The volumes of `version`, saved, as many as fit. If `more` is true the reader must ask for the rest with `GetVolumes`."""
 
     tree: TreeName
     version: Version
@@ -108,19 +106,19 @@ class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class AdvancePartTaken(msgspec.Struct, frozen=True, tag_field="refusal", tag="part_taken"):
-    """A part of an advance has come. Nothing happens before all of them have."""
+    """A part of an advance has arrived. integral applies the advance when all parts have arrived."""
 
     version: Version
     part: Counter
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
-    """Refused: the advance follows one that was not applied here, or is older than what is remembered."""
+    """Refused: the advance follows an advance that was not applied here, or is older than the remembered versions."""
 
     tree: TreeName
-    #: The newest that was applied and saved.
+    #: Newest version that was applied and saved.
     have: Version
-    #: What the refused advance says that it follows.
+    #: Version that the refused advance names as its predecessor.
     previous: Version
 
     def text(self) -> str:
@@ -128,15 +126,15 @@ class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_
 
 
 class GetVolumes(msgspec.Struct, frozen=True):
-    """anybody → integral."""
+    """any service → integral: ask for the current volumes."""
 
     tree: TreeName
-    #: Leaves out so many pools, which were told before.
+    #: Number of pools to skip, because earlier answers had them.
     first: Counter = 0
 
 
 def parts_of(advance: Advance) -> list[Advance]:
-    """The advance in parts that fit a message each."""
+    """Return the advance in parts that each fit a message."""
     runs: Sequence[list[PoolFlow]] = list(runs_within(advance.pools, PAGE_BYTES)) or [[]]
     return [
         msgspec.structs.replace(advance, pools=pools, part=part, parts=len(runs)) for part, pools in enumerate(runs)

@@ -1,6 +1,7 @@
-"""The ledger: allocator asks admission which jobs may be given out, and tells it which ended.
+"""The ledger: an allocator leases job indexes from admission, and reports which jobs ended.
 
-Admission answers only what is durable. Every request carries the allocator's term. A lower one than it knows is refused.
+Admission answers only when the change is durable. Every request carries the allocator's term; a term lower than the highest known
+is refused.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from headrace.wire.version import Counter, Term
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """An allocator starts: from now on blocks are drawn by its term. Answered when that is so."""
+    """An allocator has started: from now on only its term may lease blocks. Answered when that is durable."""
 
     tree: TreeName
     term: Term
 
 
 class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The allocator's term holds. `sequence` is where the log was."""
+    """The allocator's term is in force. `sequence` is the log's sequence at that time."""
 
     term: Term
     sequence: Counter
@@ -33,22 +34,23 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
-    """A page of a tree: first its ephemeral pools by name, then its live operations by id.
+    """Ask for a page of a tree: first its ephemeral pools by name, then its live operations by id.
 
-    Each page begins behind the last of both that the pages before told, and behind the last attempt told of that operation.
+    Each page begins after the last pool and the last operation of the pages before. If that operation has more attempts, the page
+    begins with them.
     """
 
     tree: TreeName
     after: str = ""
     after_pool: str = ""
-    #: 0 is «none told».
+    #: First index whose attempts are wanted, of the operation `after`; 0: no attempts of it are wanted.
     next_index: Counter = 0
 
 
 class LiveOperation(msgspec.Struct, frozen=True):
-    """An operation that is not over, as the allocator and fair_share of one of its trees need to know it.
+    """An operation that is not over, as the allocator and fair_share of one of its trees need it.
 
-    Spec and state are those in that tree, where it may wait or be ended while it runs in others.
+    `spec` and `state` are those in that tree, where the operation may wait or be ended while it runs in other trees.
     """
 
     operation: OperationId
@@ -58,25 +60,25 @@ class LiveOperation(msgspec.Struct, frozen=True):
     suspended: bool
     ephemeral_pool: bool
     started_at_ms: Counter
-    #: Indexes below may be out; drawn last by the allocator of this term.
+    #: Indexes below this number may be leased. `block_term` is the term of the allocator that leased last.
     block: Counter
     block_term: Term
-    #: One bit per index below `block`, lowest first in each byte: that job is done for good, failed and waits until it may run again,
-    #: or is not the tree's.
+    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and waits
+    #: for its retry, or does not belong to this tree.
     done: bytes = b""
-    #: Newest attempt of indexes that are past their first, by index. The last operation of a page may have more of them.
+    #: Newest attempts of the indexes beyond their first attempt, by index. For the last operation of a page there may be more.
     attempts: list[JobSlot] = []
-    #: While it is suspended: what runs of it is to be ended.
+    #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
-    #: Of an operation of several trees: the indexes that no tree has, and how often owners of indexes have changed.
+    #: For an operation of several trees: number of indexes that no tree has, and number of changes of index owners.
     free: Counter | None = None
     changes: Counter = 0
-    #: Jobs that failed and wait until they may run again. They are among those that are done.
+    #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
     pausing: Counter = 0
 
 
 def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
-    """A new operation as one tree has it, or None if it is not in that tree."""
+    """Return a new operation as one tree sees it, or None if it is not in that tree."""
     if event.placements:
         placement = next((each for each in event.placements if each.tree == tree), None)
         if placement is None:
@@ -84,7 +86,7 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
         spec = event.spec.in_tree(tree, placement.pool)
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
     else:
-        # From before there were limits.
+        # The entry is from a version without limits.
         spec, state = event.spec, event.state
     is_shared = len(event.placements) > 1
     return (
@@ -109,36 +111,36 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
 class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """One page of all ephemeral pools and live operations.
 
-    Every page of one reading may be of a later sequence than the one before: events after `sequence` of the *first* page are applied on
-    top, and applying one twice changes nothing.
+    Pages may be of later and later sequences. The reader applies the events after the `sequence` of the *first* page on top;
+    applying an event twice changes nothing.
     """
 
     sequence: Counter
     term: Term
     operations: list[LiveOperation]
     more: bool = False
-    #: Pools of the tree that live by their operations. A page that has any names no operations.
+    #: Ephemeral pools of the tree. A page that has any has no operations.
     ephemeral_pools: list[EphemeralPool] = []
-    #: More attempts of the operation that was told last. A page that has any names no operations.
+    #: More attempts of the last operation of the page before. A page that has any has no operations.
     more_attempts: list[JobSlot] = []
 
 
 class DrawBlock(msgspec.Struct, frozen=True):
-    """Let more indexes of an operation out."""
+    """Lease more job indexes of an operation to an allocator."""
 
     tree: TreeName
     term: Term
     operation: OperationId
-    #: The new border wanted; it is cut at the operation's job count.
+    #: Wanted end of the leased range; it is capped at the operation's job count.
     below: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1
-    #: Of an operation of several trees in place of a border: the number of indexes wanted.
+    #: For an operation of several trees, instead of `below`: number of indexes wanted.
     more: Counter = 0
 
 
 class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable: everything below `below` may be out.
+    """The lease is durable: all indexes below `below` may be leased.
 
-    Of an operation of several trees the event tells which indexes, and `drawn` how many, at most as many as were wanted.
+    For an operation of several trees the event names the leased indexes, and `drawn` is their number, at most the number wanted.
     """
 
     operation: OperationId
@@ -147,38 +149,41 @@ class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ReturnIndexes(msgspec.Struct, frozen=True):
-    """Take back indexes of an operation of several trees that this allocator has not given out. Refused if it is overtaken."""
+    """Release indexes of an operation of several trees that this allocator has not given out.
+
+    Refused if the owners of the operation's indexes have changed since `change`.
+    """
 
     tree: TreeName
     term: Term
     operation: OperationId
-    #: The last change of the operation's owners that this allocator knows.
+    #: Last change of the operation's index owners that this allocator knows.
     change: Counter
     runs: Annotated[list[IndexRun], msgspec.Meta(min_length=1, max_length=4_096)]
 
 
 class ReturnAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable."""
+    """The release is durable."""
 
     operation: OperationId
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A tree could run jobs of these operations at once, and no index is free. Told to the allocators of other trees."""
+    """allocator → allocators of other trees: this tree could run jobs of these operations at once, but no index is free."""
 
     tree: TreeName
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=5_000)]
 
 
 class ReportedEnd(msgspec.Struct, frozen=True, array_like=True):
-    """An end and the node it came from."""
+    """A job's end and the node that reported it."""
 
     node: NodeName
     end: JobEnd
 
 
 class ReportEnds(msgspec.Struct, frozen=True):
-    """Ends of jobs, at least once: the same end again changes nothing and is confirmed again."""
+    """Ends of jobs, delivered at least once: a repeated end changes nothing and is confirmed again."""
 
     tree: TreeName
     term: Term
@@ -186,15 +191,16 @@ class ReportEnds(msgspec.Struct, frozen=True):
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable: these ends are recorded (or were before, or are of an operation that is not kept any more).
+    """The ends of these jobs are durable: recorded now or earlier, or of an operation that is not kept any more.
 
-    What runs again and what is over is learnt from the events."""
+    The events of the log show which jobs are retried and which operations are over.
+    """
 
     recorded: list[JobKey]
 
 
 class Released(msgspec.Struct, frozen=True):
-    """No node holds an allocation of these any more: what was completing, failing or aborting is over."""
+    """No node holds an allocation of these operations any more, so operations that were completing, failing or aborting are over."""
 
     tree: TreeName
     term: Term
@@ -202,6 +208,6 @@ class Released(msgspec.Struct, frozen=True):
 
 
 class ReleasedAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable."""
+    """The release of these operations is durable."""
 
     operations: list[OperationId]

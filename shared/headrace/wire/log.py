@@ -1,7 +1,7 @@
-"""The log: what admission records before it answers, and how others hear of it.
+"""The log: what admission records before it answers, and how other services learn of it.
 
-One stream, one appender, one append in flight. An entry is a batch of events with the term of who wrote it. After an entry is
-durable, admission publishes it with its sequence. A reader that misses one reads it from the stream.
+One stream, one appender, one append in flight. An entry is a batch of events with the term of its writer. When an entry is
+durable, admission publishes it with its sequence. A reader that misses an entry reads it from the stream.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-#: Indexes that the event of the start itself lets out.
+#: Number of indexes leased by the event of the start itself.
 FIRST_BLOCK = 256
 
 
 class StateCause(enum.StrEnum):
-    """Causes that move an operation to another state."""
+    """Why an operation changed its state."""
 
     ADMITTED = "admitted"
     WAITING = "waiting"
@@ -38,8 +38,9 @@ class StateCause(enum.StrEnum):
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     """A new operation.
 
-    Indexes below `block` may be out from now on, to the allocator of `block_term` or a later one; of an operation of several trees none,
-    until one of them draws. Former versions said it again of a pending operation when another of its trees had room first.
+    From now on indexes below `block` may be leased to the allocator of `block_term` or of a later term. If the operation is in several
+    trees, no index is leased yet. Former versions repeated this event for a pending operation when another of its trees could run it
+    first.
     """
 
     operation: OperationId
@@ -50,28 +51,28 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     block: Counter
     block_term: Term
     at_ms: Counter
-    #: Its trees; none in entries from before there were limits, when it held a slot in the tree of its spec.
+    #: Placements in its trees. Empty in entries from before there were limits, when the operation held a slot in the tree of its spec.
     placements: list[TreePlacement] = []
 
 
 class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
-    """Its place in one tree changed: it got a running slot, came into another queue, or into another pool."""
+    """The operation's placement in one tree changed: it got a running slot, or moved to another queue or another pool."""
 
     operation: OperationId
     placement: TreePlacement
 
 
 class OperationLeftTree(msgspec.Struct, frozen=True, tag="operation_left_tree"):
-    """The operation has no part in that tree any more, but in others."""
+    """The operation is no longer in this tree, but still in other trees."""
 
     operation: OperationId
     tree: TreeName
 
 
 class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
-    """A pool lives by its operations from now on, or is another than it was.
+    """An ephemeral pool was made or changed.
 
-    It is over with its last operation.
+    It exists until its last operation is gone.
     """
 
     tree: TreeName
@@ -79,84 +80,87 @@ class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
 
 
 class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adopted"):
-    """Somebody configured a pool of that name: it lives by its configuration."""
+    """A pool with the name of an ephemeral pool was configured, so that the pool no longer depends on its operations."""
 
     tree: TreeName
     pool: PoolName
 
 
 class AllocatorAttached(msgspec.Struct, frozen=True, tag="allocator_attached"):
-    """Only the allocator of this term, or of a later one, is heard in that tree from this entry on."""
+    """From this entry on admission accepts only the allocator of this term, or of a later term, in that tree."""
 
     tree: TreeName
     term: Term
 
 
 class OperationStateChanged(msgspec.Struct, frozen=True, tag="operation_state_changed"):
-    """Moved along the table of states."""
+    """The operation moved to another state, as the table of states allows."""
 
     operation: OperationId
     state: OperationState
     cause: StateCause
     reason: str
     at_ms: Counter
-    #: The pool whose limit holds it back, while pending.
+    #: Pool whose limit holds the operation back while it is pending.
     blocked_by: PoolName | None = None
 
 
 class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended"):
-    """Suspended or resumed."""
+    """The operation was suspended or resumed."""
 
     operation: OperationId
     suspended: bool
     at_ms: Counter
-    #: Jobs that run are to be ended; they run again when it goes on.
+    #: True if running jobs must end; they run again when the operation is resumed.
     abort_running_jobs: bool = False
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """The weight changed on the fly. What it says of the pool is told by `OperationPlaced` as well."""
+    """The operation's weight changed on the fly. A change of its pool is recorded by `OperationPlaced` as well."""
 
     operation: OperationId
     pool: PoolName
     weight: Finite
     ephemeral_pool: bool
     at_ms: Counter
-    #: What is said for single trees from now on; null: nothing new.
+    #: Settings for single trees from now on; null: unchanged.
     per_tree: dict[TreeName, PerTree] | None = None
 
     def weight_in(self, tree: TreeName) -> float:
-        """The weight in one tree."""
+        """Return the weight in one tree."""
         return (self.per_tree or {}).get(tree, PerTree()).weight or self.weight
 
 
 class IndexRun(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs whose indexes follow each other."""
+    """Jobs with consecutive indexes, from `first` to below `below`."""
 
     first: Counter
     below: Counter
 
 
 class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
-    """Every index below `below` may be out, as drawn by the allocator of `term`.
+    """Every index below `below` may be leased to the allocator of `term`.
 
-    Of an operation of several trees only those of `runs`, and in `tree` alone.
+    If the operation is in several trees, only the indexes in `runs` are leased, and only to `tree`.
     """
 
     operation: OperationId
     below: Counter
     term: Term
-    #: The fields from here on are of operations of several trees.
+    #: This field and the fields after it are for operations of several trees.
     tree: TreeName | None = None
     runs: list[IndexRun] = []
-    #: How-manieth change of this operation's owners it is.
+    #: Number of this change of the operation's index owners.
     change: Counter = 0
-    #: Indexes that no tree has after it.
+    #: Number of indexes that no tree has after this event.
     free: Counter = 0
 
 
 class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
-    """A tree has these jobs of an operation of several trees no more: each tree may draw them. Without runs: all that it had."""
+    """A tree released these indexes of an operation of several trees, so that any tree may lease them.
+
+    Without `runs`: all indexes that the tree had.
+    """
 
     operation: OperationId
     tree: TreeName
@@ -166,13 +170,13 @@ class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
 
 
 class LoggedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An end, where it happened, and whether the job runs again."""
+    """A job's end, its node, and whether the job runs again."""
 
     end: JobEnd
     node: NodeName | str
-    #: The attempt that is out from now on; null when there is none, or none yet.
+    #: Attempt that may run from now on; null if there is none, or none yet.
     retry: JobSlot | None = None
-    #: It runs again then, which `JobsRetried` will tell; 0: it waits for no time.
+    #: Unix time in milliseconds of the retry, which `JobsRetried` will record; 0: no retry is delayed.
     retry_at_ms: Counter = 0
 
 
@@ -185,7 +189,7 @@ class JobsEnded(msgspec.Struct, frozen=True, tag="jobs_ended"):
 
 
 class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
-    """Jobs of one operation that failed have waited for long enough: these attempts are out from now on."""
+    """The backoff of failed jobs of one operation is over: these attempts may run from now on."""
 
     operation: OperationId
     slots: list[JobSlot]
@@ -207,7 +211,7 @@ Event = (
     | EphemeralPoolAdopted
     | AllocatorAttached
 )
-#: Those that concern one operation.
+#: Events that concern one operation.
 OperationEvent = (
     OperationStarted
     | OperationStateChanged
@@ -223,7 +227,7 @@ OperationEvent = (
 
 
 def concerned(event: Event) -> OperationId | None:
-    """The operation that an event is about, or None for one about a tree."""
+    """Return the operation that an event is about, or None for an event about a tree."""
     return event.operation if isinstance(event, OperationEvent) else None
 
 
@@ -232,20 +236,21 @@ class LogBatch(msgspec.Struct, frozen=True):
 
     term: Term
     events: Annotated[list[Event], msgspec.Meta(max_length=100_000)]
-    #: Makes every attempt at an entry recognisable: which process, and its how-manieth entry.
+    #: Process that wrote the entry, and the number of its entry: together they identify every attempt to append an entry.
     writer: str = ""
     #: Negative in entries by which former versions announced a term.
     number: int = 0
 
 
 class Published(msgspec.Struct, frozen=True):
-    """An entry that is durable, as admission tells it. With no events it only says how far the log is."""
+    """A durable entry, as admission publishes it. Without events it only says how far the log is."""
 
     tree: TreeName
     term: Term
     sequence: Counter
-    #: Sequence of the entry published before; another one than the reader has: it missed something.
+    #: Sequence of the entry published before. A reader that has another sequence has missed something.
     previous: Counter
     events: list[Event] = []
-    #: The entry that announced the term. Whoever knows that far of former terms knows entries that the log has lost.
+    #: Sequence of the entry that announced the term. A reader that got as far as this sequence in former terms knows entries that the log
+    #: has lost.
     announced: Counter = 0

@@ -1,4 +1,4 @@
-"""Work that preemption cost: runs that were ended before they were done, told by pool, reason and hour."""
+"""Work lost to preemption: runs that were ended before they were done, by pool, reason and hour."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from headrace.wire.integral import Volume
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.version import Counter
 
-#: Lost work is told by the hour, and so many hours of it are kept.
+#: Lost work is summed by the hour and kept for this many hours.
 HOUR_MS: Final = 3_600_000
 KEPT_HOURS: Final = 7 * 24
 
 
 class GetLostWork(msgspec.Struct, frozen=True):
-    """person → admission: the work lost in a pool with all below it. Hours count of which a part is in the time."""
+    """person → admission: ask for the work lost in a pool and all pools below it.
+
+    An hour that overlaps the period only partly counts as a whole.
+    """
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]
     since_ms: UnixMs
@@ -27,21 +30,21 @@ class GetLostWork(msgspec.Struct, frozen=True):
 
 
 class LostWork(msgspec.Struct, frozen=True, array_like=True):
-    """Work lost for one reason in one hour. A job that saved its state, by its exit status 75, lost none."""
+    """Work lost for one reason in one hour. A job that saved its state (exit status 75) lost no work."""
 
-    #: Unix time at which the hour begins.
+    #: Unix time in milliseconds at which the hour begins.
     hour_ms: Counter
     reason: PreemptionReason
     runs: Counter
-    #: What the job was given times how long it ran, of all these runs together.
+    #: Resources of the job times its run time, summed over these runs.
     work: Volume
 
 
 class LostWorkTold(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """In order of time. An hour without a row lost nothing, as far as hours are kept."""
+    """Lost work in order of time. In an hour without a row nothing was lost, if the hour is kept."""
 
     pool: PoolName
     tree: TreeName
     lost: list[LostWork]
-    #: Hours before this one are not kept.
+    #: Unix time in milliseconds before which no hours are kept.
     kept_since_ms: Counter = 0

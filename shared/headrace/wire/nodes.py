@@ -14,43 +14,43 @@ from headrace.wire.log import IndexRun
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
-#: Of a node.
+#: Most tags of a node.
 MOST_TAGS: Final = 100
-#: In characters.
+#: Longest texts, in characters.
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
-#: In one question about their progress.
+#: Most operations in one request for their progress.
 _MOST_OPERATIONS: Final = 1_000
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
 ]
 
-#: The machine on which an agent runs, and its state folder behind a comma. Empty: of an agent that does not say.
+#: Machine on which an agent runs, then a comma and its state folder. Empty if the agent does not say.
 Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
-#: Why jobs can reach the key of their agent, or why not, in words. Empty: of an agent that does not say.
+#: Why jobs can or cannot reach the key of their agent, in words. Empty if the agent does not say.
 IsolationDetail = Annotated[str, msgspec.Meta(max_length=LONGEST_ISOLATION_DETAIL)]
 
-#: The public key of a user of NATS, as it is written.
+#: Public key of a NATS user, in its text form.
 PublicKey = Annotated[str, msgspec.Meta(max_length=80)]
 
 
 class NodeTerms(msgspec.Struct, frozen=True):
-    """All that an administrator lets a node be. What its agent says beyond that is cut."""
+    """The tags and resources that an administrator allows a node to offer. Anything beyond them is ignored."""
 
     tags: Tags = []
-    #: The most that it may offer, in the units of `Resources`; None: whatever it has.
+    #: Upper bounds of what the node may offer, in the units of `Resources`; None: no bound.
     cpu: Amount | None = None
     memory: Amount | None = None
-    #: Missing in the terms of tokens of former versions, as all that follow.
+    #: Missing in the terms of tokens of former versions, as are the fields after it.
     user_slots: Amount | None = None
     gpu: Amount | None = None
     network: Amount | None = None
 
     def cut(self, offered: Resources) -> Resources:
-        """As much of an offer as the node may make."""
+        """Return the offered resources, cut to what the node may offer."""
         most = (self.user_slots, self.cpu, self.gpu, self.memory, self.network)
         amounts = zip(offered.as_tuple(), most, strict=True)
         u, c, g, m, n = (amount if limit is None else min(amount, limit) for amount, limit in amounts)
@@ -58,50 +58,50 @@ class NodeTerms(msgspec.Struct, frozen=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
-    """An enrolled node, as JSON in the bucket of nodes, keyed by its name."""
+    """An enrolled node. Stored as JSON in the bucket of nodes, keyed by the node's name."""
 
     node: NodeName
     tree: TreeName = TreeName("default")
     tags: Tags = []
-    #: Takes no new jobs.
+    #: True if the node takes no new jobs.
     drained: bool = False
     enrolled_at_ms: Counter = 0
-    #: No other one may speak for the node, as long as anything may run here.
+    #: Machine of the node's agent. No other machine may speak for the node while anything may run on this machine.
     machine: Machine = ""
-    #: The public key with which it joined, and what its token says of it; nothing of a node that joined by no token.
+    #: Public key with which the node joined, and the terms of its token; empty and null if it joined without a token.
     key: PublicKey = ""
     terms: NodeTerms | None = None
-    #: Tags that its agent claims and the token does not give.
+    #: Tags that the agent claims and the token does not allow.
     cut_tags: Tags = []
-    #: True if its agent says that no job can reach its key or its runner.
+    #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
 
     def is_of(self, machine: str) -> bool:
         """True if an agent on this machine may speak for the node.
 
-        A record that names no state folder is of any folder there.
+        If the record names no state folder, any state folder on the machine matches.
         """
         return machine in ("", self.machine) or (self.machine != "" and machine.startswith(f"{self.machine}, "))
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """agent → admission: this node wants to take part. Enrolling again changes nothing but the tags and the isolation.
+    """agent → admission: this node wants to take part. Enrolling again changes only the tags and the isolation.
 
-    From another machine it is refused while anything may run on the one before.
+    Enrolling from another machine is refused while anything may still run on the previous machine.
     """
 
     node: NodeName
     tree: TreeName = TreeName("default")
     tags: Tags = []
     machine: Machine = ""
-    #: True if no job can reach the key of its agent or the runner.
+    #: True if no job can reach the key of the agent or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
 
 
 class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The node is recorded. `revision` is that of the bucket of nodes."""
+    """The node is recorded. `revision` is the revision of the bucket of nodes."""
 
     node: NodeName
     tree: TreeName
@@ -109,59 +109,59 @@ class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class NodeChange(enum.StrEnum):
-    """Changes of an enrolled node by an administrator."""
+    """Changes that an administrator makes to an enrolled node."""
 
-    #: Nothing more starts on it, and what runs goes on to its end.
+    #: No more jobs start on the node; running jobs go on to their end.
     DRAIN = "drain"
     UNDRAIN = "undrain"
-    #: Its key counts no more, whatever it runs. Its jobs go on to the end of its lease.
+    #: The node's key is no longer valid, whatever the node runs. Its jobs go on until its lease is over.
     SHUT_OUT = "shut_out"
-    #: It is enrolled no more. What it ran counts as lost.
+    #: The node is no longer enrolled. Jobs that it ran count as lost.
     REMOVE = "remove"
 
 
 class ChangeNode(msgspec.Struct, frozen=True):
-    """person → admission."""
+    """person → admission: change an enrolled node."""
 
     node: NodeName
     change: NodeChange
 
 
 class ChangedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The change is recorded, or had been before."""
+    """The change is recorded, now or earlier."""
 
     node: NodeName
 
 
 class GiveUpNode(msgspec.Struct, frozen=True):
-    """admission → allocator: a node is to be removed. Is it silent, or drained and empty? Then its jobs are lost."""
+    """admission → allocator: the node is to be removed. If it is silent, or drained and empty, its jobs count as lost."""
 
     node: NodeName
-    #: The machine that is to have its name instead. No job is lost for that: it is refused while any may run.
+    #: Machine that is to get the node's name instead. In this case no job counts as lost: the request is refused while any job may run.
     to_machine: Machine = ""
 
 
 class GivenUpNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The allocator counts on the node no more."""
+    """The allocator no longer counts on the node."""
 
     node: NodeName
     lost_jobs: Counter
 
 
 class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The longest lease that nodes of a tree may have been told, and more that an allocator leaves to the next one."""
+    """The longest lease that nodes of a tree may have been given, and what an allocator leaves to its successor."""
 
     term: Term = 0
     lease_ms: Counter = 0
-    #: Nodes that run nothing. None of them gets a job before it is taken out of this list.
+    #: Nodes that run nothing. A node gets jobs only after it was taken out of this list.
     empty_nodes: list[NodeName] = []
-    #: Jobs that no allocator ever gave out, or of which the start never happened. Written as the last word of an allocator that stops
-    #: in order, and taken out by the next one before it gives anything out.
+    #: Job indexes that no allocator ever gave out, or whose start never happened. The allocator writes them last when it stops in
+    #: order, and its successor removes them before it gives anything out.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
 class ListNodes(msgspec.Struct, frozen=True):
-    """person → allocator."""
+    """person → allocator: ask for a page of the tree's nodes."""
 
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
@@ -178,25 +178,25 @@ class NodeView(msgspec.Struct, frozen=True):
     usage: Resources = ZERO
     allocations: Counter = 0
     running_jobs: Counter = 0
-    #: Since the last heartbeat.
+    #: Milliseconds since the last heartbeat.
     heartbeat_age_ms: Counter | None = None
-    #: `full` if no job can reach the key of its agent, else `none`; and why.
+    #: `full` if no job can reach the key of the agent, else `none`; and the reason.
     isolation: str = ""
     isolation_detail: str = ""
-    #: How jobs are kept to what they were given: `cgroup2`, `rlimit`, `none`.
+    #: How the host limits jobs to their resources: `cgroup2`, `rlimit` or `none`.
     limits: str = ""
     trouble: str = ""
-    #: All that its agent offers and claims beyond what the node's token gives. It counts for nothing.
+    #: Resources and tags that the agent offers beyond the terms of the node's token. They are ignored.
     cut: Resources = ZERO
     cut_tags: list[str] = []
-    #: Why the tree gives it nothing, whatever room it has; empty if it may get jobs.
+    #: Why the tree gives the node no jobs, even if it has free resources; empty if it may get jobs.
     left_out: str = ""
-    #: The operation for which the node is reserved, and when its job is expected to fit, in words. Empty: it is not reserved.
+    #: Operation for which the node is reserved, and when its job is expected to fit, in words. Empty: the node is not reserved.
     reserved: str = ""
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """All nodes of the tree, by name. `recovering` is «heard/enrolled» while the allocator is recovering, else empty."""
+    """All nodes of the tree, by name. `recovering` is "heard/enrolled" while the allocator is recovering, else empty."""
 
     nodes: list[NodeView]
     recovering: str = ""
@@ -204,73 +204,73 @@ class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class WhereRequest(msgspec.Struct, frozen=True):
-    """person → allocator: which jobs of an operation run where, and why others do not."""
+    """person → allocator: ask where the jobs of an operation run, and why the other jobs wait."""
 
     operation: str
 
 
 class JobPlace(msgspec.Struct, frozen=True, array_like=True):
-    """A job that runs now."""
+    """A job that runs now, and its allocation."""
 
     index: int
     attempt: int
     node: NodeName
     allocation: str
     ran_ms: Counter
-    #: The account of the node as which it runs; empty: its agent's.
+    #: Account under which the job runs on the node; empty: the agent's account.
     account: str = ""
-    #: How far it is, in thousandths, if it says so.
+    #: Progress in thousandths, if the job reports it.
     progress: int | None = None
-    #: What its node keeps it to: `cgroup2`, `rlimit` or `none`; empty: not told.
+    #: How the node limits the job to its resources: `cgroup2`, `rlimit` or `none`; empty: unknown.
     limits: str = ""
-    #: The stage in which its allocation got its place; None: it is older than its allocator, and its node did not tell.
+    #: Stage that started the allocation; None if the allocation is older than its allocator and its node did not report the stage.
     stage: StartStage | None = None
-    #: The stage with the shares at that moment; None as well.
+    #: The stage together with the shares at that time; None in the same case.
     start: StartRecord | None = None
 
 
 class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
-    """The progress of the running jobs of an operation that say how far they are."""
+    """Progress of those running jobs of an operation that report it."""
 
     operation: OperationId
-    #: Running jobs that say it, and what they say together, in thousandths of a job.
+    #: Number of running jobs that report their progress, and their summed progress in thousandths of a job.
     jobs: Counter
     thousandths: Counter
 
     @staticmethod
     def joined(parts: Sequence[OperationProgress]) -> OperationProgress | None:
-        """The same of all trees together."""
+        """Return the sums over several trees, or None without parts."""
         if not parts:
             return None
         jobs, thousandths = sum(each.jobs for each in parts), sum(each.thousandths for each in parts)
         return OperationProgress(parts[0].operation, jobs, thousandths)
 
     def done(self, completed_jobs: int, job_count: int) -> float:
-        """The part of an operation that is done, with what its running jobs have done so far."""
+        """Return the fraction of an operation that is done (0 to 1), including the progress of its running jobs."""
         return min(1.0, (completed_jobs + self.thousandths / 1000) / job_count)
 
 
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Running jobs (at most 1,000 are told) and the words on why pending ones wait."""
+    """The running jobs of an operation (at most 1,000), and the reasons why its pending jobs wait."""
 
     operation: str
     running: list[JobPlace]
     running_jobs: Counter
     pending_jobs: Counter
     in_doubt_jobs: Counter
-    #: Every reason that holds, the heaviest first, each with its figures.
+    #: Every reason that applies, the most important first, each with its numbers.
     reasons: list[str]
-    #: How far all running jobs are that say so. None: none does.
+    #: Progress of all running jobs that report it. None if none does.
     progress: OperationProgress | None = None
 
     @staticmethod
     def joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
-        """The same of several trees together."""
+        """Return the answers of several trees as one."""
         return OperationPlaces(
             operation=places[0].operation,
             running=[place for each in places for place in each.running],
             running_jobs=sum(each.running_jobs for each in places),
-            # Jobs that no tree has wait in each of them.
+            # Indexes that no tree has are pending in each of the trees.
             pending_jobs=max(each.pending_jobs for each in places),
             in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
             reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
@@ -279,25 +279,25 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 
 
 class ListProgress(msgspec.Struct, frozen=True):
-    """person → allocator: how far are the running jobs of these operations."""
+    """person → allocator: ask for the progress of the running jobs of these operations."""
 
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=_MOST_OPERATIONS)]
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Those of the operations of which some running job says how far it is."""
+    """The progress of those operations that have a running job that reports it."""
 
     operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=_MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):
-    """Fates of the jobs of an agent that stops, from the gentlest to the most urgent."""
+    """How an agent that stops treats its jobs, from the gentlest mode to the most urgent."""
 
-    #: They run on to their end, then the agent ends.
+    #: Jobs run on to their end, then the agent ends.
     WAIT = "wait"
-    #: They run on at the runner, under the lease they have; the next agent on this host adopts them.
+    #: Jobs run on under the runner, with the lease they have; the next agent on this host adopts them.
     LEAVE = "leave"
-    #: They are interrupted and get their timeout; they count as aborted, and others run in their place later.
+    #: Jobs are interrupted and get their timeout; they count as aborted and are requeued.
     INTERRUPT = "interrupt"
-    #: They are killed at once, and nothing is waited for.
+    #: Jobs are killed at once.
     KILL = "kill"

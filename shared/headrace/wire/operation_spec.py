@@ -1,4 +1,4 @@
-"""The wishes of a person for an operation: its jobs, its pools, and how it shares with others."""
+"""The specification of an operation: its jobs, its pools, and how it shares with other operations."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from headrace.wire.heartbeat import JobSpec
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
-#: The type of an operation that says none.
+#: Type of an operation that names no type.
 VANILLA: Final = "vanilla"
 LARGEST_JOB_COUNT = 1_000_000
 LONGEST_INTERRUPTION_MS = 3_600_000
-#: Of what people start and say nothing about.
+#: Default for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
 
 
 class OnLostNode(enum.StrEnum):
-    """Fates of a job whose node was silent for the whole lease."""
+    """The treatment of a job whose node was silent for the whole lease."""
 
     REQUEUE = "requeue"
     WAIT = "wait"
 
 
 class PreemptionMode(enum.StrEnum):
-    """Ways of an operation to give back what is above its fair share."""
+    """How an operation gives back resources above its fair share."""
 
-    #: Its jobs are interrupted when others starve.
+    #: Its jobs are interrupted when other operations starve.
     NORMAL = "normal"
-    #: Its jobs are asked to end as soon as it has more than its fair share, with a longer time, and never otherwise.
+    #: Its jobs are asked to end as soon as the operation is above its fair share, with a longer timeout, and are never preempted otherwise.
     GRACEFUL = "graceful"
 
 
@@ -45,7 +45,7 @@ Weight = Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)]
 
 
 class PerTree(msgspec.Struct, frozen=True):
-    """Weight and pool of an operation for one tree. Null and empty: as for the operation as a whole."""
+    """Weight and pool of an operation in one tree. Null and empty: as for the operation as a whole."""
 
     pool: PoolName = PoolName("")
     weight: Weight | None = None
@@ -55,90 +55,93 @@ Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 
 
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The wishes of a person for an operation. What is at its default is not sent."""
+    """The specification of an operation. Fields with their default are not sent."""
 
-    #: Where it is to run; empty: where the placement rules of its tree say.
+    #: Pool in which the operation runs; empty: the placement rules of its tree choose.
     pool: PoolName
     argv: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
     ]
     job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
-    #: Of each job.
+    #: Resources of each job.
     resources: Resources = Resources(user_slots=1, cpu=100)
     environment: dict[str, str] = {}
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     title: Annotated[str, msgspec.Meta(max_length=256)] = ""
     weight: Weight = 1.0
-    #: The operation fails when this many runs of its jobs have failed; until then each failed job runs again.
+    #: Number of failed runs of its jobs at which the operation fails; until then each failed job runs again.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
-    #: From the failure of a run of a job to the next one. It doubles with each failure of that job, up to the second. 0: at once.
+    #: Milliseconds from a failed run of a job to its next run; 0: at once. Doubles with each failure of that job, up to
+    #: `longest_retry_backoff_ms`.
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
-    #: From the signal to the kill wherever no place is preempted: it is aborted or suspended, or the node is taken out of use.
+    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, or the node is
+    #: taken out of use.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    #: `vanilla`, or a label of upstream's, which decides about lightweight pools and tentative trees.
+    #: `vanilla`, or an upstream operation type, which decides about lightweight pools and tentative trees.
     type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
-    #: The tree in which its jobs run: of several, the first that had a running slot, by which lists show it.
+    #: Tree in which the jobs run. If there are several, the first tree that had a running slot; lists show the operation there.
     tree: TreeName = TreeName("default")
-    #: All its jobs are of use only together: where its pool and tree say so, it is owed all that it wants or nothing.
+    #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
-    #: The most that it is owed and gets; of a resource that is left out, any amount.
+    #: Most that the operation is owed and gets, by resource; a resource that is left out is not limited.
     resource_limits: PartialResources = NOTHING
-    #: Trees that run it, where there are several or others than `tree`: in each a part of its jobs.
+    #: Trees that run the operation, if it is not just `tree`; each tree runs a part of the jobs.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
-    #: Trees beside these that are left out without a word when they have no room.
+    #: Further trees, which are left out silently if their pools are at their limits.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
-    #: Tentative trees that do not exist are left out as well, instead of refusing the operation.
+    #: True if tentative trees that do not exist are left out as well, instead of refusing the operation.
     ignore_missing_tentative_trees: bool = False
     scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
-    #: A tree whose pools have no room is left out, instead of refusing the operation, as long as one is left.
+    #: True if a tree whose pools are at their limits is left out, instead of refusing the operation, as long as one tree remains.
     erase_trees_with_pool_limit_violations: bool = False
-    #: Refused where its pool does not exist, instead of making an ephemeral one.
+    #: True if the operation is refused when its pool does not exist, instead of making an ephemeral pool.
     require_specified_pools_existence: bool = False
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
-    #: Its jobs understand the signal: after it, exit status 0 is done, and 75 saved and to be run again.
+    #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
     interruptible: bool = False
-    #: The signal that tells a job that its place is taken back.
+    #: Signal that notifies a job of its preemption.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: The same where its place is taken for others or for a limit. None: as the tree says, where it is `job_interrupt_timeout`, too.
+    #: Milliseconds from the signal to the kill when a job is preempted for another operation or for a limit. None: the tree's option, which
+    #: is called `job_interrupt_timeout` too.
     allocation_preemption_timeout_ms: Millis | None = None
-    #: The same for an operation whose `preemption_mode` is graceful.
+    #: Milliseconds from the signal to the kill for an operation whose `preemption_mode` is graceful. None: the tree's option.
     allocation_graceful_preemption_timeout_ms: Millis | None = None
-    #: The part of its fair share that counts as having it. It holds where it is below that of the pool.
+    #: Fraction of its fair share from which the operation counts as having it. Used if lower than the pool's value.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
-    #: How long below its fair share until it starves. It holds where it is above that of the pool.
+    #: Milliseconds below its fair share until the operation starves. Used if higher than the pool's value.
     fair_share_starvation_timeout_ms: Millis | None = None
-    #: Use up to which nothing is taken from it, by resource where it is below that of the pool, or where the pool names none.
+    #: Usage up to which nothing of the operation is preempted, by resource. Used if lower than the pool's value, or if the pool has none.
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
-    #: The older form of its slots, of which only 0 is left.
+    #: Older form of the slots in `non_preemptible_resource_usage_threshold`; only 0 is accepted.
     max_unpreemptible_allocation_count: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_JOB_COUNT)] | None = None
-    #: Preemptive stages may pass its limits by so much.
+    #: Amounts by which preemptive stages may exceed its limits.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
-    #: A formula over tags of nodes that may run its jobs. Empty: all nodes.
+    #: Formula over tags of the nodes that may run its jobs. Empty: all nodes.
     scheduling_tag_filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
-    #: How long an allocation may wait on its node for room. None: as its pool says.
+    #: Milliseconds for which an allocation may wait on its node for free resources. None: the pool's value.
     waiting_for_resources_on_node_timeout_ms: Millis | None = None
-    #: The others are of no use without job 0: under a YARN policy that is taken after all others of its node.
+    #: True if the other jobs are of no use without job 0: under a YARN policy job 0 is preempted after all other jobs on its node.
     first_job_is_master: bool = False
-    #: The trace that it is part of, which its jobs find in `TRACEPARENT`.
+    #: Trace that the operation is part of; its jobs find the trace in `TRACEPARENT`.
     trace: Trace = ""
-    #: Files that its user sent before, which its jobs find on their node.
+    #: Archive that the user sent before the start; the jobs find its files on their node.
     files: Archive | None = None
 
     @property
     def is_vanilla(self) -> bool:
-        """True if it is of the type that may be lightweight."""
+        """True if the operation's type allows it to be lightweight."""
         return self.type == VANILLA
 
     def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
-        """The operation as one of its trees has it, with its pool and its weight there."""
+        """Return the spec as one of the operation's trees sees it, with its pool and its weight there."""
         weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
         return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 
     def job_spec(self, operation: OperationId, user: str) -> JobSpec:
-        """The part that a node needs to run a job of this."""
+        """Return the part of the spec that a node needs to run a job of this operation."""
         return JobSpec(
             operation=operation,
             argv=self.argv,

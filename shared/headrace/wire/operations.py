@@ -43,21 +43,21 @@ __all__ = [
 ]
 
 
-#: Accounts that are told of an operation.
+#: Most accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
 
 
 class OperationState(enum.StrEnum):
-    """States of an operation. Suspended is a flag beside the state."""
+    """State of an operation. Suspended is a flag beside the state."""
 
     STARTING = "starting"
-    #: Ready; needs a running slot in its pool and every ancestor.
+    #: Ready, but needs a running slot in its pool and in every pool above.
     PENDING = "pending"
     RUNNING = "running"
-    #: Every job is done; the last bookkeeping runs.
+    #: Every job is done; the operation's last allocations are being released.
     COMPLETING = "completing"
     COMPLETED = "completed"
-    #: Too many jobs failed; the others are being ended.
+    #: Too many jobs failed; the remaining jobs are being ended.
     FAILING = "failing"
     FAILED = "failed"
     ABORTING = "aborting"
@@ -70,35 +70,35 @@ FINAL_STATES = frozenset({OperationState.COMPLETED, OperationState.FAILED, Opera
 class StartOperation(msgspec.Struct, frozen=True):
     """Start an operation. The caller makes the id.
 
-    The same id from the same user again gets the first answer.
+    A repeated request with the same id from the same user gets the first answer.
     """
 
     operation: OperationId
     spec: OperationSpec
-    #: Wait until the pool configuration of this revision is known.
+    #: Revision of the pool configuration that admission must know before it decides.
     min_revision: Counter = 0
 
 
 class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Recorded: the operation will run as soon as limits and resources allow."""
+    """The start is recorded. The operation will run as soon as limits and resources allow."""
 
     operation: OperationId
     state: OperationState
     pool: PoolName
-    #: The pool did not exist and lives as long as its operations do.
+    #: True if the pool did not exist before: it exists as long as it has operations.
     ephemeral_pool: bool = False
-    #: The nearest existing pool names, where the pool is ephemeral.
+    #: Existing pool names nearest to the pool's name, if the pool is ephemeral.
     near: list[str] = []
-    #: The id was known already: nothing new was started.
+    #: True if the id was known already and nothing new was started.
     repeated: bool = False
     warnings: list[str] = []
-    #: Below which pool the ephemeral one lives.
+    #: Pool below which the ephemeral pool was made.
     parent: PoolName = PoolName("")
-    #: What it waits for, by tree, while it is pending.
+    #: Limits that the operation waits for, by tree, while it is pending.
     waiting: list[WaitingFor] = []
-    #: Trees that were left out since they have no room.
+    #: Trees that were left out because their pools are at their limits.
     erased_trees: list[TreeName] = []
-    #: The placement rule that chose the pool; empty where the request did.
+    #: Placement rule that chose the pool; empty if the request named it.
     rule: str = ""
 
 
@@ -112,58 +112,59 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     suspended: bool
     ephemeral_pool: bool
     started_at_ms: Counter
-    #: 0 until it is over.
+    #: Unix time of the end in milliseconds; 0 until the operation is over.
     ended_at_ms: Counter
     completed_jobs: Counter
-    #: Runs that failed, retried ones too.
+    #: Number of failed runs, including runs that were retried.
     failed_jobs: Counter
-    #: Runs that we ended or that were lost; they count against nobody.
+    #: Number of runs that Headrace ended, and of runs that were lost; neither counts as a failure.
     aborted_jobs: Counter
     lost_jobs: Counter
-    #: Not completed yet: running, pending, or in doubt.
+    #: Number of jobs that are not completed yet: running, pending, or in doubt.
     open_jobs: Counter
-    #: Why it is in this state, in words: what failed it, who aborted it.
+    #: Why the operation is in this state: what failed it, who aborted it.
     reason: ShortText = ""
-    #: The last failures, newest last.
+    #: Last failures, newest last.
     last_failures: list[JobEnd] = []
-    #: Sequence of the log that this view is of; a later one is newer.
+    #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
     placements: list[TreePlacement] = []
-    #: What it waits for, in each tree where it has no running slot. Views that are published on a change do not count its place.
+    #: Limits that the operation waits for, in each tree where it has no running slot. Views published on a change do not have its position
+    #: in the queue.
     waiting: list[WaitingFor] = []
-    #: Trees that it named and is not in: they had no room, or were removed.
+    #: Trees that the operation named and is not in: their pools were at their limits, or the trees were removed.
     erased_trees: list[TreeName] = []
-    #: The accounts of nodes as which runs of its jobs that ended were run; empty: that of the node's agent.
+    #: Accounts under which ended runs of its jobs ran on their nodes; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
-    #: Jobs that failed and wait until they may run again, and when the first of them may; 0: none does.
+    #: Number of failed jobs that wait for their retry, and Unix time in milliseconds of the first retry; 0: no job waits.
     pausing_jobs: Counter = 0
     next_retry_at_ms: Counter = 0
-    #: True if the reader may not see arguments, environment, folder and output of its jobs, and the fields are empty for that.
+    #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
 
 
 class GetOperation(msgspec.Struct, frozen=True):
-    """One operation's view."""
+    """Ask for the view of one operation."""
 
     operation: OperationId
 
 
 class ListOperations(msgspec.Struct, frozen=True):
-    """Views, newest first."""
+    """Ask for views of operations, newest first."""
 
     pool: str = ""
-    #: A state, or `waiting` for pending.
+    #: A state; `waiting` stands for `pending`.
     state: str = ""
     user: str = ""
-    #: Only those that are not over.
+    #: True: only operations that are not over.
     live: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
-    #: Continue behind this operation.
+    #: Id of the operation after which the page begins.
     after: str = ""
 
 
 class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of operations, with `more` when there are others behind it.
+    """A page of operations. `more` is true if further operations follow.
 
     `argv` and environment are left out of the specs.
     """
@@ -173,25 +174,25 @@ class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
 
 
 class AbortOperation(msgspec.Struct, frozen=True):
-    """End it: no new jobs, running ones are interrupted. Answered by the view. Aborting twice is no error."""
+    """End an operation: no new jobs start, running jobs are interrupted. The answer is the view. Aborting twice is no error."""
 
     operation: OperationId
     reason: ShortText = ""
 
 
 class CompleteOperation(msgspec.Struct, frozen=True):
-    """End a running operation as one that has done enough.
+    """End a running operation that has done enough.
 
-    No new jobs start, running ones are interrupted, and it is completed.
+    No new jobs start, running jobs are interrupted, and the operation is completed.
     """
 
     operation: OperationId
 
 
 class SuspendOperation(msgspec.Struct, frozen=True):
-    """Let no job of it start until it is resumed. It keeps its running slot.
+    """Start no more jobs of an operation until it is resumed. The operation keeps its running slot.
 
-    Running jobs go on unless they are to be aborted.
+    Running jobs go on unless `abort_running_jobs` is true.
     """
 
     operation: OperationId
@@ -199,49 +200,50 @@ class SuspendOperation(msgspec.Struct, frozen=True):
 
 
 class ResumeOperation(msgspec.Struct, frozen=True):
-    """Let a suspended operation go on."""
+    """Resume a suspended operation."""
 
     operation: OperationId
 
 
 class UpdateOperation(msgspec.Struct, frozen=True):
-    """Change an operation on the fly. What is not given stays. Answered by the view.
+    """Change an operation on the fly. Fields that are not given stay as they are. The answer is the view.
 
-    A weight given for the whole beats those for single trees. What is said for a tree hides the pool given for the whole there.
+    A weight given for the whole operation overrides the weights of single trees. A setting for a tree overrides the pool given for the
+    whole operation in that tree.
     """
 
     operation: OperationId
     weight: Weight | None = None
     pool: PoolName | None = None
     scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
-    #: Wait until the pool configuration of this revision is known.
+    #: Revision of the pool configuration that admission must know before it decides.
     min_revision: Counter = 0
 
 
 class ExplainOperation(msgspec.Struct, frozen=True):
-    """Why an operation runs or waits, level by level."""
+    """Ask why an operation runs or waits, level by level."""
 
     operation: OperationId
 
 
 class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Every level from the root down to the operation's pool, in each of its trees.
+    """Every pool level from the root down to the operation's pool, in each of its trees.
 
-    Each has counts, limits and who holds the slots.
+    Each level has its counts, its limits and the operations that hold its slots.
     """
 
     view: OperationView
     levels: list[PoolLevel]
-    #: The running limits of its pools do not concern it.
+    #: True if the running limits of its pools do not apply to the operation.
     lightweight: bool = False
-    #: Levels that did not fit.
+    #: Number of levels that did not fit into the answer.
     levels_left_out: Counter = 0
-    #: What an operator has paused in its trees.
+    #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
 
 
 class CountPools(msgspec.Struct, frozen=True):
-    """Pools as admission counts them: one, or a page of all behind `after`."""
+    """Ask for admission's counts of pools: of one pool, or of a page of all pools after `after`."""
 
     pool: PoolName = PoolName("")
     tree: TreeName = TreeName("default")
@@ -255,23 +257,23 @@ class PoolCounts(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     tree: TreeName
     pools: list[PoolLevel]
     more: bool = False
-    #: Why the newest configuration is not in force yet; empty when it is.
+    #: Why the newest configuration is not in force yet; empty if it is in force.
     held_back: str = ""
 
 
 class ScanQueues(msgspec.Struct, frozen=True):
-    """Judge everybody anew who waits at a pool, as happens each minute anyhow. For administrators."""
+    """Check again every operation that waits in a pool's queue, as admission does each minute anyway. For administrators."""
 
 
 class Scanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Durable."""
+    """The scan's changes are durable."""
 
     promoted: Counter
     still_waiting: Counter
 
 
 class GetJobs(msgspec.Struct, frozen=True):
-    """Asks where the jobs of an operation ran."""
+    """Ask where the jobs of an operation ran."""
 
     operation: OperationId
     first: Counter = 0
@@ -279,21 +281,21 @@ class GetJobs(msgspec.Struct, frozen=True):
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True):
-    """One job: its newest attempt that ended, and where."""
+    """One job: its newest attempt that ended, and the node."""
 
     slot: JobSlot
-    #: Null: it has not ended yet.
+    #: Null if no attempt has ended yet.
     result: JobResult | None
     node: NodeName | str
     exit_code: int | None = None
-    #: The account of that node as which it ran; empty: its agent's.
+    #: Account under which the job ran on the node; empty: the agent's account.
     account: str = ""
-    #: It failed, and runs again then; 0: it waits for no time.
+    #: Unix time of the retry in milliseconds, if the job failed; 0: no retry is delayed.
     retry_at_ms: Counter = 0
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Jobs in the order of their index."""
+    """A page of jobs in the order of their index."""
 
     operation: OperationId
     jobs: list[JobRow]

@@ -1,8 +1,8 @@
-"""Snapshots cut into parts and put together again, for every publisher and reader.
+"""Split snapshots into parts and put them together again, for every publisher and every reader.
 
-Pure. A publisher keeps the newest items. Each `advance` yields the parts of one version, each naming the version it builds on.
-A reader applies a version only when all its parts are there and it builds on what the reader has. Otherwise it knows that it
-needs the whole. Parts may come twice, late or not at all: what the reader holds is always some version, complete.
+Pure. A publisher keeps the newest items. Each `advance` yields the parts of one version, and each part names the version it builds on.
+A reader applies a version only when all its parts have arrived and it builds on the version that the reader has. Otherwise the
+reader knows that it needs the whole snapshot. Parts may arrive twice, late or not at all: the reader always holds one complete version.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from headrace.wire.version import NEVER, Term, Version
 Item = TypeVar("Item", bound=msgspec.Struct)
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 
-#: Items and removed keys in a part; the frame comes on top, and a larger item has a part of its own. Readers decode a part in one
-#: piece, which takes 3 ms.
+#: Upper bound in bytes of the items and removed keys in a part, without the frame. A larger item gets a part of its own. Readers decode
+#: a part in one piece, which takes 3 ms.
 _PART_BYTES = 64 * 1024
-#: What a part holds beside its frame, items and removed keys.
+#: Bytes reserved for everything in a part but its frame, items and removed keys.
 _ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
-#: Wholes that a publisher keeps for readers that have not got all pages yet.
+#: Most whole snapshots that a publisher keeps for readers that do not have all pages yet.
 _MOST_WHOLES = 4
-#: A reader that has not got all pages after so many versions got none lately.
+#: Number of versions after which a kept whole snapshot may be dropped, although no reader has fetched all its pages.
 _GIVEN_UP = 1_000
-#: Versions that a reader holds back because one between is missing.
+#: Most versions that a reader holds back because an earlier version is missing.
 _MOST_AHEAD = 64
 
 
 class SnapshotPublisher(Generic[Item, Frame]):
-    """The publishing side: holds the newest version whole.
+    """The publishing side: holds the newest version as a whole.
 
-    `part_type` is `SharePart` or `UsagePart`, and `key` names an item. `moved` tells of an item before and the one after how to make
-    the one of the other, None where that is not worth it.
+    `part_type` is `SharePart` or `UsagePart`, and `key` returns the key of an item. `moved` returns the difference between an old and
+    a new item, or None if the difference cannot be sent instead of the item.
     """
 
     def __init__(
@@ -58,14 +58,15 @@ class SnapshotPublisher(Generic[Item, Frame]):
         self.version = Version(term, 0)
         self.frame = frame
         self.items: dict[str, Item] = {}
-        #: Pages of wholes that readers may be at, by version, and which of them were read to the end, oldest first.
+        #: Encoded pages of whole snapshots that readers may be fetching, by version; and the versions fetched to the end, oldest first.
         self._wholes: dict[Version, list[bytes]] = {}
         self._read: dict[Version, None] = {}
 
     def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
-        """The next version: encoded parts, ready to publish in order.
+        """Make the next version. Return its encoded parts, to be published in this order.
 
-        An item equal to the one before is left out. One that is both removed and changed is there, and of two of one key the later.
+        An item equal to its predecessor is left out. A key that is both removed and changed counts as changed. If a key occurs
+        twice in `changed`, the later item counts.
         """
         base = self.version
         self.version = base.next()
@@ -73,7 +74,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
         all_moved: list[MovedShare] = []
-        # Of each key one alone: what moved is told by what it was in the version before.
+        # Keep only the last item of each key, because a moved share is relative to the item of the previous version.
         for key, item in {self._key(item): item for item in changed}.items():
             before = self.items.get(key)
             if before == item:
@@ -87,9 +88,10 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return self._cut(base, different, gone, all_moved)
 
     def page(self, request: WholeRequest) -> bytes:
-        """A page of the whole that the request names, or the first page of the newest if there is room.
+        """Return a page of the whole snapshot that the request names, or the first page of the newest whole.
 
-        A reader keeps its whole until it has every page: others that ask meanwhile get one of their own, up to `_MOST_WHOLES`.
+        A whole is kept until a reader has fetched its last page. Meanwhile other readers get a whole of their own, up to
+        `_MOST_WHOLES`; beyond that they get the newest whole that is kept.
         """
         version = request.version if request.version in self._wholes else self._whole_to_read()
         pages = self._wholes[version]
@@ -99,7 +101,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """The version of the newest whole, or of an older one if too many are kept. Some reader ends then."""
+        """Return the version of the newest whole, or of an older whole while too many are kept."""
         if self.version not in self._wholes:
             if len(self._wholes) >= _MOST_WHOLES:
                 self._forget_whole()
@@ -108,7 +110,7 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return max(self._wholes)
 
     def _forget_whole(self) -> None:
-        """Forgets the oldest whole that was read to its end, or one that its reader has given up."""
+        """Drop the oldest whole snapshot that was fetched to the end, or else the oldest after `_GIVEN_UP` versions. May drop nothing."""
         oldest = min(self._wholes)
         gone = next(iter(self._read), None)
         if gone is None and oldest.epoch + _GIVEN_UP <= self.version.epoch:
@@ -147,12 +149,12 @@ class SnapshotPublisher(Generic[Item, Frame]):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The change of a part at a reader: names whose items are new, different or gone. No name is in both."""
+    """A change of a reader's items: keys of new or changed items, and keys of removed items. No key is in both sets."""
 
     version: Version
     changed: frozenset[str]
     removed: frozenset[str]
-    #: Everything was replaced.
+    #: True if a whole snapshot replaced everything.
     whole: bool
 
 
@@ -162,9 +164,9 @@ class _Gathering(Generic[Item, Frame]):
     def __init__(self, first: Part[Item, Frame]) -> None:
         self.base = first.builds_on
         self.parts: dict[int, Part[Item, Frame]] = {}
-        #: Of each part, by their keys: what can be done as parts come is not left for the moment when all are swapped in.
+        #: Items of each part by their keys. Made as each part arrives, so that swapping in the complete version takes less time.
         self.items: dict[int, dict[str, Item]] = {}
-        #: Numbers of parts of which the items that moved are not among these yet.
+        #: Numbers of the parts whose moved items are not in `items` yet.
         self.unmoved: set[int] = set()
         self.count = first.parts
 
@@ -177,7 +179,7 @@ class _Gathering(Generic[Item, Frame]):
         return len(self.parts) == self.count
 
     def move(self, items: Mapping[str, Any]) -> bool:
-        """Makes the items that moved of those of the version that it builds on. True if none of these was missing."""
+        """Make the moved items from the items of the version it builds on. True if no item was missing."""
         known = True
         for number in self.unmoved:
             made = {one.key: one.applied(items[one.key]) for one in self.parts[number].moved if one.key in items}
@@ -188,7 +190,7 @@ class _Gathering(Generic[Item, Frame]):
 
 
 class SnapshotReader(Generic[Item, Frame]):
-    """The reading side. `needs_whole` is true until the first whole and after every gap."""
+    """The reading side. `needs_whole` is true until the first whole snapshot, and after every gap."""
 
     def __init__(self, tree: TreeName, frame: Frame, key: Callable[[Item], str]) -> None:
         self._tree = tree
@@ -199,11 +201,11 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole = True
         self._gathering: dict[tuple[Version, bool], _Gathering[Item, Frame]] = {}
         self._ahead: dict[Version, tuple[Version, _Gathering[Item, Frame]]] = {}
-        #: True if an item is said to have moved that is not there, which no publisher says.
+        #: True if a part moved an item that the reader does not have. No publisher sends such a part.
         self._is_defective = False
 
     def on_part(self, part: Part[Item, Frame]) -> Applied | None:
-        """Takes one part, published or as a page. Returns what changed when a version (or several) became complete."""
+        """Take one part, published or fetched as a page. Return what changed once one or more versions are complete, else None."""
         if part.tree != self._tree or (part.version <= self.version and self.version != NEVER):
             return None
         place = (part.version, part.base is None)
@@ -250,7 +252,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
-        # A set less the keys of a map would walk through them all.
+        # `difference` avoids what `-` with the keys of a map would do: walk through all keys.
         gone = (removed | before).difference(self.items)
         there = frozenset(changed & self.items.keys() if removed else changed)
         return Applied(version=self.version, changed=there, removed=frozenset(gone), whole=whole)

@@ -1,6 +1,6 @@
-"""Placements of an operation in the trees: its pool, and whether it runs or waits behind which limit.
+"""Placements of an operation in its trees: its pool, and whether it runs or which limit it waits for.
 
-Admission decides these and records them. The order of the queues is the order of the tickets, so that it outlives a restart.
+Admission decides and records them. Queues are ordered by ticket, so that their order survives a restart.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from headrace.wire.version import Counter
 
 
 class TreePlacement(msgspec.Struct, frozen=True):
-    """An operation in one tree."""
+    """The placement of an operation in one tree."""
 
     tree: TreeName
     pool: PoolName
-    #: Grows with every word about a placement; among those who wait behind the same limit the lowest is first.
+    #: Grows with every recorded change of a placement; of the operations that wait for the same limit the lowest ticket is first.
     ticket: Counter
-    #: The pool in whose queue it waits for a running slot; null: it holds a slot.
+    #: Pool in whose queue the operation waits for a running slot; null: it holds a slot.
     blocked_by: PoolName | None = None
-    #: The lowest number that no other operation of its pool had when it came there; null where that is not worked out yet.
+    #: Lowest number that no other operation of the pool had when this operation came there; null if not computed yet.
     slot_index: Counter | None = None
-    #: The placement rule that chose the pool; empty where the person did.
+    #: Placement rule that chose the pool; empty if the person named it.
     rule: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class EphemeralPool(msgspec.Struct, frozen=True):
-    """A pool that nobody configured. It lives as long as there are operations in it or below it."""
+    """A pool that was not configured. It exists while there are operations in it or below it."""
 
     name: PoolName
     parent: PoolName
-    #: Whose number of ephemeral pools it counts for; empty for a hub's pool and for one that was configured once.
+    #: User whose number of ephemeral pools counts this pool; empty for a hub's pool and for a pool that was configured once.
     user: str = ""
-    #: Made by its parent, a hub, for one user.
+    #: True if the parent, a hub, made the pool for one user.
     of_hub: bool = False
     mode: str = "fair_share"
-    #: Null: the tree's figure for a pool.
+    #: Null: the tree's default for a pool.
     max_operation_count: Counter | None = None
     max_running_operation_count: Counter | None = None
-    #: Amounts by resource, as in a configured pool; what is left out is not limited.
+    #: Amounts by resource, as in a configured pool; a resource that is left out is not limited.
     resource_limits: dict[str, int] = {}
 
 
@@ -50,12 +50,12 @@ class WaitingFor(msgspec.Struct, frozen=True):
 
     tree: TreeName
     blocked_by: PoolName
-    #: `max_running_operation_count` of that pool, and how many operations it counts there.
+    #: `max_running_operation_count` of that pool, and the number of operations that it counts there.
     limit: Counter
     running: Counter
-    #: 1 is next; 0 where it was not counted.
+    #: Position in the queue, 1 is next; 0 if not counted.
     place: Counter = 0
-    #: How many wait in that queue.
+    #: Number of operations in that queue.
     waiting: Counter = 0
 
 
@@ -69,7 +69,7 @@ class PoolHolder(msgspec.Struct, frozen=True):
 
 
 class PoolLevel(msgspec.Struct, frozen=True):
-    """One pool on the way from the root down to an operation, with the counts that its limits compare."""
+    """One pool on the way from the root down to an operation, with the counts that are compared with its limits."""
 
     tree: TreeName
     pool: PoolName
@@ -78,15 +78,15 @@ class PoolLevel(msgspec.Struct, frozen=True):
     lightweight_running_operation_count: Counter
     max_operation_count: Counter
     operation_count: Counter
-    #: True: no running slot is free here, so that this level holds the operation back.
+    #: True if no running slot is free here, so that this level holds the operation back.
     full: bool
-    #: Operations in this pool's queue, and the first of them in its order.
+    #: Number of operations in this pool's queue, and the first of them in queue order.
     waiting: Counter = 0
     first_waiting: list[OperationId] = []
     parent: PoolName = PoolName("")
-    #: It lives by its operations.
+    #: True if the pool is ephemeral.
     ephemeral: bool = False
-    #: The longest running first; of a full level only.
+    #: Operations that hold the slots of a full level, the longest running first.
     holders: list[PoolHolder] = []
-    #: Holders that are not listed.
+    #: Number of holders that are not listed.
     more_holders: Counter = 0

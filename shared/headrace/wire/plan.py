@@ -1,4 +1,4 @@
-"""A plan: the shares of a pool tree that stands in a file, from who computes to who shows.
+"""A plan: the shares of a pool tree that is described in a file, passed from the process that computes it to the one that shows it.
 
 Nothing of this goes over the bus. It goes from one process to another as JSON, and `headrace plan --json` prints it.
 """
@@ -16,7 +16,7 @@ from headrace.wire.version import Counter
 
 
 class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
-    """The file cannot be used. All that is wrong with it stands here in the order of its lines."""
+    """The file cannot be used. The answer has all its problems, in the order of lines."""
 
     file: str
     problems: list[FileProblem]
@@ -29,74 +29,74 @@ class BoundKind(enum.StrEnum):
     IDLE = "idle"
     #: It is owed all that it wants.
     MET = "met"
-    #: It wants a resource of which the cluster has none.
+    #: It wants a resource that the cluster does not have.
     ABSENT = "absent"
-    #: A limit of its own, or of a pool above it.
+    #: Its own limit, or the limit of a pool above it.
     LIMIT = "limit"
-    #: The nodes that match its tag filters have no more, since others that can run nowhere else are owed the rest.
+    #: The nodes that match its tag filters have no more for it, because elements that can run only there are owed the rest.
     NODES = "nodes"
-    #: Everything that it has and that wants more is at a limit of its own.
+    #: Every child that wants more is at a limit of its own.
     BELOW = "below"
-    #: Those before it in a fifo pool come first.
+    #: Elements before it in a fifo pool come first.
     FIFO = "fifo"
-    #: All of it or nothing, and all of it does not fit.
+    #: It is a gang: it gets all or nothing, and all of it does not fit.
     GANG = "gang"
-    #: The cluster is handed out; this is its part.
+    #: The whole cluster is given out; this is the element's part.
     FULL = "full"
-    #: What is left can be given to nobody in the shape in which it is wanted.
+    #: The rest of the cluster cannot be given to any element, because no demand has its proportions of resources.
     SHAPE = "shape"
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Kinds of bounds on an element's share."""
+    """The bound of an element's share."""
 
     kind: BoundKind
-    #: The resource that binds it; empty where none does alone.
+    #: Resource that binds; empty if no single resource does.
     resource: str = ""
-    #: The pool whose limit or order binds it; empty where it is its own.
+    #: Pool whose limit or order binds; empty if the element's own limit does.
     pool: str = ""
 
 
 class Scaled(msgspec.Struct, frozen=True):
-    """A guarantee that is not in force as it is configured."""
+    """A guarantee that is not in force as configured."""
 
     #: `strong_guarantee_resources` or `burst_guarantee_resources`.
     setting: str
     resource: str
-    #: cpu in hundredths of a core, memory in bytes.
+    #: Amounts; cpu in hundredths of a core, memory in bytes.
     configured: Counter
     in_force: Counter
 
 
 class PlanElement(msgspec.Struct, frozen=True):
-    """The root, a pool or an operation."""
+    """The root, a pool or an operation, with its shares."""
 
     kind: ElementKind
     name: str
     path: str
-    #: Where it stands in the file.
+    #: Line of the element in the file.
     line: Counter
     share: ShareItem
     bound: Bound
     #: Strong guarantee in force, after inference and fitting.
     guarantee: Resources = ZERO
-    #: Amounts to the shares.
+    #: The shares as amounts.
     fair_resources: Resources = ZERO
     usage: Resources = ZERO
     demand: Resources = ZERO
     scaled: list[Scaled] = []
-    #: Savings that it was computed with: share of the cluster times seconds; None without integral guarantees.
+    #: Savings used for the computation: share of the cluster times seconds; None without integral guarantees.
     accumulated_resource_ratio_volume: Finite | None = None
     gang: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, tag_field="outcome", tag="computed"):
-    """The tree with all shares: parents before children, in the order of the file, child pools before operations."""
+    """The tree with all its shares: parents before children, in the order of the file, child pools before operations."""
 
     file: str
     total: Resources
     elements: list[PlanElement]
-    #: Errors of the algorithm; it went on all the same.
+    #: Errors of the algorithm; the computation went on in spite of them.
     complaints: list[ShareComplaint] = []
-    #: What a running Headrace would say to this configuration, and what of it a plan cannot know.
+    #: Warnings that a running Headrace would give for this configuration, and facts about it that a plan cannot know.
     warnings: list[str] = []

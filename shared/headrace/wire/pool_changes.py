@@ -1,6 +1,7 @@
 """Changes of a tree's configuration, several as one: requests of people to fair_share, and the plan that answers them.
 
-Attributes travel as a JSON object with only the keys to change, figures as people write them (`headrace.pools.attributes.pool_attributes`).
+Attributes travel as a JSON object that has only the keys to change, with values as people write them
+(`headrace.pools.attributes.pool_attributes`).
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ class Create(_Change, frozen=True, tag="create"):
 
 
 class Set(_Change, frozen=True, tag="set"):
-    """Change attributes. Null takes one back to its default."""
+    """Change attributes of a pool. Null resets an attribute to its default."""
 
     name: PoolName
     attributes: bytes
 
 
 class Remove(_Change, frozen=True, tag="remove"):
-    """Take a pool away."""
+    """Remove a pool."""
 
     name: PoolName
-    #: And all below it; else it must have no child pools.
+    #: True: remove all pools below as well. False: refused if the pool has child pools.
     recursive: bool = False
-    #: Though operations are in it, which then go on in an ephemeral pool of its name; else it must have none.
+    #: True: remove the pool even if it has operations; they go on in an ephemeral pool of the same name. False: refused if it has any.
     in_use: bool = False
 
 
 class Move(_Change, frozen=True, tag="move"):
-    """Put a pool, with all below it, under another parent, or give it another name, or both.
+    """Move a pool, with all pools below it, to another parent, or rename it, or both.
 
-    Operations stay with the name: to give another name is to take a pool away and to make one."""
+    Operations stay with the name of their pool: renaming removes a pool and makes another.
+    """
 
     name: PoolName
     #: Empty: the parent stays.
@@ -53,11 +55,11 @@ class Move(_Change, frozen=True, tag="move"):
 
 
 class Transfer(_Change, frozen=True, tag="transfer"):
-    """Give of one pool's guarantees and limits to another.
+    """Transfer a part of one pool's guarantees and limits to another pool.
 
-    They are taken from all pools on the way from `source` up to the common ancestor, which itself stays as it is, and added to all on the
-    way down to `destination`. `delta` is a JSON object of `strong_guarantee_resources`, `resource_flow`, `burst_guarantee_resources`,
-    `max_operation_count`, `max_running_operation_count`.
+    The amounts are subtracted from all pools on the way from `source` up to the common ancestor, which itself stays as it is, and added to
+    all pools on the way down to `destination`. `delta` is a JSON object of `strong_guarantee_resources`, `resource_flow`,
+    `burst_guarantee_resources`, `max_operation_count`, `max_running_operation_count`.
     """
 
     source: PoolName
@@ -66,7 +68,7 @@ class Transfer(_Change, frozen=True, tag="transfer"):
 
 
 class SetOptions(_Change, frozen=True, tag="set_options"):
-    """Change options of the tree. Null takes one back to its default."""
+    """Change options of the tree. Null resets an option to its default."""
 
     options: bytes
 
@@ -75,20 +77,20 @@ PoolChange = Create | Set | Remove | Move | Transfer | SetOptions
 
 
 class ChangePools(msgspec.Struct, frozen=True):
-    """All of these changes, one after the other, or none of them."""
+    """Apply all of these changes, one after the other, or none of them."""
 
     changes: list[PoolChange]
     tree: TreeName = TreeName("default")
-    #: Only say what would become of it.
+    #: True: only report the outcome.
     dry_run: bool = False
-    #: The tree whose fair_share is asked; empty for that of `tree`. Another one knows of no operations in `tree`.
+    #: Tree whose fair_share answers; empty: that of `tree`. The fair_share of another tree does not know the operations in `tree`.
     asked: TreeName = TreeName("")
-    #: The revision that the changes were worked out from; refused where the tree has another one. 0: whatever there is.
+    #: Revision that the changes are based on; refused if the tree has another revision. 0: any revision.
     expected_revision: Counter = 0
 
 
 class AttributeDifference(msgspec.Struct, frozen=True):
-    """An attribute before and after, as people write it, in JSON. Empty for one that is not set."""
+    """An attribute before and after a change, in JSON with values as people write them. Empty if not set."""
 
     name: str
     before: str = ""
@@ -96,7 +98,7 @@ class AttributeDifference(msgspec.Struct, frozen=True):
 
 
 class PoolDifference(msgspec.Struct, frozen=True):
-    """A pool that is made, changed or taken away, with the attributes that differ."""
+    """A pool that is made, changed or removed, with the attributes that differ."""
 
     name: PoolName
     path_before: str = ""
@@ -108,20 +110,20 @@ class PoolPlan(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The outcome of changes to a tree."""
 
     tree: TreeName
-    #: At which it is durable; 0 where nothing was written.
+    #: Revision of the tree that has the changes; 0 if nothing was written.
     revision: Counter = 0
     dry_run: bool = False
     created: list[PoolDifference] = []
     changed: list[PoolDifference] = []
     removed: list[PoolDifference] = []
     options: list[AttributeDifference] = []
-    #: Rules that it breaks; a plan with any was not carried out.
+    #: Rules that the changes break; changes that break any rule are not carried out.
     broken: list[str] = []
     warnings: list[str] = []
-    #: There was no room for all differences in the answer: so many pools are left out.
+    #: Number of pools left out, because not all differences fit into the answer.
     left_out: Counter = 0
 
     @property
     def changes_something(self) -> bool:
-        """True if a pool or an option becomes another."""
+        """True if any pool or option changes."""
         return bool(self.created or self.changed or self.removed or self.options)

@@ -1,4 +1,4 @@
-"""Explanations of pools: each level on the way from the root, and whoever has what is lacking."""
+"""Explanations of pools: each level on the way from the root, and the holders of what the pool lacks."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ ResourceName = Annotated[str, msgspec.Meta(max_length=20)]
 
 
 class ExplainPool(msgspec.Struct, frozen=True):
-    """person → fair_share: why does a pool get what it gets, and another one beside it."""
+    """person → fair_share: ask why a pool gets what it gets, and optionally the same of another pool for comparison."""
 
     name: Annotated[str, msgspec.Meta(max_length=200)]
     tree: TreeName = TreeName("default")
-    #: Empty: no other one.
+    #: Pool to compare with; empty: none.
     against: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Division(enum.StrEnum):
-    """Rules by which a pool that hands out less than is wanted came to the share of a child."""
+    """How a pool that gives out less than its children want arrived at the share of a child."""
 
-    #: It hands out nothing that the child wants and could have, or the child is the root.
+    #: The pool gives out all that the child wants and can have, or the child is the root.
     NONE = ""
-    #: By weights, beside guarantees.
+    #: By weights, in addition to guarantees.
     WEIGHT = "weight"
-    #: All of it goes to guarantees and savings.
+    #: All resources of the pool go to guarantees and savings.
     GUARANTEES = "guarantees"
-    #: What its siblings leave, none of which would take more.
+    #: The child gets what its siblings leave; none of them would take more.
     REST = "rest"
     #: No sibling is owed anything.
     ALONE = "alone"
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """A pool or operation that shares with the explained one what their pool gets."""
+    """A pool or operation with the same parent as the explained pool."""
 
     kind: ElementKind
     #: Pool name or operation id.
@@ -58,23 +58,23 @@ class Savings(msgspec.Struct, frozen=True):
 
     flow_ratio: Finite
     burst_ratio: Finite
-    #: What is saved, in shares times seconds.
+    #: Saved volume, in shares times seconds.
     accumulated_ratio_volume: Finite
-    #: What they gave at the last update, the largest of any resource.
+    #: Share that the savings gave at the last update, the largest of any resource.
     granted_ratio: Finite
 
 
 class ShareStep(msgspec.Struct, frozen=True):
-    """One pool on the way from the root: its figures, and the step that bound them. Amounts are those to the shares."""
+    """One pool on the way from the root: its figures, and what bounds its share. Amounts are the shares as amounts."""
 
     pool: PoolName
-    #: The step that stands first in the way of a larger share.
+    #: First bound that prevents a larger share.
     bound_by: BoundKind
-    #: The resource by which it does; empty where none does alone.
+    #: Resource that binds; empty if no single resource does.
     resource: ResourceName
-    #: The pool above whose limit it is; empty where it is the pool's own.
+    #: Pool above whose limit binds; empty if the pool's own limit does.
     limited_above: PoolName
-    #: How the pool above came to its share, where that pool hands out less than is wanted of it.
+    #: How the parent arrived at this pool's share, if the parent gives out less than its children want.
     division: Division
     dominant_resource: ResourceName
     weight: Finite
@@ -88,65 +88,65 @@ class ShareStep(msgspec.Struct, frozen=True):
     #: Strong guarantee in force, and as configured.
     guarantee: Resources
     configured_guarantee: PartialResources = NOTHING
-    #: In force, where that is less than the cluster.
+    #: Limits in force, for resources where they are below the cluster's total.
     limits: PartialResources = NOTHING
-    #: True if it follows from the nodes that match tag filters.
+    #: True if the limits follow from the nodes that match tag filters.
     limited_by_nodes: bool = False
     savings: Savings | None = None
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
-    #: Weights of those that share by weight, itself among them; and how many they are.
+    #: Sum of the weights of the children that share by weight, including this pool; and their number.
     weights: Finite = 0.0
     sharing: Counter = 0
-    #: Of its siblings those that are owed most of the resource.
+    #: Siblings that are owed most of the resource.
     siblings: Annotated[list[Sibling], msgspec.Meta(max_length=3)] = []
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """An amount of the cluster that a pool, an operation or a person has."""
+    """The usage of a pool, an operation or a user."""
 
     #: Empty in sums over operations.
     operation: OperationId
     #: Empty in sums over pools.
     pool: PoolName
-    #: Empty in sums over people.
+    #: Empty in sums over users.
     user: UserName
     usage: Resources
-    #: What of it is more than it is owed.
+    #: Part of the usage above the fair share.
     beyond: Resources
-    #: When the operation began; None of sums.
+    #: Unix time in milliseconds when the operation began; None in sums.
     started_at_ms: Counter | None = None
-    #: Of a pool: a job in it makes no room for others before it has run for so long.
+    #: For a pool: run time in milliseconds before which its jobs are not preempted.
     exempt_time_ms: Counter = 0
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """Pools, operations and people that have what a pool lacks, those with most beyond their share first."""
+    """Pools, operations and users that hold what a pool lacks; those with most usage above their share come first."""
 
-    #: The resource that they are sorted by.
+    #: Resource that they are sorted by.
     resource: ResourceName
-    #: What the pool is owed and has not, and what it wants and has not.
+    #: Amounts that the pool is owed but does not have, and that it wants but does not have.
     owed: Resources = ZERO
     wanted: Resources = ZERO
-    #: What nobody has.
+    #: Resources that are not used by any operation.
     free: Resources = ZERO
     pools: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
     operations: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
     people: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
-    #: How many of each there are.
+    #: Number of pools, operations and users, including those not listed.
     pool_count: Counter = 0
     operation_count: Counter = 0
     people_count: Counter = 0
 
 
 class PoolExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Why a pool gets what it gets, as the last update has it."""
+    """Why a pool gets what it gets, according to the last update."""
 
     tree: TreeName
     at_ms: Counter
     usage_version: Version
     total: Resources
-    #: From the root to the pool.
+    #: Levels from the root to the pool.
     steps: Annotated[list[ShareStep], msgspec.Meta(max_length=34)]
-    #: From the root to the other pool; empty where none was asked for.
+    #: Levels from the root to the other pool; empty if none was asked for.
     against: Annotated[list[ShareStep], msgspec.Meta(max_length=34)]
     holders: Holders

@@ -1,4 +1,4 @@
-"""Pool trees: configuration in the bucket of pools, requests of people to fair_share, and what they see."""
+"""Pool trees: configuration in the bucket of pools, requests of people to fair_share, and what people see of pools."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from headrace.wire.version import Counter, Version
 
 
 class GetPools(msgspec.Struct, frozen=True):
-    """Ask for pools with their shares: one with `name`, else all."""
+    """Ask for pools with their shares: one pool if `name` is given, else all."""
 
     name: str = ""
     tree: TreeName = TreeName("default")
-    #: Operations too.
+    #: True: include operations.
     operations: bool = False
-    #: Place of the first pool of this page; the next page begins behind the last of this one.
+    #: Position of the first pool on this page; the next page begins after the last pool of this page.
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
-    #: Of the operations only those that starve or may preempt.
+    #: True: include only operations that starve or may preempt.
     only_starving: bool = False
-    #: Key of an element, as `ShareItem.key`: tell when it and the pools above it will starve. An operation comes first in its pool.
-    #: Empty: of none.
+    #: Key of an element, as `ShareItem.key`, for which the answer says when it and the pools above it will starve. An operation then comes
+    #: first in its pool. Empty: none.
     outlook_of: Annotated[str, msgspec.Meta(max_length=201)] = ""
 
 
 class StarvationOutlook(msgspec.Struct, frozen=True):
-    """An element that is short of what it is owed, and when it starves for that. All moments are Unix milliseconds.
+    """An element that is short of what it is owed, and when it will starve for that. All timestamps are Unix milliseconds.
 
-    Those to come are first moments if it stays as short as it is, with as many jobs waiting, and if time goes on counting. They are None
-    where it is so already, where nothing leads there, and where nobody can tell: under a YARN policy, or while time does not count.
+    Future timestamps are the earliest ones, if the element stays as short as it is, its pending jobs stay, and time goes on counting.
+    A future timestamp is None if the state holds already, will not come, or cannot be predicted. It cannot be predicted under a YARN
+    policy and while time does not count.
     """
 
     kind: ElementKind
@@ -44,7 +45,7 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
     starvation_reason: StarvationReason
     starving_since_ms: Counter | None = None
     below_fair_share_since_ms: Counter | None = None
-    #: Told of pools with a `min_share_preemption_timeout` alone.
+    #: Set only for pools with a `min_share_preemption_timeout`.
     below_strong_guarantee_since_ms: Counter | None = None
     starves_for_fair_share_at_ms: Counter | None = None
     starves_for_strong_guarantee_at_ms: Counter | None = None
@@ -57,9 +58,9 @@ class StarvationOutlook(msgspec.Struct, frozen=True):
 
 
 class ResourceDistribution(msgspec.Struct, frozen=True):
-    """The promised part of a tree by resource, cpu in cores. Of flows and bursts the larger one takes room.
+    """The promised part of a tree by resource, cpu in cores. The larger amount of flow and burst counts as promised.
 
-    What is left over is negative where more is promised than there is.
+    Undistributed amounts are negative if more is promised than there is.
     """
 
     distributed_resources: dict[str, Finite]
@@ -67,7 +68,7 @@ class ResourceDistribution(msgspec.Struct, frozen=True):
     distributed_strong_guarantee_resources: dict[str, Finite]
     distributed_resource_flow: dict[str, Finite]
     distributed_burst_guarantee_resources: dict[str, Finite]
-    #: Flow that could still be promised beside the bursts without taking more room, and the other way round.
+    #: Flow that could be promised beside the bursts without promising more in total, and burst beside the flows.
     undistributed_resource_flow: dict[str, Finite]
     undistributed_burst_guarantee_resources: dict[str, Finite]
 
@@ -81,54 +82,55 @@ class PoolView(msgspec.Struct, frozen=True):
     ephemeral: bool
     settings: PoolConfig
     share: ShareItem
-    #: Amounts to the shares.
+    #: The shares as amounts.
     fair_resources: Resources
     usage: Resources
     demand: Resources
     operation_count: Counter
-    #: Of those that are not lightweight.
+    #: Running operations without lightweight ones.
     running_operation_count: Counter
-    #: Resource times seconds, and its ratio form; None for a pool without integral guarantees.
+    #: Saved volume: resource times seconds, and as a ratio; None for a pool without integral guarantees.
     accumulated_resource_volume: dict[str, Finite] | None = None
     accumulated_resource_ratio_volume: Finite | None = None
-    #: The most that it can save, resource times seconds; and how long its savings last at full burst, where that is an end.
+    #: Most that the pool can save, resource times seconds; and the seconds that its savings last at full burst, None if for ever.
     integral_pool_capacity: dict[str, Finite] | None = None
     estimated_burst_usage_duration_seconds: Finite | None = None
-    #: The same as one number, share times seconds.
+    #: The capacity as one number, share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
-    #: What flows in, and the most that may be drawn at once, as the largest share of any resource; and what that is of each resource, cpu
-    #: in cores. None for a pool without integral guarantees.
+    #: Inflow and burst (the most that may be drawn at once), each as the largest share of any resource; and that ratio of each resource,
+    #: cpu in cores. None for a pool without integral guarantees.
     specified_resource_flow_ratio: Finite | None = None
     specified_burst_ratio: Finite | None = None
     specified_resource_flow: dict[str, Finite] | None = None
     specified_burst_guarantee_resources: dict[str, Finite] | None = None
-    #: Of the pool and all below it.
+    #: Sums over the pool and all pools below it.
     total_resource_flow_ratio: Finite = 0.0
     total_burst_ratio: Finite = 0.0
-    #: Of the root: how much of the tree is promised.
+    #: For the root: promised part of the tree.
     resource_distribution_info: ResourceDistribution | None = None
     #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.
     downtime: Downtime | None = None
-    #: Limits in force (at most the cluster), and demand as far as they let it.
+    #: Limits in force (at most the cluster's total), and the demand within these limits.
     resource_limits: Resources = ZERO
     limited_resource_demand: Resources = ZERO
-    #: Amounts to the shares: in force after inference and fitting; what it could count on; what it is owed within its guarantees.
+    #: Shares as amounts: the guarantee in force after inference and fitting; the estimated guarantee; what the pool is owed within its
+    #: guarantees.
     effective_strong_guarantee_resources: Resources = ZERO
     estimated_guarantee_resources: Resources = ZERO
     promised_fair_resources: Resources = ZERO
-    #: Operations of the pool and all below that take part in scheduling; operations and pools directly in it.
+    #: Operations of the pool and all pools below that take part in scheduling; then operations and pools directly in the pool.
     schedulable_operation_count: Counter = 0
     pool_operation_count: Counter = 0
     child_pool_count: Counter = 0
-    #: In force.
+    #: Limits in force.
     max_operation_count: Counter = 0
     max_running_operation_count: Counter = 0
-    #: Lightweight operations that may run jobs. No limit counts them.
+    #: Number of lightweight operations that may run jobs. No limit counts them.
     lightweight_running_operation_count: Counter = 0
 
     @property
     def running_count(self) -> int:
-        """Operations that may run jobs, lightweight ones among them."""
+        """Number of operations that may run jobs, including lightweight ones."""
         return self.running_operation_count + self.lightweight_running_operation_count
 
 
@@ -140,10 +142,11 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     frame: ShareFrame
     version: Version
     revision: Counter
-    #: Of the pools on this page.
+    #: Operations of the pools on this page.
     operations: list[ShareItem] = []
     more: bool = False
-    #: Operations of this page for which there was no room in it; asking for one pool leaves out the fewest.
+    #: Number of operations of this page that did not fit into it; a request for a single pool leaves out the fewest.
     operations_left_out: Counter = 0
-    #: The element that was asked about, then the pools above it from the nearest on: as far as each is short of something.
+    #: Outlook of the element in `outlook_of`, then of the pools above it from the nearest up; elements that are short of nothing are left
+    #: out.
     outlooks: list[StarvationOutlook] = []

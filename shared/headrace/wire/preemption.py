@@ -1,7 +1,7 @@
-"""Preemption on the wire: how a job is told, and the record of why its place was taken.
+"""Preemption on the wire: how a job is notified, and the record of why its allocation was preempted.
 
-The allocator decides and writes the record into its order. The agent hands it back in every report of the allocation until that is
-forgotten. So the record outlives a restart of either.
+The allocator decides and writes the record into its order. The agent returns the record in every report of the allocation until the
+allocation is forgotten. So the record survives a restart of the agent or the allocator.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName
 from headrace.resources import ZERO_SHARE, Finite, Share
 from headrace.wire.version import Counter
 
-#: Of one record, whatever it says.
+#: Upper bound of the size of one record, in bytes.
 LARGEST_RECORD_BYTES: Final = 300
 
 
 class InterruptSignal(enum.StrEnum):
-    """Signals by which a job may be told that its place is taken back."""
+    """Signals that may notify a job of its preemption."""
 
     SIGTERM = "SIGTERM"
     SIGINT = "SIGINT"
@@ -34,7 +34,7 @@ class InterruptSignal(enum.StrEnum):
 
 
 def parse_signal(text: str, *, place: str) -> InterruptSignal:
-    """Reads a signal by its name, with or without SIG, or by its number. Raises `BadInput`."""
+    """Return the signal for a name, with or without SIG, or for a number. Raises `BadInput`."""
     name = text.strip().upper()
     with contextlib.suppress(ValueError):
         name = signal.Signals(int(name)).name
@@ -46,19 +46,19 @@ def parse_signal(text: str, *, place: str) -> InterruptSignal:
 
 
 class PreemptionReason(enum.StrEnum):
-    """Reasons for which the allocator preempts an allocation."""
+    """Why the allocator preempts an allocation."""
 
     #: For a starving operation, in the normal preemptive stage.
     PREEMPTION = "preemption"
     #: For an aggressively starving operation.
     AGGRESSIVE_PREEMPTION = "aggressive_preemption"
-    #: Its operation gives back by itself what is above its fair share.
+    #: The operation is above its fair share and gives back by itself.
     GRACEFUL_PREEMPTION = "graceful_preemption"
-    #: Its operation or a pool above it uses more than its limit.
+    #: The operation or a pool above it uses more than its limit.
     RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"
-    #: Its node uses more than it has.
+    #: The node uses more than it has.
     RESOURCE_OVERCOMMIT = "resource_overcommit"
-    #: Under `yarn_legacy`: pools are short of what they are due, and it would be served last.
+    #: Under `yarn_legacy`: pools are short of what they are due, and this allocation would be served last.
     POOL_SHORTAGE = "pool_shortage"
 
 
@@ -71,39 +71,39 @@ _WHY: Final = {
     PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
     PreemptionReason.POOL_SHORTAGE: "for pools that are short of their share",
 }
-#: A stage takes for somebody, or repairs its node by the way.
+#: Reasons of preemptive stages. Without a beneficiary the stage only repaired its overcommitted node.
 _OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
 
 
 class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Proof of one preemption: for whom, with what right, and what it left to the operation that lost the place."""
+    """Proof of one preemption: for which operation, by which rule, and what remained for the operation that lost the allocation."""
 
     reason: PreemptionReason
-    #: The operation that gets the place; empty where there is none.
+    #: Operation that gets the resources; empty if there is none.
     beneficiary: Annotated[OperationId, msgspec.Meta(max_length=64)] = OperationId("")
-    #: True if the beneficiary's own priority was that of the stage, not only the priority of a pool above it.
+    #: True if the beneficiary itself had the priority of the stage; False if only a pool above it had.
     properly: bool = True
     decided_at_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
-    #: From the signal to the kill.
+    #: Milliseconds from the signal to the kill.
     timeout_ms: Counter = 0
     #: Group of the allocation: 0 non-preemptible, 1 aggressively preemptible, 2 preemptible.
     group: Annotated[int, msgspec.Meta(ge=0, le=2)] = 2
-    #: The satisfaction above which an allocation is of that group.
+    #: Satisfaction above which an allocation belongs to this group.
     threshold: Finite = 0.0
-    #: Of the operation that loses the place: what it is owed, and what it uses before and after.
+    #: Shares of the operation that loses the allocation: its fair share, and its usage before and after.
     fair_share: Share = ZERO_SHARE
     share_before: Share = ZERO_SHARE
     share_after: Share = ZERO_SHARE
-    #: True if its pool only observes preemption: it was decided, and nothing was taken.
+    #: True if the pool only observes preemption: the decision was made, but nothing was preempted.
     observed: bool = False
-    #: The time for which a job of its operation makes no room for others, 0 where none is set or it did not count; and the time
-    #: that its job had run.
+    #: Run time in milliseconds before which jobs of the operation are not preempted, 0 if not set or not applicable; and the time
+    #: that the job had run.
     exempt_time_ms: Counter = 0
     ran_ms: Counter = 0
 
     @property
     def words(self) -> str:
-        """Says for whom and why, such as «for 69201a4f-0c1d2e3f4a5b, which starves»."""
+        """Text for whom and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
         if self.beneficiary and not self.properly:
             return f"for {self.beneficiary}, which is in a pool that starves"
         if not self.beneficiary and self.reason in _OF_STAGES:
@@ -112,7 +112,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PreemptionCount(msgspec.Struct, frozen=True):
-    """The number of allocations preempted for one reason, of one group."""
+    """Number of allocations preempted for one reason, of one group."""
 
     reason: PreemptionReason
     #: `non_preemptible`, `aggressively_preemptible` or `preemptible`.
@@ -121,25 +121,25 @@ class PreemptionCount(msgspec.Struct, frozen=True):
 
 
 class ObservedPreemption(msgspec.Struct, frozen=True):
-    """An allocation that would have been taken back, did its pool not only observe preemption."""
+    """An allocation that would have been preempted if its pool did not only observe preemption."""
 
     node: NodeName
     allocation: AllocationId
-    #: The operation that would have lost it.
+    #: Operation that would have lost it.
     operation: OperationId
     pool: PoolName
     record: PreemptionRecord
 
 
 class ListObserved(msgspec.Struct, frozen=True):
-    """person → allocator: the last that would have been taken from below a pool, empty for all."""
+    """person → allocator: ask for the last observed preemptions below a pool; empty for all pools."""
 
     pool: PoolName = PoolName("")
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
 
 
 class ObservedPreemptions(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The newest first, and counts of what was truly taken from below the pool in this term of its allocator."""
+    """Observed preemptions, the newest first, and counts of real preemptions below the pool in this term of the allocator."""
 
     observed: list[ObservedPreemption]
     taken: list[PreemptionCount] = []
@@ -149,7 +149,7 @@ _records: Final[msgspec.msgpack.Decoder[PreemptionRecord | None]] = msgspec.msgp
 
 
 def read_record(data: bytes) -> PreemptionRecord | None:
-    """Reads the record that stands in the note of an interruption, or returns None where there is none."""
+    """Return the record in the note of an interruption, or None if there is none."""
     try:
         return _records.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
 """Refusals: answers of a service that does not do what was asked.
 
-Each is a situation with its figures. The text is made by the reader. An answer on the wire is either the answer's own Struct or one
-of these, told apart by the tag.
+Each refusal is a situation with its figures; the reader makes the text. An answer on the wire is either the answer's own Struct or
+a refusal; the tag tells which.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Counter, Term
 
-#: Of those who have a right, in a refusal.
+#: Most people with a right that a refusal names.
 _MOST_NAMES: Final = 20
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-#: Why something may not have been written, where the bus said nothing.
+#: Reason why something may not have been written, if the bus gave none.
 SLOW_BUS = "the bus is slow, has no leader for the moment, or its disk is full"
 
 
-#: Said of a refusal after which the same request may be sent again.
+#: Text in a refusal after which the same request may be sent again.
 _TRY_AGAIN: Final = "nothing was done, try again"
 
 
 class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
     def text(self) -> str:
-        """The refusal in words."""
+        """Return the refusal as text."""
         raise NotImplementedError
 
     def reason(self) -> str:
-        """The same without what it says of the effect of the request: an earlier attempt may have had one."""
+        """Return the text without its words about the request's effect, because an earlier attempt may have had an effect."""
         return self.text().removesuffix(f"; {_TRY_AGAIN}")
 
 
 class BadRequest(_Refusal, frozen=True, tag="bad_request"):
-    """The request cannot be used as it is, and nothing was done."""
+    """The request cannot be used as it is; nothing was done."""
 
-    #: Which part of the request, such as `spec.job_count`.
+    #: Part of the request that is wrong, such as `spec.job_count`.
     place: str
     value: str
     expected: str
-    #: Which rule of configurations is broken, such as `guarantee_sum`; empty where it is none of them.
+    #: Rule of the configuration that is broken, such as `guarantee_sum`; empty if it is no such rule.
     rule: str = ""
 
     def text(self) -> str:
@@ -55,12 +55,12 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
 
 
 class NotFound(_Refusal, frozen=True, tag="not_found"):
-    """No such thing is known."""
+    """The named thing is not known."""
 
     #: `pool`, `operation`, `node`, `job`, `tree`.
     what: str
     name: str
-    #: The nearest names there are, best first.
+    #: Known names nearest to the name, best first.
     near: list[str] = []
 
     def text(self) -> str:
@@ -73,7 +73,7 @@ class Exists(_Refusal, frozen=True, tag="exists"):
 
     what: str
     name: str
-    #: Where the holder of the name stands, such as a pool's path.
+    #: Location of the holder of the name, such as a pool's path.
     where: str = ""
 
     def text(self) -> str:
@@ -81,7 +81,7 @@ class Exists(_Refusal, frozen=True, tag="exists"):
 
 
 class WrongState(_Refusal, frozen=True, tag="wrong_state"):
-    """The thing is in a state in which this cannot be done."""
+    """The thing is in a state in which the request cannot be carried out."""
 
     what: str
     name: str
@@ -93,13 +93,13 @@ class WrongState(_Refusal, frozen=True, tag="wrong_state"):
 
 
 class Busy(_Refusal, frozen=True, tag="busy"):
-    """Too much waits already. Nothing was done, and the same request may be sent again."""
+    """Too many requests are waiting. Nothing was done, and the same request may be sent again."""
 
     waiting: int
     oldest_waiting_ms: int
-    #: Why the log takes nothing, where that is known.
+    #: Why the log accepts nothing, if known.
     why: str = ""
-    #: Where the requests of the one user alone are too many: how many of them may wait, and how many bytes; else 0.
+    #: If a single user has too many requests waiting: the most requests and bytes allowed per user; else 0.
     most_requests_of_a_user: int = 0
     most_request_bytes_of_a_user: int = 0
 
@@ -114,10 +114,10 @@ class Busy(_Refusal, frozen=True, tag="busy"):
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
-    """The log did not confirm in time. The request may yet take effect, and the same id may be retried."""
+    """The log did not confirm in time. The request may still take effect, and the same id may be retried."""
 
     waited_ms: int
-    #: Why not, where that is known.
+    #: Reason, if known.
     why: str = ""
 
     def text(self) -> str:
@@ -126,11 +126,11 @@ class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
 
 
 class NotReady(_Refusal, frozen=True, tag="not_ready"):
-    """The service is starting, and nothing was done."""
+    """The service is starting; nothing was done."""
 
     why: str
-    #: The newest revision of the pool configuration, where the request named a later one, which does not exist: it was lost with the
-    #: server's newest writes, or an older backup was put back.
+    #: Newest revision of the pool configuration, if the request named a later one. The later one does not exist: it was lost with the
+    #: server's newest writes, or an older backup was restored.
     revision: Counter | None = None
 
     def text(self) -> str:
@@ -142,13 +142,13 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
     who: str
     what: str
-    #: The right that is lacking, such as `use`; empty: what administrators of the whole may.
+    #: Missing right, such as `use`; empty if only administrators of the whole system may do this.
     right: str = ""
-    #: The pool on which it is lacking.
+    #: Pool on which the right is missing.
     pool: str = ""
-    #: Those who have it by name, as far as they are told.
+    #: Names of people who have the right, as far as they may be named.
     holders: list[str] = []
-    #: Those who may do everything, likewise.
+    #: Names of people who may do everything, as far as they may be named.
     administrators: list[str] = []
 
     def text(self) -> str:
@@ -158,7 +158,7 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
-    """The request was carried out, and its answer is larger than a message may be."""
+    """The request was carried out, but its answer is larger than a message may be."""
 
     size_bytes: int
 
@@ -167,9 +167,9 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
-    """The service failed at this request by a defect of its own. It goes on."""
+    """The service failed at this request because of a defect of its own. The service goes on."""
 
-    #: The class of the error.
+    #: Class name of the error.
     error: str
 
     def text(self) -> str:
@@ -177,7 +177,7 @@ class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
 
 
 class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
-    """A change of configuration breaks several rules, and nothing was changed."""
+    """A change of configuration breaks rules; nothing was changed."""
 
     problems: list[str]
 
@@ -186,20 +186,20 @@ class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
 
 
 class LimitBroken(msgspec.Struct, frozen=True):
-    """A limit on operations that leaves no room for one more."""
+    """A limit on operations that does not allow one more operation."""
 
-    #: The setting, such as `max_operation_count`.
+    #: Setting, such as `max_operation_count`.
     name: str
     limit: int
-    #: What is there already.
+    #: Present number of operations (or bytes).
     count: int
-    #: The pool whose limit it is; empty: that of all trees together.
+    #: Pool whose limit it is; empty: the limit of all trees together.
     pool: str = ""
     tree: str = ""
-    #: Of whom, where the limit is one for each user; and the first three that take the room.
+    #: User that the limit applies to, if it is a limit per user; and the pools that count towards it.
     user: str = ""
     holders: list[str] = []
-    #: Bytes that the operation would take, where the limit is one of bytes, and then `limit` and `count` are bytes too; else 0.
+    #: Bytes that the operation would take, if it is a limit of bytes; then `limit` and `count` are bytes too; else 0.
     more_bytes: int = 0
 
     def text(self) -> str:
@@ -223,9 +223,9 @@ class LimitBroken(msgspec.Struct, frozen=True):
 
 
 class OverLimit(_Refusal, frozen=True, tag="over_limit"):
-    """The pool or tree has as many operations as it may. Nothing was done.
+    """The pool or tree has as many operations as allowed. Nothing was done.
 
-    There is one entry for each tree that has no room.
+    There is one entry for each tree whose limit is reached.
     """
 
     broken: list[LimitBroken]
@@ -236,7 +236,7 @@ class OverLimit(_Refusal, frozen=True, tag="over_limit"):
 
 
 class StaleTerm(_Refusal, frozen=True, tag="stale_term"):
-    """The sender's term is lower than one the refuser knows. The sender takes a higher one or ends."""
+    """The sender's term is lower than a term that the receiver knows. The sender takes a higher term or exits."""
 
     role: str
     known: Term
@@ -274,7 +274,7 @@ class Refused(HeadraceError):
 def not_allowed(
     person: Person, what: str, right: Right | None = None, pool: str = "", lists: Iterable[Access] = ()
 ) -> NotAllowed:
-    """Refuses a person something. `lists` are those of the pool, of all above it and of the tree."""
+    """Return the refusal of an action to a person. `lists` are the access lists of the pool, of all pools above it and of the tree."""
     named = holders(lists, right) if right is not None else []
     return NotAllowed(
         who=person.name,
@@ -287,7 +287,7 @@ def not_allowed(
 
 
 def decode_answer(data: bytes, kind: type[Answer]) -> Answer | Refusal:
-    """Reads what a service answered: a `kind`, or the refusal. Raises `BadMessage` for anything else."""
+    """Return what a service answered: a `kind`, or a refusal. Raises `BadMessage` for anything else."""
     either: Any = kind | Refusal
     answer: Answer | Refusal = decode(data, either)
     return answer

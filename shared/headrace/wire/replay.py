@@ -1,4 +1,4 @@
-"""Messages of a replay, which runs a stretch of the log again under another configuration.
+"""Messages of a replay, which runs a period of the log again under another configuration.
 
 Only `ReadEvents` and its pages go over the bus. The rest goes from one process to another, and `headrace replay --json` prints `Replay`.
 """
@@ -19,13 +19,13 @@ from headrace.wire.version import Counter, Term
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
-    """person → admission: the entries of the log behind `after`, those that are kept."""
+    """person → admission: ask for the kept entries of the log after `after`."""
 
     after: Counter = 0
 
 
 class ToldEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of the log without commands and output of jobs, which are for owners alone."""
+    """An entry of the log without commands and output of jobs, which only owners may see."""
 
     sequence: Counter
     term: Term
@@ -36,9 +36,9 @@ class LogPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """A page of the log, the oldest entry first."""
 
     entries: list[ToldEntry]
-    #: What the request for the next page says in `after`; None: this was the last one.
+    #: Value of `after` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: The sequence of the oldest entry that is kept. What came before it was forgotten.
+    #: Sequence of the oldest entry that is kept.
     oldest: Counter = 0
 
 
@@ -52,7 +52,7 @@ class ReplayNode(msgspec.Struct, frozen=True):
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """A job that runs now, of which the log has no end."""
+    """A job that runs now, so that the log has no end of it."""
 
     operation: OperationId
     index: Counter
@@ -62,39 +62,39 @@ class LiveRun(msgspec.Struct, frozen=True):
 
 
 class ReplayTask(msgspec.Struct, frozen=True):
-    """All that a replay is made from."""
+    """The complete input of a replay."""
 
     tree: TreeName
     since_ms: Counter
     until_ms: Counter
-    #: The time between two updates of the shares while all goes on changing.
+    #: Milliseconds of simulated time between two updates of the shares.
     step_ms: Annotated[int, msgspec.Meta(ge=1)]
-    #: What is counted, such as `cpu`.
+    #: Resource that is counted, such as `cpu`.
     resource: str
-    #: From the oldest entry that is kept.
+    #: Entries of the log from the oldest kept entry on.
     entries: list[ToldEntry]
     nodes: list[ReplayNode]
     running: list[LiveRun]
     configured: Tree
-    #: Changes that make the other configuration of it.
+    #: Changes that lead from `configured` to the other configuration.
     changes: list[PoolChange]
     volumes: list[PoolVolume] = []
 
 
 class ReplayedPool(msgspec.Struct, frozen=True):
-    """A pool with all below it in one of the replays. Amounts are in cores or bytes times hours, series are means over stretches."""
+    """A pool with all pools below it in one of the replays. Amounts are in cores or bytes times hours; series are means over stretches."""
 
     usage: Finite
     fair_share: Finite
     demand: Finite
-    #: Usage of runs that were taken back for others before they were done.
+    #: Usage of runs that were preempted before they were done.
     preempted_usage: Finite
     preemptions: Counter
-    #: Operations that came in this time, and of those the ones that had no job started at its end, or were refused.
+    #: Operations that arrived in the period; then those without a started job at its end, and those refused.
     operations: Counter
     never_started: Counter
     refused: Counter
-    #: From the start of an operation to that of its first job; of one that never started, to the end of the replay.
+    #: Median and longest wait in milliseconds: from the start of an operation to its first job, or to the replay's end if no job started.
     median_wait_ms: Counter
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
@@ -103,49 +103,49 @@ class ReplayedPool(msgspec.Struct, frozen=True):
 
 
 class ComparedPool(msgspec.Struct, frozen=True):
-    """A pool in both replays. It is None in one that it is not in."""
+    """A pool in both replays; None for a replay that does not have the pool."""
 
     pool: PoolName
     path: str
-    #: By the log: in hours, and means over stretches.
+    #: Usage according to the log: in hours, and as means over stretches.
     recorded_usage: Finite
     recorded_series: list[Finite]
     before: ReplayedPool | None = None
     after: ReplayedPool | None = None
-    #: Operations that are over a second or more sooner in the second replay, and those that are later or by its end not.
+    #: Number of operations that end at least a second sooner in the second replay, and of those that end later or not at all.
     sooner: Counter = 0
     later: Counter = 0
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The agreement of the replay under the recorded configuration with what happened."""
+    """How well the replay under the recorded configuration agrees with what happened."""
 
-    #: Of all pools, in hours of the resource.
+    #: Usage of all pools, in hours of the resource.
     recorded_usage: Finite
     replayed_usage: Finite
-    #: The part of the usage that fell to the same pool in the same stretch of time, from 0 to 1.
+    #: Fraction of the usage that fell to the same pool in the same stretch of time, from 0 to 1.
     overlap: Finite
 
 
 class Replay(msgspec.Struct, frozen=True, tag_field="outcome", tag="replayed"):
-    """Both replays, pools in the order of the tree, parents before children."""
+    """Both replays; pools in the order of the tree, parents before children."""
 
     tree: TreeName
     resource: str
     since_ms: Counter
     until_ms: Counter
     step_ms: Counter
-    #: Of the stretches of all series, from `since_ms` on.
+    #: Length of the stretches of all series in milliseconds, from `since_ms` on.
     stretch_ms: Counter
     operations: Counter
     job_runs: Counter
     agreement: Agreement
     pools: list[ComparedPool]
-    #: All that was assumed or left out, in words.
+    #: Everything that was assumed or left out, in words.
     notes: list[str] = []
 
 
 class ReplayRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
-    """Nothing could be replayed, and why."""
+    """Nothing could be replayed; the reason."""
 
     why: str

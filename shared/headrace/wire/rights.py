@@ -1,4 +1,4 @@
-"""Rights of whoever asks: the conversation of a person with admission about themselves."""
+"""Rights of a person: the conversation of a person with admission about the person's own rights."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from headrace.ids import PoolName, TreeName
 
 
 class GetRights(msgspec.Struct, frozen=True):
-    """person → admission: my own rights."""
+    """person → admission: ask for the person's own rights."""
 
 
 class RightsOnPool(msgspec.Struct, frozen=True):
-    """Rights that hold on a pool, and on all below it that are not told of themselves."""
+    """Rights on a pool. They also hold for every pool below that is not listed itself."""
 
     tree: TreeName
     pool: PoolName
-    #: Of `use`, `manage`, `write` and `administer`.
+    #: Some of `use`, `manage`, `write` and `administer`.
     rights: list[str]
 
 
 class Rights(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The caller as services know them.
+    """The rights of the caller.
 
-    `pools` has each root, and each pool on which the caller has other rights than on the pool above.
+    `pools` has each root, and each pool on which the caller has other rights than on its parent.
     """
 
     user: str
     administrator: bool
     pools: list[RightsOnPool]
-    #: Pools that did not fit.
+    #: Number of pools that did not fit.
     left_out: int = 0

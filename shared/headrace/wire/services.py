@@ -9,27 +9,27 @@ from headrace.wire.version import Counter, Term
 
 
 class ListServices(msgspec.Struct, frozen=True):
-    """person → every process of every service."""
+    """person → every process of every service: ask for its state."""
 
 
 class ServiceView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """One process, at the moment of its answer."""
+    """The state of one process at the time of its answer."""
 
     service: str
-    #: Such as `allocator.default`.
+    #: Role, such as `allocator.default`.
     role: str
-    #: The name of the process, the same in all its lives.
+    #: Name of the process, which stays the same when it restarts.
     instance: str
-    #: False: it stands by.
+    #: True for the leader, false for a standby.
     leads: bool
-    #: 0: it stands by.
+    #: Term of the leader; 0 for a standby.
     term: Term
-    #: Since the process began.
+    #: Milliseconds since the process began.
     age_ms: Counter
-    #: The length of one turn of its loop, in which everything else waits.
+    #: Duration of one turn of the process's event loop in milliseconds; everything else in the process waits for that long.
     lag_ms: Finite
     pid: Counter
-    #: Entries of the log that it has not taken yet; null for a service that follows no log, or while the log cannot be read.
+    #: Number of log entries not processed yet; null for a service that follows no log, or while the log cannot be read.
     entries_behind: Counter | None = None
-    #: Why nothing can be recorded at the moment, or is kept by too few servers; empty while all is well.
+    #: Why nothing can be recorded at present, or why too few servers keep what is recorded; empty if there is no trouble.
     trouble: str = ""

@@ -1,7 +1,7 @@
 """Snapshots: usage from the allocator, shares from fair_share, and how readers keep up with them.
 
-A snapshot is published as what changed, in parts under the size cap. Each part names the version it builds on. A reader
-subscribes first, then asks for the whole in pages. On a gap or three periods of silence it asks again.
+A snapshot is published as the changes since the version before, in parts below the size limit. Each part names the version it builds
+on. A reader subscribes first, then asks for the whole snapshot in pages. After a gap or three periods of silence it asks again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class UsageFrame(msgspec.Struct, frozen=True):
 
     #: Sum over the online nodes of the tree.
     total: Resources = ZERO
-    #: False while recovering: figures of unheard nodes are missing, so nothing may be judged by them.
+    #: False while the allocator is recovering: figures of unheard nodes are missing, so no decision may rely on them.
     complete: bool = False
 
 
@@ -37,55 +37,55 @@ class NodesOfTags(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The online nodes of the tree that have exactly these tags."""
 
     tags: tuple[str, ...]
-    #: Together, as far as the tree may use them.
+    #: Sum of their resources, as far as the tree may use them.
     total: Resources = ZERO
 
 
 class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation as the allocator sees it, or the nodes that have the same tags."""
 
-    #: Of nodes `#` and their tags, which is no operation's id.
+    #: Operation id; for an item of nodes `#` and their tags, which is no valid operation id.
     operation: OperationId
     usage: Resources = ZERO
-    #: Being started at this moment, not yet confirmed by a node.
+    #: Resources of jobs that are being started and that no node has confirmed yet.
     precommit: Resources = ZERO
-    #: Jobs that wait for a place, and what they need together.
+    #: Number of pending jobs, and their resources together.
     pending_jobs: Counter = 0
     pending: Resources = ZERO
     #: Smallest job of the operation.
     min_needed: Resources = ZERO
-    #: All such items together make up the total of their snapshot. None: this item is of an operation.
+    #: Set in an item of nodes; the items of nodes together make up the total of their snapshot. None: the item is of an operation.
     nodes: NodesOfTags | None = None
-    #: How many times this term of the allocator has looked for room for it by a YARN policy.
+    #: How many times this allocator, in its term, has tried to free resources for the operation under a YARN policy.
     times_seen_to: Counter = 0
 
     @staticmethod
     def of_nodes(tags: tuple[str, ...], total: Resources = ZERO) -> UsageItem:
-        """Makes the item of the nodes that have these tags."""
+        """Return the item of the nodes that have these tags."""
         return UsageItem(OperationId(f"#{list(tags)}"), nodes=NodesOfTags(tags, total))
 
 
 class ElementKind(enum.StrEnum):
-    """Kinds of elements that a share item speaks of."""
+    """Kind of an element of the tree."""
 
     ROOT = "root"
     POOL = "pool"
     OPERATION = "operation"
 
 
-# Each element is asked for its key, while to look a member of an enumeration up takes longer than the answer.
+# The key of an element is read very often, and looking up a member of an enumeration takes longer than the rest of `key`.
 _OPERATION: Final = ElementKind.OPERATION
 
 
 class SchedulingStatus(enum.StrEnum):
-    """The status of the moment: an element has what it is owed, or less."""
+    """Whether an element has its fair share now."""
 
     NORMAL = "normal"
     BELOW_FAIR_SHARE = "below_fair_share"
 
 
 class StarvationStatus(enum.StrEnum):
-    """The status with memory: the time for which an element had less than it is owed."""
+    """Whether an element has been below what it is owed for too long."""
 
     NON_STARVING = "non_starving"
     STARVING = "starving"
@@ -93,7 +93,7 @@ class StarvationStatus(enum.StrEnum):
 
 
 class StarvationReason(enum.StrEnum):
-    """The share that a starving element is short of."""
+    """Which share a starving element is short of."""
 
     NONE = ""
     FAIR_SHARE = "fair_share"
@@ -102,7 +102,7 @@ class StarvationReason(enum.StrEnum):
 
 
 class PreemptionPriority(enum.StrEnum):
-    """The preemptive stage in which an operation may get allocations of others."""
+    """Preemptive stage in which an operation may preempt allocations of other operations."""
 
     NONE = "none"
     NORMAL = "normal"
@@ -119,18 +119,18 @@ class DetailedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One element of the tree, pool or operation."""
+    """One element of the tree: the root, a pool or an operation."""
 
     kind: ElementKind
     #: Pool name or operation id.
     name: str
-    #: Pool that it stands in; empty for the root.
+    #: Pool that the element is in; empty for the root.
     parent: PoolName
     fair_share: DetailedShare = DetailedShare()
     usage_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
     limits_share: Share = (1.0, 1.0, 1.0, 1.0, 1.0)
-    #: After inference and fitting.
+    #: Strong guarantee in force, after inference and fitting.
     strong_guarantee_share: Share = ZERO_SHARE
     promised_fair_share: Share = ZERO_SHARE
     estimated_guarantee_share: Share = ZERO_SHARE
@@ -148,62 +148,63 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owed_everything: bool = False
     accumulated_ratio_volume: Finite = 0.0
     ephemeral: bool = False
-    #: Place among the operations of a fifo pool, and the one in force where the pool put it elsewhere; None outside of fifo pools.
+    #: Position among the operations of a fifo pool; and the position in force, if the pool put the operation elsewhere. None outside fifo
+    #: pools.
     fifo_index: Counter | None = None
     effective_fifo_index: Counter | None = None
-    #: Integral share that was granted, of which the fair share may use less.
+    #: Integral share that was granted; the fair share may use less of it.
     proposed_integral_share: Share = ZERO_SHARE
-    #: Integral guarantees as one number, the largest share of any resource: as configured, and with all pools below.
+    #: Integral guarantees as one number, the largest share of any resource: of the pool as configured, and with all pools below it.
     specified_resource_flow_ratio: Finite = 0.0
     specified_burst_ratio: Finite = 0.0
     total_resource_flow_ratio: Finite = 0.0
     total_burst_ratio: Finite = 0.0
-    #: Of a pool: the most that it may use, as configured, also where that is more than the cluster has.
+    #: For a pool: its limits as configured, even where they exceed the cluster.
     limits: PartialResources = NOTHING
-    #: Of an operation.
+    #: Set for operations only.
     preemption_priority: PreemptionPriority = PreemptionPriority.NONE
     starvation_reason: StarvationReason = StarvationReason.NONE
-    #: In force for the root or a pool. Those of an operation follow from its pool's and its spec (`of_operation`).
+    #: Options in force for the root or a pool. The options of an operation follow from its pool's options and its spec (`of_operation`).
     options: EffectiveOptions | None = None
-    #: Among children of a pool that are equally satisfied the lowest comes first: pools by their place, operations of a fifo pool by
-    #: its order, others by the Unix time of their start in milliseconds.
+    #: Breaks ties in satisfaction among the children of a pool, lowest first. For a pool its position among its siblings; for an operation
+    #: of a fifo pool its order there; for any other operation its start in Unix milliseconds.
     rank: Counter = 0
-    #: All that the nodes have which match its scheduling tag filters. None: it has none, or the nodes are not known.
+    #: Sum of the nodes that match its scheduling tag filters. None: it has no filters, or the nodes are not known.
     tag_filter_limits: Resources | None = None
-    #: Under a YARN policy: what it is short of, of a pool with all below it. None: nothing.
+    #: Under a YARN policy: amount that the element is due, for a pool with all below it. None: nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
-    #: True if preemption is to see to that now.
+    #: True if preemption must provide what it is due now.
     claims: bool = False
-    #: The resource of which the nodes that match the filters of an operation have no more for it, since others that can run nowhere
-    #: else are owed the rest. Empty: that is not what bounds it.
+    #: Resource of which the nodes that match the operation's filters have no more for it, because operations that can run only there are
+    #: owed the rest. Empty: something else bounds the operation.
     short_of: str = ""
 
     @property
     def key(self) -> str:
         """The key of an element in a snapshot: an operation's id, or `/` and a pool's name.
 
-        A pool may be named like an id.
+        The slash is needed because a pool may be named like an operation id.
         """
         return self.name if self.kind is _OPERATION else f"/{self.name}"
 
 
 class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The new figures of an element whose fair share, usage or demand alone changed: a quarter of its `ShareItem`. None: as it was."""
+    """The new figures of an element of which only fair share, usage or demand changed: a quarter of a `ShareItem`. None: unchanged."""
 
     #: As `ShareItem.key`.
     key: str
     weight_proportional: Share | None = None
-    #: None with a new `weight_proportional`: the same as that.
+    #: None together with a new `weight_proportional`: equal to it.
     total: Share | None = None
-    #: The ratio of the element and its local one.
+    #: `satisfaction_ratio` and `local_satisfaction_ratio` of the element.
     satisfaction: tuple[Finite, Finite] | None = None
     usage: Share | None = None
     demand: Share | None = None
 
     @staticmethod
     def between(before: ShareItem, after: ShareItem) -> MovedShare | None:
-        """Tells what of an element changed, or None if that cannot be told by such a struct."""
+        """Return the difference of two items, or None if such a struct cannot express it."""
         was, fair = before.fair_share, after.fair_share
         if was.strong_guarantee != fair.strong_guarantee or was.integral_guarantee != fair.integral_guarantee:
             return None
@@ -230,7 +231,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def applied(self, before: ShareItem) -> ShareItem:
-        """The item of the element, which was `before`."""
+        """Return the new item of the element, whose previous item was `before`."""
         fair, share = before.fair_share, self.weight_proportional
         if share is not None:
             fair = replace(fair, weight_proportional=share, total=share if self.total is None else self.total)
@@ -248,7 +249,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ShareComplaint(msgspec.Struct, frozen=True):
     """One error of the algorithm, in words with figures, and the pools that it concerns."""
 
-    #: Such as `overcommit_burst`.
+    #: Kind, such as `overcommit_burst`.
     kind: str
     text: str
     pools: list[PoolName] = []
@@ -257,62 +258,62 @@ class ShareComplaint(msgspec.Struct, frozen=True):
 class ShareFrame(msgspec.Struct, frozen=True):
     """Facts about a share snapshot as a whole."""
 
-    #: The usage snapshot it was made from, and the configuration.
+    #: Usage snapshot and configuration that the share snapshot was computed from.
     usage_version: Version = NEVER
     pools_revision: Counter = 0
     total: Resources = ZERO
     at_ms: Counter = 0
-    #: Volumes did not come in time; those of an earlier update were used.
+    #: True if volumes did not arrive in time, so that those of an earlier update were used.
     stale_volumes: bool = False
-    #: Errors of the algorithm, in words (guarantees over the cluster and the like).
+    #: Errors of the algorithm, in words (guarantees above the cluster and the like).
     errors: list[str] = []
-    #: The same with the pools that they concern.
+    #: The same errors with the pools that they concern.
     complaints: list[ShareComplaint] = []
-    #: Time that the volumes of integral guarantees were neither credited nor charged for.
+    #: Time for which the volumes of integral guarantees were neither credited nor charged.
     downtime: Downtime = Downtime()
-    #: Of the configuration that it was made from.
+    #: Options of the configuration that the snapshot was computed from.
     options: AllocationOptions = AllocationOptions()
 
 
 class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
-    """One part of a snapshot. It takes effect when all its parts are there."""
+    """One part of a snapshot. A reader applies it when all parts of the version have arrived."""
 
     tree: TreeName
     version: Version
-    #: What the change is relative to; null: this is the whole. See `builds_on`.
+    #: Version that the change is relative to; null: this is the whole snapshot. See `builds_on`.
     base: Version | None
-    #: Number of this part from 0, and how many there are.
+    #: Number of this part from 0, and the number of parts.
     part: Counter
     parts: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     frame: Frame
     items: list[Item] = []
-    #: Keys of items that are gone: operation ids; for pools of a share snapshot `ShareItem.key`.
+    #: Keys of removed items: operation ids, or in a share snapshot `ShareItem.key`.
     removed: list[str] = []
-    #: Of shares: elements of which these figures alone changed.
+    #: For shares: elements of which only the figures of `MovedShare` changed.
     moved: list[MovedShare] = []
-    #: What a change with such elements is relative to. Its `base` is its own version, which no reader has before: one that does not
-    #: know of this asks for the whole.
+    #: Version that a change with `moved` is relative to. The `base` of such a part is its own version, which no reader has before. A reader
+    #: that does not know `moved` therefore asks for the whole.
     moved_from: Version | None = None
 
     @property
     def builds_on(self) -> Version | None:
-        """The version that a reader must have to take this part. None: it is the whole."""
+        """The version that a reader must have to apply this part. None: the part is of a whole snapshot."""
         return self.base if self.moved_from is None else self.moved_from
 
 
 class UsagePart(Part[UsageItem, UsageFrame], frozen=True):
-    """allocator → fair_share and readers."""
+    """allocator → fair_share and other readers: a part of a usage snapshot."""
 
 
 class SharePart(Part[ShareItem, ShareFrame], frozen=True):
-    """fair_share → allocator and readers."""
+    """fair_share → allocator and other readers: a part of a share snapshot."""
 
 
 class WholeRequest(msgspec.Struct, frozen=True):
-    """Asks for a page of a whole snapshot.
+    """Ask for a page of a whole snapshot.
 
-    First with `version` null and page 0; then the others of the version that was answered. A version that the publisher no longer has is
-    answered with page 0 of the newest.
+    The first request has `version` null and page 0. The following requests name the version that was answered. If the publisher no
+    longer has that version, it answers with page 0 of the newest.
     """
 
     version: Version | None = None

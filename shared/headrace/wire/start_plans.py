@@ -1,4 +1,4 @@
-"""Dry runs of starts: where an operation would come, and what would hold its jobs back there."""
+"""Dry runs of starts: where an operation would be placed, and what would hold its jobs back there."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from headrace.wire.version import Counter
 
 
 class PlanStart(StartOperation, frozen=True):
-    """person → admission: what would become of this start. Nothing is recorded, and its files need not have been sent."""
+    """person → admission: ask for the outcome of this start. Nothing is recorded, and the operation's files need not have been sent."""
 
 
 class PlannedPlace(msgspec.Struct, frozen=True):
-    """The place that an operation would have in one tree."""
+    """The placement that an operation would have in one tree."""
 
     tree: TreeName
     pool: PoolName
-    #: Ephemeral pools that would be made, parents first, the operation's own last.
+    #: Ephemeral pools that would be made, parents first, the operation's own pool last.
     made: list[EphemeralPool] = []
-    #: The placement rule that chose the pool; empty where the request did.
+    #: Placement rule that chose the pool; empty if the request named it.
     rule: str = ""
-    #: The limit for which it would wait. None: it would run at once.
+    #: Limit that the operation would wait for. None: it would run at once.
     waiting: WaitingFor | None = None
 
     @property
     def nearest_existing(self) -> PoolName:
-        """The pool, or else the one that exists above it."""
+        """The pool if it exists, else the nearest existing pool above it."""
         return self.made[0].parent if self.made else self.pool
 
 
 class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The start would be recorded so."""
+    """The outcome that the start would have."""
 
     places: list[PlannedPlace]
-    #: Trees that would be left out since they have no room.
+    #: Trees that would be left out because their pools are at their limits.
     erased_trees: list[TreeName] = []
-    #: The nearest existing pool names, where the pool of the first place would be ephemeral.
+    #: Existing pool names nearest to the pool of the first placement, if that pool would be ephemeral.
     near: list[str] = []
-    #: The id is known already: nothing new would be started, and there are no places.
+    #: True if the id is known already: nothing new would be started, and `places` is empty.
     repeated: bool = False
     warnings: list[str] = []
 
 
 class FitOperation(msgspec.Struct, frozen=True):
-    """person → allocator: what of its own would keep jobs of such an operation from starting now."""
+    """person → allocator: ask what would keep jobs of such an operation from starting now, apart from other operations."""
 
     spec: OperationSpec
 
 
 class OperationFit(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """All that can be said of an operation before it has a share."""
+    """Everything that the allocator knows of an operation before the operation has a share."""
 
     tree: TreeName
-    #: Each job's size.
+    #: Resources that each job needs.
     needed: Resources
     causes: list[Cause]
     nodes: NodesFit
     limits: list[PoolRoom]
-    #: The most of its jobs that could run at once, were nothing else there. None: that is not known.
+    #: Most of its jobs that could run at the same time if nothing else ran. None: unknown.
     jobs_at_once: Counter | None = None

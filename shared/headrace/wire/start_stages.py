@@ -1,7 +1,7 @@
-"""Starts of allocations: the stages of a heartbeat in which they may be, and the record of each.
+"""Starts of allocations: the stages of a heartbeat that can start an allocation, and the record of each start.
 
-The allocator writes the record into its order. The agent and its runner hand it back with the end of each job of the allocation. So
-the log has it, whichever of them was restarted in between.
+The allocator writes the record into its order. The agent and its runner return it with the end of each job of the allocation. So
+the log gets the record even if the allocator, the agent or the runner was restarted in between.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import msgspec
 from headrace.resources import Share
 from headrace.wire.version import Counter
 
-#: Of one record, whatever it says.
+#: Upper bound of the size of one record, in bytes.
 LARGEST_START_BYTES: Final = 130
 
 
-# A runner outlives its agent's upgrade, and refuses an order with a stage that it does not know: read unknown ones as none before
-# another is added here.
+# A runner keeps running while its agent is upgraded, and refuses an order with a stage that it does not know. Before a stage is added,
+# make readers treat unknown stages as none.
 class StartStage(enum.StrEnum):
-    """The stage in which an allocation got its place, as section 8.2 of the specification of allocation names it."""
+    """The stage that started an allocation, as section 8.2 of the specification of allocation names it."""
 
-    #: In room that was free. The high priority is only where the tree has guarantee priority scheduling.
+    #: In free resources. High priority exists only if the tree has guarantee priority scheduling.
     REGULAR_HIGH_PRIORITY = "regular_high_priority"
     REGULAR_MEDIUM_PRIORITY = "regular_medium_priority"
-    #: For an operation that starves, with what others have too much of, if it needs that.
+    #: For a starving operation, with resources preempted from operations above their share if needed.
     PREEMPTIVE_NORMAL = "preemptive_normal"
     PREEMPTIVE_AGGRESSIVE = "preemptive_aggressive"
-    #: By a policy of YARN, in room that it had planned to take.
+    #: By a YARN policy, in resources that it had planned to preempt.
     YARN_PLAN = "yarn_plan"
 
 
 class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Proof of one start: its stage, the shares of its operation, and the places taken for it."""
+    """Proof of one start: its stage, the shares of its operation, and the number of allocations preempted for it."""
 
     stage: StartStage
-    #: What the operation used without this place, and what it was owed.
+    #: Usage of the operation without this allocation, and its fair share.
     share_before: Share
     fair_share: Share
-    #: The number of places of others that were taken for it.
+    #: Number of other operations' allocations preempted for this start.
     places_taken: Counter = 0

@@ -1,7 +1,7 @@
-"""The trace of an operation: ids by which spans of several processes find each other, as in W3C Trace Context.
+"""The trace of an operation: ids by which spans of several processes belong together, as in W3C Trace Context.
 
-Only the context of the start travels with an operation. The spans of its places and jobs have ids made from it and from names that
-both sides know, so that neither side needs to tell the other.
+Only the context of the start travels with an operation. The ids of the spans of its allocations and jobs are computed from that context
+and from names that both sides know, so that the sides need not exchange ids.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _HEADER: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED: Final = 1
-#: Jobs of an operation that have spans, by their index: of a million, each would say the same.
+#: Number of an operation's jobs that have spans, the first by index: of a million jobs each span would say the same.
 TRACED_JOBS: Final = 16
 
-#: The trace that an operation is part of, as a `traceparent` header names it. Empty: it is not traced.
+#: The trace that an operation is part of, as in a `traceparent` header. Empty: the operation is not traced.
 Trace = Annotated[str, msgspec.Meta(max_length=55)]
 
 
@@ -37,17 +37,17 @@ class SpanContext(msgspec.Struct, frozen=True):
     span_id: SpanId
 
     def header(self) -> str:
-        """The value of a `traceparent` header, of a trace that is recorded."""
+        """Return the value of a `traceparent` header for a recorded trace."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
     def of(self, *names: object) -> SpanContext:
-        """A span of the same trace, with an id made from this one and from names."""
+        """Return a span of the same trace whose id is computed from this span's id and the names."""
         words = "\0".join((self.span_id, *map(str, names)))
         return SpanContext(self.trace_id, blake2b(words.encode(), digest_size=8).hexdigest())
 
 
 def read_trace(text: str) -> SpanContext | None:
-    """The context that a `traceparent` header names. None if it names none, or one that is not recorded."""
+    """Return the context that a `traceparent` header names. None if the header is not valid or its trace is not recorded."""
     match = _HEADER.fullmatch(text)
     if match is None or not int(match[3], 16) & _SAMPLED:
         return None
@@ -55,23 +55,26 @@ def read_trace(text: str) -> SpanContext | None:
 
 
 def placement_span(operation: SpanContext, node: NodeName, allocation: AllocationId) -> SpanContext:
-    """The span of the heartbeat by which an operation got an allocation. Allocators of two trees may name one alike."""
+    """Return the span of the heartbeat that started an allocation.
+
+    The node's name is part of its id, because allocators of two trees may give the same name to an allocation.
+    """
     return operation.of("placement", node, allocation)
 
 
 def job_span(operation: SpanContext, key: JobKey) -> SpanContext:
-    """The span of one run of a job."""
+    """Return the span of one run of a job."""
     return operation.of("job", key.operation, key.index, key.attempt)
 
 
 def job_trace(trace: str, key: JobKey) -> str:
-    """The `TRACEPARENT` of a job: its own span, or that of the start for jobs without a span. Empty if nothing is traced."""
+    """Return the `TRACEPARENT` of a job: its own span, or the span of the start if the job has none. Empty if nothing is traced."""
     operation = read_trace(trace)
     return "" if operation is None else (job_span(operation, key) if has_span(key) else operation).header()
 
 
 def has_span(job: JobKey | JobSlot) -> bool:
-    """True if runs of the job have spans, should its operation be traced."""
+    """True if runs of the job have spans when its operation is traced."""
     return job.index < TRACED_JOBS
 
 
@@ -82,6 +85,6 @@ class TraceHeartbeat(msgspec.Struct, frozen=True):
 
 
 class HeartbeatTraced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The heartbeat is over."""
+    """The traced heartbeat is finished."""
 
     trace_id: TraceId

@@ -1,7 +1,7 @@
 """Pool trees as a whole: requests of people to the fair_share of the tree that `asked` names.
 
-They may be about any tree. A tree is a value of the bucket of pools. What shares it out is a fair_share, an integral and an allocator
-of its own, started with the setting `tree`. A tree that nobody serves keeps its configuration and does nothing.
+The requests may be about any tree. A tree is a value in the bucket of pools. Each tree is served by a fair_share, an integral and an
+allocator of its own, started with the setting `tree`. A tree that is not served keeps its configuration and does nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from headrace.wire.version import Counter
 
 
 class ListTrees(msgspec.Struct, frozen=True):
-    """All trees by name, or one."""
+    """Ask for all trees by name, or for one tree."""
 
     name: str = ""
     asked: TreeName = TreeName("default")
-    #: The page behind this tree.
+    #: Name of the tree after which the page begins.
     after: str = ""
 
 
@@ -29,7 +29,7 @@ class TreeView(msgspec.Struct, frozen=True):
     options: TreeOptions
     revision: Counter
     pools: Counter
-    #: Why what is stored cannot be used; empty where it can.
+    #: Why the stored value cannot be used; empty if it can.
     trouble: str = ""
     warnings: list[str] = []
 
@@ -51,17 +51,17 @@ class CreateTree(msgspec.Struct, frozen=True):
 
 
 class RemoveTree(msgspec.Struct, frozen=True):
-    """Take a tree away that the service asked does not serve itself."""
+    """Remove a tree. The service that is asked must not serve this tree itself."""
 
     name: TreeName
-    #: With all its pools; else it must have none.
+    #: True: remove all its pools as well. False: refused if the tree has pools.
     recursive: bool = False
     asked: TreeName = TreeName("default")
     dry_run: bool = False
 
 
 class MovePoolToTree(msgspec.Struct, frozen=True):
-    """Make a pool, with all below it, in another tree, and then take it away here."""
+    """Make a pool, with all pools below it, in another tree, then remove it here."""
 
     name: PoolName
     to_tree: TreeName
@@ -69,6 +69,6 @@ class MovePoolToTree(msgspec.Struct, frozen=True):
     #: Empty: the name stays.
     new_name: PoolName = PoolName("")
     tree: TreeName = TreeName("default")
-    #: Though operations are in it, which then go on in an ephemeral pool of its name here.
+    #: True: move the pool even if it has operations, which then go on here in an ephemeral pool of the same name.
     in_use: bool = False
     dry_run: bool = False

@@ -1,6 +1,6 @@
-"""Version = (term, epoch): which life of a service said something, and its how-manieth word that was.
+"""Version = (term, epoch): the run of a service that published something, and the number of the publication within that run.
 
-A service takes a higher term at every start, so two versions are always comparable, whatever was lost in between.
+A service takes a higher term at every start, so that two versions can always be compared, whatever was lost in between.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from typing import Annotated, Final
 import msgspec
 
 Counter = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-#: A life of a service; starts at 1, 0 is «none seen yet».
+#: Number of a run of a service; starts at 1. 0 means "none seen yet".
 Term = Counter
 
 
-#: A term so far above all that is recorded is a mistake or a lie: believed once, no higher one could ever be taken.
+#: Most terms that a service may skip beyond the recorded ones. A higher term is a mistake or forged: if it were believed, no higher term
+#: could ever be taken.
 LARGEST_JUMP: Final = 1_000_000
 
 
 class Version(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Compared by term, then by epoch."""
+    """The version of a publication, compared by term, then by epoch."""
 
     term: Term = 0
     epoch: Counter = 0
@@ -32,20 +33,20 @@ class Version(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 NEVER = Version()
-#: Of a role or of a process.
+#: Name of a role or of a process.
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class WhoRequest(msgspec.Struct, frozen=True):
-    """«Which terms of this role have you seen?», asked by a service that takes a term."""
+    """Ask which terms of this role the other processes have seen. Sent by a service that takes a term."""
 
     role: str
 
 
 class WhoAnswer(msgspec.Struct, frozen=True):
-    """The highest term of the role that the answering party has seen, 0 for none."""
+    """The highest term of the role that the answering process has seen, 0 if none."""
 
     role: Name
     term: Term
-    #: Who answers, for the log.
+    #: Name of the process that answers, for the log.
     peer: Name = ""

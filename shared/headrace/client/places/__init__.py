@@ -1,1 +1,1 @@
-"""The places that a person's commands may go to, and the files that open them."""
+"""The servers that a person's commands may connect to, and the files that hold their addresses and credentials."""

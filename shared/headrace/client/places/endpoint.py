@@ -1,7 +1,7 @@
-"""The files by which a folder opens a server: its address, a credential, and the authority that vouches for it.
+"""The files in a state folder that allow connecting to a server: its address, a credential, and the authority that vouches for it.
 
 `headrace up` writes `endpoint.json`, `credential` (one line, user:password) and `ca.pem`, readable by their owner only and new at each
-start. It removes the first and the last when it stops.
+start. It removes `endpoint.json` and `ca.pem` when it stops.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from headrace.ids import TreeName
 from headrace.obs.trace_sinks import Traces
 
 ENDPOINT_FILE = "endpoint.json"
-#: A credential that lets in one person is that of this and their name.
+#: Prefix of the server login of a person; the person's name follows.
 PERSON_LOGIN = "person-"
 CREDENTIAL_FILE = "credential"
-#: The authority by whose word the server is believed, where it is none of the system's.
+#: The authority that vouches for the server, if none of the system's does.
 AUTHORITY_FILE = "ca.pem"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
     """The content of `endpoint.json`."""
 
-    #: Such as `tls://127.0.0.1:4270`.
+    #: Address, such as `tls://127.0.0.1:4270`.
     url: str
     tree: TreeName = TreeName("default")
-    #: Process id of the `headrace up` that wrote it.
+    #: Process id of the `headrace up` that wrote the file.
     pid: int = 0
     traces: Traces = Traces()
-    #: The user by whose name the credential lets in; empty: any.
+    #: User that the credential is valid for; empty: any user.
     user: str = ""

@@ -1,7 +1,7 @@
-"""Places that a person has logged in to. Each has a name, and a folder like that of `headrace up`, for its owner only.
+"""Servers that a person has logged in to. Each has a name and a folder like that of `headrace up`, readable by its owner only.
 
-They stand in `headrace/places` of the person's folder of configurations.
-The file `current` beside them names the one that is used.
+The folders are in `headrace/places` of the person's configuration folder.
+The file `current` beside them names the server in use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CURRENT: Final = "current"
 
 
 class KeptPlaces:
-    """The places of one person."""
+    """The servers that one person has logged in to."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         base = environment.get("XDG_CONFIG_HOME", "")
@@ -34,11 +34,11 @@ class KeptPlaces:
         self._chosen = environment.get("HEADRACE_PLACE", "")
 
     def names(self) -> list[str]:
-        """The names of all places."""
+        """Return the names of all servers that the person has logged in to."""
         return sorted(path.parent.name for path in self._folder.glob(f"[!.]*/{ENDPOINT_FILE}"))
 
     def current(self) -> str:
-        """The name in `$HEADRACE_PLACE`, else that of the last login. Empty for none. Raises `BadInput` for an unknown one."""
+        """Return the name in `$HEADRACE_PLACE`, else that of the last login. Empty for none. Raises `BadInput` for an unknown name."""
         if self._chosen:
             if self._chosen not in self.names():
                 raise BadInput("HEADRACE_PLACE", self._chosen, hint(self._chosen, self.names()))
@@ -50,13 +50,16 @@ class KeptPlaces:
         return name if name in self.names() else ""
 
     def folder(self, name: str) -> Path:
-        """The folder of a place, whether or not it is there. Raises `BadInput` for what is no name."""
+        """Return the folder of a server, whether or not it exists. Raises `BadInput` for an invalid name."""
         if not _NAME.match(name):
             raise BadInput("name of a place", name, "1 to 63 of a-z, 0-9, '.' and '-'")
         return self._folder / name
 
     def keep(self, name: str, endpoint: Endpoint, credential_file: str, ca_file: str) -> Path:
-        """Copies what opens a place, in place of a former one of that name, and makes it the current one. Raises OSError."""
+        """Store the endpoint, credential and authority of a server, replacing a former server of that name. Make it the current server.
+
+        Raises `OSError`.
+        """
         kept = self.folder(name)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=".new-", dir=self._folder))
@@ -75,14 +78,14 @@ class KeptPlaces:
         return kept
 
     def forget(self, name: str) -> None:
-        """Removes a place. Raises `BadInput` for an unknown one."""
+        """Remove a server. Raises `BadInput` for an unknown name."""
         if name not in self.names():
             raise BadInput("name of a place", name, hint(name, self.names()))
         shutil.rmtree(self.folder(name))
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replaces a file. Only its owner can ever read it."""
+    """Replace a file. Only its owner can read it, at any time."""
     new = path.with_name(f".{path.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)

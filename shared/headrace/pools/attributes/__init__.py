@@ -1,1 +1,1 @@
-"""Attributes of pools and options of trees: one table each, from which reading, help, the reference and export are made."""
+"""Attributes of pools and options of trees: one table each, which parsing, help, the reference pages and export use."""

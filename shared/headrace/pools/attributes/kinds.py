@@ -1,7 +1,8 @@
-"""Kinds of values that a person can set: how each is read from what was written, and written back.
+"""Kinds of values that a person can set: how each kind is parsed from what was written, and written back.
 
-Pure. `read` takes what JSON or YAML makes of what was written, texts included (`"4G"`, `"30s"`, `"true"`), and raises `BadInput` with
-the place, the value and what would do, or `Defects` for several of them. `write` is its inverse. `changed` sets a part of a value.
+Pure. `read` takes the value from JSON or YAML, including texts (`"4G"`, `"30s"`, `"true"`). It raises `BadInput` with the
+location, the value and what is accepted, or `Defects` if several values are wrong. `write` is its inverse. `changed` sets a part
+of a value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.pools.node_filter import parse_formula
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
-#: A bound that is smaller than this tells people nothing.
+#: A lower bound below this is not shown to people, because its digits mean nothing to them.
 _TINY = 1e-6
 _LONGEST_WORD = 1_000
 _DEEPEST = 40
@@ -36,32 +37,32 @@ class Defects(HeadraceError):
 
 
 class Kind:
-    """One kind of values."""
+    """One kind of value."""
 
-    #: The kind and its range, as a sentence of the reference and of a refusal: «a number from 0 to 1».
+    #: The kind and its range in words, for the reference and for refusals: "a number from 0 to 1".
     words: str
 
     def read(self, value: object, place: str) -> Any:
-        """The value as it is kept. Raises `BadInput`, `Defects`."""
+        """Return the value as it is stored. Raises `BadInput`, `Defects`."""
         raise NotImplementedError
 
     def write(self, value: Any) -> object:
-        """The value as a person writes it."""
+        """Return the stored value as a person writes it."""
         return value
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
-        """The value with the part at `path` set, None taking it away. Raises `BadInput`, `Defects`."""
+        """Return the value with the part at `path` set; None removes the part. Raises `BadInput`, `Defects`."""
         raise BadInput(place, value, f"no parts: it is {self.words}")
 
     def converted(self, value: object, place: str, into: Any) -> Any:
-        """The value as msgspec makes it of a type. Raises `BadInput` in the words of this kind."""
+        """Return the value converted to a type by msgspec. Raises `BadInput` with the words of this kind."""
         try:
             return msgspec.convert(value.strip() if isinstance(value, str) else value, into, strict=False)
         except msgspec.ValidationError:
             raise BadInput(place, value, self.words) from None
 
     def read_each(self, value: object, place: str, kind: Kind) -> tuple[Any, ...]:
-        """The items of a list in which none stands twice. Raises `BadInput`."""
+        """Return the items of a list in which no item occurs twice. Raises `BadInput`."""
         if not isinstance(value, list | tuple):
             raise BadInput(place, value, self.words)
         items = tuple(kind.read(item, f"{place}[{at}]") for at, item in enumerate(value))
@@ -76,7 +77,7 @@ class Number(Kind):
 
     least: float = 0.0
     most: float = 1e9
-    #: The least itself is refused.
+    #: True if `least` itself is refused.
     above: bool = False
 
     @property
@@ -123,7 +124,7 @@ class Flag(Kind):
 
 @dataclass(frozen=True)
 class Duration(Kind):
-    """A length of time, kept in milliseconds."""
+    """A duration, stored in milliseconds."""
 
     least_ms: int = 0
     most_ms: int = LONGEST_MS
@@ -151,7 +152,7 @@ class Choice(Kind, Generic[E]):
     """One of a few words."""
 
     of: type[E]
-    #: Other words for one of them.
+    #: Alternative words, each with the word that it stands for.
     also: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -167,7 +168,7 @@ class Choice(Kind, Generic[E]):
 
 @dataclass(frozen=True)
 class Choices(Kind, Generic[E]):
-    """Some of a few words in an order, each once."""
+    """A list of a few words, each at most once, in the person's order."""
 
     of: Choice[E]
 
@@ -214,7 +215,7 @@ class Formula(Word):
 
 @dataclass(frozen=True)
 class Words(Kind):
-    """A list of texts, each once."""
+    """A list of texts, each at most once."""
 
     most: int = 1_000
     what: str = "texts"
@@ -233,7 +234,7 @@ class Words(Kind):
 
 
 def refuse_too_deep(value: object, place: str) -> None:
-    """Raises `BadInput` for what is nested deeper than anybody writes. Reading it would end in the middle."""
+    """Raise `BadInput` for a value with more than 40 nested maps and lists, because reading it would fail halfway."""
     level: list[object] = [value]
     for _ in range(_DEEPEST):
         level = [

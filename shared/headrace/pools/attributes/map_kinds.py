@@ -1,4 +1,4 @@
-"""Kinds of values with parts: amounts by resource, texts by text, and maps that are kept as they are."""
+"""Kinds of values with parts: amounts by resource, texts by key, and maps that are stored as they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.resources import RESOURCE_NAMES, parse_amount
 
 
 class ResourceAmounts(Kind):
-    """Amounts by resource. One that is left out is not said."""
+    """Amounts by resource. A resource that is left out is not named, which is different from 0."""
 
     words = "amounts by resource such as {cpu: 10, memory: 4G}, of " + ", ".join(RESOURCE_NAMES)
 
@@ -34,7 +34,7 @@ class ResourceAmounts(Kind):
         return PartialResources(**amounts)
 
     def write(self, value: Any) -> object:
-        """Cores, bytes and counts, each exactly."""
+        """Return the amounts as exact numbers: cores, bytes and counts."""
         written: dict[str, object] = {}
         for name, amount in value.named().items():
             cores = amount / 100
@@ -60,7 +60,7 @@ class ResourceAmounts(Kind):
 
 @dataclass(frozen=True)
 class TextMap(Kind):
-    """Texts by text."""
+    """A map from texts to texts."""
 
     words: str = "a map of texts"
 
@@ -81,7 +81,7 @@ class TextMap(Kind):
 
 @dataclass(frozen=True)
 class Data(Kind):
-    """A map that is kept as it is."""
+    """A map that is stored as it is."""
 
     words: str = "a map"
 

@@ -1,4 +1,4 @@
-"""Attributes of a pool that say how its operations get hosts: starvation, preemption and placing."""
+"""Attributes of a pool that decide how its operations get allocations: starvation, preemption and placing."""
 
 from __future__ import annotations
 

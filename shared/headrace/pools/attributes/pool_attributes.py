@@ -1,4 +1,4 @@
-"""Every attribute of a pool: the one table that reading, help, the reference and export are made from."""
+"""All attributes of a pool: the single table that parsing, help, the reference pages and export use."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _SUBPOOL: Final = Schema(
 
 
 class _User(Word):
-    """A user, everybody or nobody in a list of users."""
+    """A user name in a list of users, or the word for everybody or for nobody."""
 
     def read(self, value: object, place: str) -> str:
         text = super().read(value, place)
@@ -85,7 +85,7 @@ class _User(Word):
 
 @dataclass(frozen=True)
 class Users(Words):
-    """A list of users, each once."""
+    """A list of users, each at most once."""
 
     what: str = "users"
 
@@ -304,7 +304,7 @@ POOL_ATTRIBUTES: Final = Schema(
         "operation_count": "max_operation_count",
     },
 )
-#: What may stand in a preset of a tree.
+#: Attributes that a preset of a tree may hold.
 PRESET_ATTRIBUTES: Final = Schema(
     PoolConfig, [attribute for attribute in POOL_ATTRIBUTES.attributes.values() if attribute.preset]
 )

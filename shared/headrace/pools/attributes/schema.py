@@ -1,8 +1,8 @@
-"""Attributes: a table of what can be set on a thing, by which changes are read, written back and explained.
+"""Attributes: a table of what can be set on a Struct, which serves to parse, write and explain changes.
 
-Pure. A change is a map from keys to values. A key is an attribute's name, one of its other names, or a path to a part of its value:
-`integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None takes what the key names back to its default.
-A value that is set replaces what stood there as a whole.
+Pure. A change is a map from keys to values. A key is an attribute's name, one of its aliases, or a path to a part of its value:
+`integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None resets what the key names to its default.
+Any other value replaces what was there as a whole.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from headrace.near import hint, is_misspelt
 from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
 
-#: So many attributes are named where none is similar to what was written.
+#: Most attributes listed in a message if none is similar to the unknown key.
 _MOST_LISTED = 12
 
 
 class Who(enum.StrEnum):
-    """The right that one needs to set an attribute."""
+    """The right that is needed to set an attribute."""
 
-    #: Has the right `write` on the pool.
+    #: The right `write` on the pool.
     USER = "user"
-    #: Has the right `administer` on it.
+    #: The right `administer` on the pool.
     ADMINISTRATOR = "administrator"
 
 
 class Support(enum.StrEnum):
-    """The effect of an attribute, if it has one."""
+    """The effect of an attribute."""
 
     IN_FORCE = "in force"
-    #: It says something to people and is meant to do no more.
+    #: Information for people, without any other effect.
     DATA = "kept as data"
     KEPT = "kept, not in force"
-    #: What it speaks of does not exist here, such as the disk of a node as a resource.
+    #: About something that does not exist here, such as the disk of a node as a resource.
     ABSENT = "kept, nothing here to act on"
-    #: It says how fresh or quick something has to be that always is.
+    #: A bound on how old or slow something may be that is always met here.
     MET = "met anyway"
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """One thing that can be set."""
+    """One value that can be set."""
 
     name: str
     kind: Kind
     help: str
-    #: The default in words, where it does not stand in the Struct.
+    #: Default in words, if the Struct does not have it.
     default: str = ""
     who: Who = Who.USER
     support: Support = Support.IN_FORCE
-    #: Names that mean the same; two names in use at once are refused.
+    #: Other names of the attribute; setting it under two names at the same time is refused.
     aliases: tuple[str, ...] = ()
-    #: Names of old, each read as if it were the name itself.
+    #: Former names; each is read as if it were the present name.
     renamed: tuple[str, ...] = ()
-    #: May stand in a preset.
+    #: True if a preset may hold the attribute.
     preset: bool = False
     group: str = ""
 
@@ -74,9 +74,9 @@ class Changed(msgspec.Struct, frozen=True):
     """The result of a change."""
 
     value: Any
-    #: Names of the attributes that the change names.
+    #: Names of the attributes that the change mentions.
     touched: frozenset[str] = frozenset()
-    #: Keys that name no attribute and were kept all the same.
+    #: Keys that name no attribute and were stored all the same.
     unknown: tuple[str, ...] = ()
 
 
@@ -84,12 +84,12 @@ _NOT_IN_FORCE: Final = (Support.KEPT, Support.ABSENT)
 
 
 def split_key(key: str) -> list[str]:
-    """The parts of a key: by `/` where there is one, else by dots."""
+    """Return the parts of a key: split at `/` if the key contains one, else at dots."""
     return key.split("/") if "/" in key else key.split(".")
 
 
 class Schema:
-    """The attributes of one Struct, which has a field of the same name for each."""
+    """The attributes of one Struct. The Struct has a field of the same name for each attribute."""
 
     def __init__(
         self,
@@ -99,8 +99,11 @@ class Schema:
         keeps_unknown: bool = False,
         never: Mapping[str, str] | None = None,
     ) -> None:
-        """`keeps_unknown`: keys that name nothing, and are no misspelt names, are kept in the field `unrecognized`.
-        `never` has keys that nobody may set, and what was probably meant."""
+        """Make the table.
+
+        With `keeps_unknown`, keys that name no attribute, and are not misspelt names, are stored in the field `unrecognized`.
+        `never` maps keys that may never be set to what was probably meant.
+        """
         self.of = of
         self.attributes = {attribute.name: attribute for attribute in attributes}
         self._keeps_unknown = keeps_unknown
@@ -109,11 +112,11 @@ class Schema:
 
     @cached_property
     def names(self) -> dict[str, Attribute]:
-        """Attributes by all of their names."""
+        """The attributes by all of their names."""
         return {name: attribute for attribute in self.attributes.values() for name in attribute.names}
 
     def default(self, name: str) -> Any:
-        """The value of an attribute that is not set."""
+        """Return the value of an attribute that is not set."""
         return getattr(self._default, name)
 
     def is_set(self, value: msgspec.Struct, name: str) -> bool:
@@ -127,7 +130,7 @@ class Schema:
 
     @cached_property
     def _partly_idle(self) -> list[tuple[str, Schema]]:
-        """Maps in force that have attributes from which nothing follows."""
+        """Maps that have an effect but hold attributes without an effect."""
         maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
         return [
             (each.name, schema)
@@ -136,7 +139,7 @@ class Schema:
         ]
 
     def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
-        """The attributes that are set though nothing follows from them, and why nothing does. Those in a map by `map/name`."""
+        """Return the attributes that are set but have no effect, each with the reason. An attribute in a map is named `map/name`."""
         found = [(why, name) for name, why, usual in self._idle if getattr(value, name) != usual]
         for place, schema in self._partly_idle:
             inner = getattr(value, place)
@@ -145,14 +148,14 @@ class Schema:
         return found
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:
-        """`before` with the changes made. Raises `Defects` with all that cannot be used."""
+        """Return `before` with the changes made. Raises `Defects` with everything that cannot be used."""
         changed, problems = self.usable(before, changes, place)
         if problems:
             raise Defects(problems)
         return changed
 
     def usable(self, before: msgspec.Struct, changes: object, place: str = "") -> tuple[Changed, list[BadInput]]:
-        """`before` with those changes made that can be used, and what is wrong with the others."""
+        """Return `before` with the usable changes made, and the problems of the other changes."""
         work = _Work(self, before, place)
         if isinstance(changes, Mapping):
             for key, value in changes.items():
@@ -162,7 +165,7 @@ class Schema:
         return work.done(), work.problems
 
     def written(self, value: msgspec.Struct) -> dict[str, object]:
-        """The values that are set, as a person writes them. `changed` makes the same of them again."""
+        """Return the values that are set, as a person writes them. `changed` turns them into the same Struct again."""
         spelled: Mapping[str, str] = getattr(value, "spelled", {})
         written = {
             spelled.get(name, name): attribute.kind.write(getattr(value, name))
@@ -172,7 +175,7 @@ class Schema:
         return written | getattr(value, "unrecognized", {})
 
     def refuse_unknown(self, key: str, value: object, place: str) -> UnknownKey:
-        """The refusal of a key that names nothing. Where nothing was given for it, the key itself is what cannot be used."""
+        """Return the error for a key that names no attribute. Without a value the error shows the key itself."""
         value = key if value is None else value
         meant = self._never.get(key)
         if meant:
@@ -180,12 +183,12 @@ class Schema:
         return UnknownKey(place, value, hint(key, self.names, most_listed=_MOST_LISTED))
 
     def keeps(self, key: str) -> bool:
-        """True if an unknown key is kept. A misspelt one is not."""
+        """True if an unknown key is stored. A misspelt key is not."""
         return self._keeps_unknown and bool(key) and key not in self._never and not is_misspelt(key, self.names)
 
 
 class _Work:
-    """One change in the making."""
+    """One change that is being applied."""
 
     def __init__(self, schema: Schema, before: msgspec.Struct, place: str) -> None:
         self._schema = schema
@@ -271,5 +274,5 @@ class Record(Kind):
         return self.schema.changed(before or self.schema.of(), {"/".join(path): value}, inside).value
 
     def parts(self) -> Iterator[Attribute]:
-        """The attributes inside."""
+        """Yield the attributes inside the map."""
         yield from self.schema.attributes.values()

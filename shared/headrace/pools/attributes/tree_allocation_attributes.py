@@ -1,4 +1,4 @@
-"""Options of a tree that say how operations get hosts: starvation, preemption, order of allocation, limits and usage."""
+"""Options of a tree that decide how operations get allocations: starvation, preemption, order, limits and usage."""
 
 from __future__ import annotations
 

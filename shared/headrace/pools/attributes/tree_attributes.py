@@ -1,4 +1,4 @@
-"""Every option of a tree: the one table that reading, help, the reference and export are made from."""
+"""All options of a tree: the single table that parsing, help, the reference pages and export use."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ class _Resource(Kind):
 
 
 class _Presets(Kind):
-    """Maps of attributes by name of the preset. Which attributes may stand there is checked by `presets`, not here: what is
-    stored may be wrong, and is then told of where it is used."""
+    """Maps of attributes by name of the preset.
+
+    `presets` checks which attributes a preset may hold, not this kind: a stored preset may be wrong, and the problem is then reported
+    where the preset is used.
+    """
 
     words = "a map from preset to a map of attributes"
 
@@ -58,7 +61,7 @@ class _Presets(Kind):
 
 @dataclass(frozen=True)
 class PlacementRules(Words):
-    """A list of rules of placement, the last of which never passes on."""
+    """A list of placement rules. The last rule may not pass an operation on."""
 
     most: int = 100
     what: str = (
