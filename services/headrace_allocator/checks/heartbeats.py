@@ -46,7 +46,7 @@ class HeartbeatCheck:
 
     def __init__(self, every: int = _EVERY) -> None:
         self._every = every
-        #: Heartbeats since the last checked one, and heartbeats with nothing to decide since the last checked one of these.
+        #: Heartbeats since the last check, and heartbeats with nothing to decide since the last check of such a heartbeat.
         self._heartbeats = 0
         self._quiet = 0
         self._settled = self._is_turn = False
@@ -96,7 +96,7 @@ class HeartbeatCheck:
         return cases
 
     def figures(self) -> list[Figure]:
-        """Return metrics of the checked heartbeats and choices, and of those that differed."""
+        """Return metrics of the checked heartbeats and choices, and of the differences found."""
         return [
             counter("heartbeats_checked", "heartbeats", self._compared, "Heartbeats that were decided plainly, too."),
             counter(
@@ -143,7 +143,7 @@ def _told(decided: HeartbeatDecision) -> Decided:
 
 
 def _case_of(view: View, due: Due, quickly: Decided, plainly: Decided) -> HeartbeatCase:
-    """Return the case of a difference, with the operations on the node, those that get something, and the first starving ones."""
+    """Return the case of a difference, with all operations on the node or in a decision, and the first starving operations."""
     names = [one.operation for one in view.allocations] + [one.operation for one in (*quickly.starts, *plainly.starts)]
     for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
         starving = (one.id for one in view.operations.values() if one.preemption_priority is priority)

@@ -85,7 +85,7 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
 
 
 def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
-    """Return the satisfaction of the highest pool that is above the operation and not above `other`; without such a pool, of the operation.
+    """Return the satisfaction of the highest pool that is above the operation and not above `other`, else of the operation.
 
     Only pools that are judged by their own satisfaction count.
     """

@@ -64,7 +64,8 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     nudged: list[Node] = []
     if wanted <= 0:
         return nudged
-    # A node with fewer free resources than the tree's minimum starts nothing. On a full cluster most heartbeats would be such nudges.
+    # A node with fewer free resources than the tree's minimum starts nothing. Were it nudged, nudges would cause most of a full cluster's
+    # heartbeats.
     for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
         if node.is_reserved_for_another(operation.id, size):
             continue

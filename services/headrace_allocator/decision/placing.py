@@ -40,7 +40,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """Resources beyond those of the node, by the legacy victim rules: for single operations, and under limits of pools."""
+    """Resources in addition to the node's, by the legacy victim rules: for single operations, and under limits of pools."""
 
     of_operation: Callable[[Operation], Resources] = lambda _: ZERO
     below_pools: Mapping[PoolName, Resources] = {}
@@ -96,7 +96,7 @@ def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, extr
 
 
 def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources:
-    """Return the most that the operation's own limits and those of the pools above it leave."""
+    """Return the resources that the operation's own limits and the limits of the pools above it leave."""
     pools, own = overlay.view.pools, operation.spec.resource_limits
     if overlay.passes_limits:
         own = tolerant_limit(own, operation.spec.resource_limits_overcommit_tolerance, pools.options)

@@ -17,7 +17,7 @@ Entry = tuple[float, float, int, int, str]
 #: Up to this number of pools, or with more than this number of classes, looking at each pool in turn is quicker.
 _FEW_POOLS: Final = 4
 _MANY_CLASSES: Final = 16
-#: If at least one pool in this number has a wanted class, the first such pool is found sooner than the pools are sorted.
+#: If one pool in four or more has a wanted class, looking for the first is quicker than sorting them.
 _LARGE_PART: Final = 4
 
 
@@ -35,7 +35,7 @@ class PoolOrder:
         self.below: set[PoolOrder] = set()
         self.children: list[Entry] = []
         self.buckets: dict[Bucket, list[Entry]] = {}
-        #: Number of operations by the class of their jobs, in this pool and all pools below, and the set of these classes.
+        #: Number of operations by the class of their jobs, in this pool and all pools below, and the set of the classes that occur.
         self.counts: Counter[int] = Counter()
         self.classes = 0
         #: Child pools by each class that is pending in or below them.

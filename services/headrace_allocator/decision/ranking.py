@@ -55,7 +55,8 @@ class Ranking:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
         self.batches = Batches(facts, self.order)
-        #: Operations to be repositioned; True if more than their shares changed. Then whether all operations are to be marked so.
+        #: Operations to be repositioned; True if more than the operation's shares changed. `_all_marked` is True if all operations are to
+        #: be marked as changed that way.
         self._marked: dict[OperationId, bool] = {}
         self._all_marked = False
         #: The newest shares, and the operations that are owed nothing so far. An operation takes over its share when its position is
@@ -85,7 +86,7 @@ class Ranking:
             self.order.put(operation, entry)
 
     def refresh_all(self, operations: Iterable[OperationId]) -> None:
-        """Refresh all operations among these that are known."""
+        """Refresh the operations that are known, and ignore all others."""
         for name in operations:
             operation = self._facts.operations.get(name)
             if operation is not None:
@@ -119,7 +120,7 @@ class Ranking:
         self._shareless.discard(operation)
 
     def on_shares(self, shares: Mapping[str, ShareItem], changed: Collection[str]) -> None:
-        """Take over the newest shares. `refresh_marked` then repositions the operations, first those that were owed nothing."""
+        """Take over the newest shares. `refresh_marked` then repositions the operations, first the operations that were owed nothing."""
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
             self._marked = dict.fromkeys(first, False) | self._marked
@@ -173,7 +174,7 @@ class Ranking:
                     judge_size(self._facts, operation)
                 self.refresh(operation)
                 if some_starve and operation.allocations:
-                    # Otherwise the next heartbeat that looks for victims among these allocations would compute it.
+                    # Computed now, or the next heartbeat that looks for victims among these allocations would have to.
                     operation.cut_groups(self._facts.pools).first_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
@@ -192,7 +193,7 @@ class Ranking:
             yield partial(self._check_pool, pool)
 
     def figures(self) -> list[Figure]:
-        """Return metrics of the operations in the order, and of the operations out of it by their first own reason."""
+        """Return metrics of the operations in the order, and of the operations held out of it by reason."""
         says = "Operations that want more and may not start, by reason."
         counts = {name: self._count_of[why] for why, name in _HELD_BACK.items()}
         held_back = by_label(gauge("held_back", "operations", 0, says), "held_back", "reason", counts)

@@ -79,7 +79,7 @@ class Batches:
 
     @property
     def are_being_made(self) -> bool:
-        """True while `advance` has operations left."""
+        """True while batches are being made, so that `advance` must be called again."""
         return self._left is not None
 
     def advance(self, most: int) -> None:

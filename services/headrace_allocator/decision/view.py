@@ -41,7 +41,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # A node has too many allocations for the caches of a core, but few operations.
+        # Checked by operation: a node has few operations, but too many allocations for the caches of a core.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
@@ -150,7 +150,7 @@ class _Heads:
 
 
 class Overlay:
-    """The view as it would be after all that was decided so far."""
+    """The view with all changes that the decision in progress has made so far."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -173,8 +173,8 @@ class Overlay:
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True if pools that only observe preemption count like all others, and whether such a pool protected something that another pool
-        #: would not.
+        #: True while it is decided what would be preempted if pools that only observe preemption allowed it. Then whether an allocation of
+        #: such a pool was met.
         self.observes = False
         self.met_observing_pool = False
         #: Operations of which no job fitted although the least that they need of each resource did. Reset when the stage is over.
@@ -284,7 +284,7 @@ class Overlay:
         return entries
 
     def pools_below(self, pool: PoolName) -> Sequence[Entry]:
-        """Return the sorted positions of the changed child pools of a pool. A position may come before the pool's real position."""
+        """Return the sorted positions of the changed child pools of a pool. Each is a lower bound of the pool's real position."""
         moved = self._moved_pools.pop(pool, None)
         if moved is None:
             return self._pools_below.get(pool, ())
@@ -341,8 +341,8 @@ class Overlay:
     ) -> None:
         """Let only some operations take part from now on; without arguments all of them.
 
-        `batch` admits operations of a batch, `high` those with high priority or those without, `filtered` those with tag filters, and
-        `owed_only` those that are owed another job.
+        `batch` admits the operations of a batch. `high` admits operations with high priority (True) or without (False). `filtered` admits
+        operations with tag filters. `owed_only` admits operations that are owed another job.
         """
         classes = self.view.order.classes
         self.batch, self.high, self.only_filtered, self.owed_only, self._heads = batch, high, filtered, owed_only, {}

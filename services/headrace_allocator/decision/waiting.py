@@ -63,7 +63,7 @@ def reasons_in_turn(
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # If resumed, the operation would wait for these reasons. What its share says now follows from the suspension.
+            # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
             yield from reasons_before_start(facts, operation, moment)
         return
     has_holds = operation.gang is not None and operation.gang.holds

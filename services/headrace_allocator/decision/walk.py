@@ -96,7 +96,7 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # This is so for most of many pools, so nothing more is called for them.
+            # Most of many pools are skipped here, so no further function is called for them.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)
@@ -106,9 +106,9 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
 
 
 def _with_moved(children: Iterable[Entry], changed: Container[str], moved: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the child pools of a pool in their order, when some of them moved to another position.
+    """Yield the entries of a pool's child pools in order, with the moved pools at their new positions.
 
-    No pool comes before its entry. A pool that is judged by the operations below it may come later.
+    An entry is a lower bound of the pool's position. A pool that is judged by the operations below it may really come later.
     """
     at = 0
     for entry in children:

@@ -48,7 +48,7 @@ class Rest:
     def keeps(self, newest: Allocation, rules: int) -> bool:
         """True if `newest` and all older allocations of the operation are known to be protected by the present rules."""
         first = self.preemptible_from
-        # If all allocations are protected, this one is not read: it is in no CPU cache.
+        # `NO_PLACE` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
         return first is not None and self.cut_at == rules and (first is NO_PLACE or newest.place < first)
 
 
@@ -108,7 +108,7 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
-        #: The former operation, if it is over or unknown; else `NOBODY`.
+        #: The operation that the allocation belonged to, if it is over or unknown; else `NOBODY`.
         self.orphan_of = NOBODY
         self.node = node
         self.resources = resources
@@ -184,7 +184,7 @@ class Allocation:
 
         `boottime_ms` is the present CLOCK_BOOTTIME of the node's host.
         """
-        # The host's own clock: after a restart of any service it still tells when the job began, and nobody sets it.
+        # The host's own clock: after a restart of any service it still shows when the job began, and it is never set.
         if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
             return 0
         return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))
@@ -229,7 +229,7 @@ class Allocation:
     def orphan(self) -> None:
         """Detach the allocation from its operation, which is over.
 
-        The same operation id may come again: a tree that had released all its jobs of an operation may lease others.
+        The same operation id may come again: a tree that had released all its jobs of an operation may lease jobs of it again.
         """
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
@@ -263,7 +263,7 @@ def shown_indexes(report: AllocationReport) -> set[int]:
 
 
 def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Allocation]:
-    """Return each `Rest` of these allocations with the newest allocation that it covers. None of the allocations is to be taken back."""
+    """Return each `Rest` with the newest allocation that it covers. None of the allocations may be about to be taken back."""
     rests: dict[Rest, Allocation] = {}
     for one in allocations:
         if one.place >= rests.setdefault(one.rest, one).place:

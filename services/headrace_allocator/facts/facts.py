@@ -57,7 +57,7 @@ class Facts:
         self.preemption_paused = False
         self.timing = timing
         #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Longer than this allocator's lease if an
-        #: earlier allocator told nodes a longer one.
+        #: earlier allocator sent nodes a longer one.
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}

@@ -113,7 +113,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 _forget(facts, operation, news)
                 return
             if operation.slots.free is not None and event.state is OperationState.RUNNING:
-                # `OperationPlaced` events tell in which of its trees the operation runs.
+                # `OperationPlaced` events say in which of its trees the operation runs.
                 return
             operation.set_state(event.state, suspended=operation.suspended)
             if operation.taken_back is not None:

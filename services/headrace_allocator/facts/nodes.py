@@ -28,9 +28,9 @@ class Timing(msgspec.Struct, frozen=True):
 
     #: Seconds without a heartbeat after which a node is offline: its resources leave the total.
     node_heartbeat_timeout_s: float = 60.0
-    #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Nodes are told this lease.
+    #: Seconds without a heartbeat after which a node's jobs are given to other nodes. This lease is sent to nodes.
     node_lease_s: float = 600.0
-    #: Seconds of the longest lease that an earlier allocator may have told nodes.
+    #: Seconds of the longest lease that an earlier allocator may have sent to nodes.
     longest_lease_s: float = 0.0
     #: Seconds for which a node's usage may exceed its resources before allocations are taken back.
     allowed_overcommit_s: float = 15.0
@@ -53,17 +53,17 @@ class NodeCondition(enum.StrEnum):
 
     UNHEARD = "unheard"
     OFFLINE = "offline"
-    #: It sends heartbeats, and none of the conditions below holds.
+    #: The node sends heartbeats, and none of the conditions below holds.
     ONLINE = "online"
-    #: It was taken out of the tree and still holds something, or may hold something.
+    #: The node was taken out of the tree and still holds something, or may hold something.
     REMOVED = "removed"
-    #: An administrator drains it.
+    #: An administrator drains the node.
     DRAINED = "drained"
-    #: Its tags do not match the tree's node filter.
+    #: The node's tags do not match the tree's node filter.
     OUTSIDE = "outside"
-    #: Its jobs can reach the key of its agent, and the tree requires that they cannot.
+    #: Jobs on the node can reach the key of its agent, and the tree requires that they cannot.
     UNISOLATED = "unisolated"
-    #: The node itself reports these two conditions.
+    #: The node reports this condition itself, as it does `STOPPING`.
     DRAINING = "draining"
     STOPPING = "stopping"
 
@@ -83,7 +83,7 @@ _OPEN: Final = NodeState.OPEN
 _MOST_AHEAD_MS: Final = 10 * 366 * 86_400_000
 #: Characters of a foreign text that a refusal repeats.
 _TOLD_LETTERS: Final = 40
-#: Nodes whose order is checked at once.
+#: Number of nodes whose order one check covers.
 _CHECKED_AT_ONCE: Final = 2_000
 
 
@@ -160,7 +160,7 @@ class Node:
         #: Usage of all allocations of the node, resources held for gangs included.
         self.used = ZERO
         self.allocations: dict[AllocationId, Allocation] = {}
-        #: Allocations of gangs that the node was not told of yet.
+        #: Allocations of gangs that are booked on the node and were not sent to it yet.
         self.holds: dict[AllocationId, Allocation] = {}
         self.picture = Picture()
         #: The answer to the newest heartbeat, if it contained orders. Orders that the node does not obey are taken back.
@@ -334,7 +334,7 @@ class Node:
 def refused_incarnation(incarnation: Incarnation, moment: Moment) -> BadRequest | None:
     """Return a refusal of a heartbeat with an impossible incarnation: an ill-formed text, or a number years ahead of the clock.
 
-    Such an incarnation would come after all later incarnations of the node's agent, so that these would be ignored for a lease. None if
+    Such an incarnation would come after all later incarnations of the node's agent, which would be ignored for a lease. Returns None if
     the incarnation is possible.
     """
     number = incarnation_number(incarnation)

@@ -136,7 +136,7 @@ class Operation:
         self.fits_somewhere = True
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
-        #: True once the ledger is being told that no node holds anything of the operation.
+        #: True once it is being reported to the ledger that no node holds anything of the operation.
         self.release_told = False
 
     def set_spec(self, spec: OperationSpec) -> None:
@@ -324,7 +324,7 @@ class Operation:
 
 
 def members(operation: Operation) -> int:
-    """Return the number of the operation's allocations that nodes were told of."""
+    """Return the number of the operation's allocations that were sent to nodes."""
     return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
 
 
@@ -343,7 +343,7 @@ def take_usage(operation: Operation, item: ShareItem) -> bool:
     Returns False if anything else changed. Then nothing is taken over.
     """
     known = operation.share
-    # If fair_share sent only the figures that moved, the fair share is the same object as before, unless it changed.
+    # In an item made from a `MovedShare`, an unchanged fair share is the same object as before.
     if known is None or item.fair_share is not known.fair_share:
         return False
     alike = msgspec.structs.replace(

@@ -3,8 +3,8 @@
 A snapshot is taken over as a whole: all its changes since the last snapshot, or none of them. A pool's limit bounds what all jobs below
 the pool may use together. A pool that no snapshot has named stands below the root.
 
-Jobs in doubt are counted apart. Limits are charged for them, so that nothing starts in their place. But no allocation is preempted for
-jobs that may not run at all.
+Jobs in doubt are counted apart. Limits are charged for them, so that nothing else starts in the resources that they may use. But no
+allocation is preempted because of jobs that may not run at all.
 
 Invariant (`check`): a pool's usage, and what its jobs in doubt may use, are sums over the operations below it.
 """
@@ -45,7 +45,7 @@ class ShareCut(msgspec.Struct, frozen=True):
 class OtherPlaces(NamedTuple):
     """Operations and pools whose position in the order a snapshot may change, apart from the operations that it names."""
 
-    #: `everywhere` is True if all operations may be concerned; `in_pools` are pools whose own operations may be.
+    #: True if any operation may have another position. Then the pools whose own operations may have another position.
     everywhere: bool
     in_pools: list[PoolName]
     #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolTree.changed`.
@@ -95,7 +95,7 @@ class Pool:
         known = self.item
         if known is None or item.parent != known.parent:
             return False
-        # If fair_share sent only the figures that moved, these are the same objects as in the item before.
+        # In an item made from a `MovedShare`, options and limits are the same objects as before.
         if item.options is not known.options or item.limits is not known.limits:
             return False
         self.item, self.owed = item, None

@@ -1,4 +1,4 @@
-"""Allocations that are taken back for other operations. From the decision on they do not count as used, so that others get the resources.
+"""Allocations that are preempted. From the decision on they do not count as used, so that other operations get the resources.
 
 A graceful request is only a request: the allocation counts as used until it ends.
 """

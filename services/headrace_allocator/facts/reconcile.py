@@ -205,7 +205,7 @@ class _Reconciliation:
         self._node.sent = None
         same_life = heartbeat.incarnation == sent.incarnation
         obeyed = same_life and heartbeat.applied >= sent.seq
-        # What an earlier incarnation of the agent obeyed may have ended, and those ends may not have fitted into the heartbeat.
+        # An earlier incarnation may have obeyed. Its jobs may have ended since, with ends that did not fit into the heartbeat.
         never_happened = not obeyed and (same_life or heartbeat.ends_waiting == 0)
         for start in sent.start:
             allocation = self._node.allocations.get(start.allocation)
@@ -354,7 +354,7 @@ class _Reconciliation:
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
         """Book the jobs that an allocation holds and the books do not show there: an earlier allocator gave them out."""
-        # Not the operation of the report: if the node named another operation, its jobs would be booked in the wrong place.
+        # Not the operation of the report: if the node named another operation, its jobs would be booked for the wrong operation.
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return

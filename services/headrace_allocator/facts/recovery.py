@@ -29,7 +29,7 @@ class Recovery:
         #: Nodes that lost their lease before they reported, and have not reported since, so that it is unknown what they ran. True for a
         #: node that may come back, False for a node that was removed.
         self.lost_nodes: dict[NodeName, bool] = {}
-        #: Lost jobs of these nodes whose end the ledger has not recorded yet.
+        #: Lost jobs of the nodes in `lost_nodes` whose end the ledger has not recorded yet.
         self.unrecorded_losses: set[JobKey] = set()
         self._enrolled = 0
         #: Nodes that may run unknown jobs, and the nodes among them that usage still waits for.
@@ -46,7 +46,7 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """True if the known usage is all usage there is, apart from offline nodes."""
+        """True if the usage of all nodes is known, apart from offline nodes."""
         return self.operations_known and self.nodes_known and not self._missing
 
     def awaits(self, node: NodeName) -> bool:

@@ -227,7 +227,7 @@ class JobSlots:
         self._counts[_IN_DOUBT] = 0
 
     def release(self, runs: Iterable[IndexRun]) -> None:
-        """Make those of these jobs ready that are in doubt, since none of them was ever given out."""
+        """Make jobs in doubt ready, because the earlier allocator recorded that it never gave out the jobs of `runs`."""
         for run in runs:
             piece = self._places[run.first : run.below]
             released = piece.count(_IN_DOUBT)
@@ -265,7 +265,7 @@ class JobSlots:
 def not_given_out(slots: JobSlots) -> list[IndexRun]:
     """Return the jobs that no node has: ready jobs, and jobs that are not leased as far as this allocator knows."""
     if slots.is_of_gang and slots.ready_count < slots.block:
-        # The jobs of a gang start together, so that they must all be settled together.
+        # The jobs of a gang start together, so they are handed over all together or not at all.
         return []
     runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(slots._places)]
     if slots.free is None and slots.block < slots.job_count:

@@ -152,7 +152,7 @@ class LedgerLink:
 
 
 def seconds_to_gather(reported: int) -> float:
-    """Return the seconds to gather ends after a report of `reported` ends. They are 0 after a lone end, so that it never delays others.
+    """Return the seconds to gather ends after a report of `reported` ends. A lone end must not wait, so they are 0 for 1.
 
     Example: 1 end: 0 s; 3 ends: 0.01 s; 5 and more: 0.02 s.
     """

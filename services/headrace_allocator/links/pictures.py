@@ -19,7 +19,8 @@ from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 #: Upper bound of the bytes kept for all nodes together. With the decoded objects it is ten times as much: 150 MB for 10,000 nodes with 20
 #: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
-#: Upper bound of the missing reports between two neighbours of the previous heartbeat. If more are missing, all that follow are decoded.
+#: Upper bound of the allocation reports that may be missing between two that were neighbours. If more are missing, all further reports
+#: are decoded.
 _MOST_GONE: Final = 4
 _NO_REPORTS: Final = msgspec.Raw(b"\x90")
 _Reports: Any = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_REPORTS)]
