@@ -80,8 +80,7 @@ class Operation:
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id = live.operation
-        #: State of the gang; None if the operation is no gang. A single job is no gang. An operation of several trees is none either,
-        #: since each tree gives out its jobs by itself.
+        #: State of the gang; None for no gang, a single job, or an operation of several trees, where each gives its jobs out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.user = live.user
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
@@ -91,8 +90,7 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, as far as the ledger reported it. 0 for an operation of several trees, where
-        #: each tree has a term of its own.
+        #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
         #: All that the operation holds on nodes, and its allocations that no heartbeat has shown yet.
         self.held = ZERO
@@ -129,8 +127,7 @@ class Operation:
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: For an operation of several trees: True until the next tick after another tree wanted jobs or no index was free. Meanwhile this
-        #: tree leases no indexes, so that another tree can.
+        #: In several trees: True until the next tick after another tree wanted jobs or no index was free. This tree leases none meanwhile.
         self.yields = False
         #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
         self.fits_somewhere = True
@@ -381,8 +378,8 @@ def is_owed_a_job(operation: Operation, held: Resources) -> bool:
 def wants_node(operation: Operation) -> bool:
     """True if the operation's own state lets a node be reserved for it: it lacks a whole job that it is owed.
 
-    Either it starves, or it stands in a fifo pool and is below its fair share. A gang is excluded, since resources are held for it
-    otherwise.
+    Either it starves, or it stands in a fifo pool and is below its fair share. Gangs are excluded: resources
+    are held for them in another way.
     """
     if operation.gang is not None or operation.task_groups:
         return False

@@ -248,7 +248,7 @@ class _Reconciliation:
         ended, start = report.state is AllocationState.ENDED, self._heartbeat.starts.get(report.id)
         is_orphan = allocation is not None and self._is_orphan_of(allocation, report.operation)
         if allocation is not None and is_orphan:
-            # The operation is known by now, or was started again.
+            # The operation is known by now, or has come back to this tree.
             self._facts.remove(allocation)
             start, allocation = allocation.start, None
         if allocation is None:
@@ -419,6 +419,6 @@ def _is_foreign(operation: Operation, slot: JobSlot) -> bool:
 
 
 def _gathers_all(facts: Facts, beneficiary: OperationId) -> bool:
-    """True for a gang for which all that it needs was preempted at once and which has not started yet."""
+    """True if the beneficiary is a gang that has not started yet and for which all that it needs is preempted at once."""
     gang = None if beneficiary not in facts.operations else facts.operations[beneficiary].gang
     return gang is not None and facts.pools.options.preempt_gangs_whole and gang.phase is GangPhase.GATHERING

@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """The nodes that have not reported yet."""
+    """What this allocator does not know yet, by the nodes that have not reported since its start."""
 
     def __init__(self) -> None:
         self.operations_known = False
