@@ -1,8 +1,8 @@
 """The choices of a heartbeat, made again by the plain loop.
 
-The plain loop looks at a sample, so that it never holds other heartbeats up. Whoever comes first of all comes first of a few.
-That fails where a pool that is judged by those below it stands above one that is judged by itself.
-So a sample only raises suspicion. The plain loop over all operations must confirm it. A difference is kept as a case.
+The plain loop looks at a sample of the operations, so that it never delays other heartbeats. The operation that comes first of all comes
+first in a sample too. That fails where a pool that is judged by the operations below it stands above a pool that is judged by its own
+satisfaction. So a sample only raises a suspicion, which the plain loop over all operations must confirm. A difference is kept as a case.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from headrace_allocator.decision.plain_loop import is_considered, next_in_line_p
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
 
-#: The choices of a heartbeat together look at so many operations. It takes 7 us for one whose jobs fit: all of 10,000 for each place
-#: would be 65 ms a place. Where nobody is chosen nearly all drop out at once, within 1 us.
+#: Upper bounds of the operations that all choices of one heartbeat look at: where an operation was chosen, and where none was. An
+#: operation whose jobs fit takes 7 us: all of 10,000 operations for each allocation would be 65 ms an allocation. Where no operation is
+#: chosen, nearly all drop out at once, within 1 us.
 _LOOKS: Final = 1_000
 _LOOKS_FOR_NOBODY: Final = 2_500
 _LEAST_SAMPLE: Final = 8
-#: So many suspicions of a heartbeat are followed.
+#: Upper bound of the suspicions of one heartbeat that are followed.
 _CONFIRMATIONS: Final = 2
 
 
@@ -40,14 +41,14 @@ class OperationCase(msgspec.Struct, frozen=True):
 
 
 class PoolCase(msgspec.Struct, frozen=True):
-    """One pool, and what is in use below it."""
+    """One pool, and what is used below it."""
 
     item: ShareItem
     used: Resources
 
 
 class ChoiceCase(msgspec.Struct, frozen=True):
-    """A choice in which the quick way and the plain loop differed, with what both looked at."""
+    """A choice in which the quick walk and the plain loop differed, with what both looked at."""
 
     chosen: OperationId | None
     expected: OperationId | None
@@ -58,25 +59,28 @@ class ChoiceCase(msgspec.Struct, frozen=True):
     total: Resources
     options: AllocationOptions
     pools: list[PoolCase]
-    #: Both that were chosen, and the sample.
+    #: Both chosen operations, and the sample.
     operations: list[OperationCase]
-    #: The operation for which the node is reserved, empty for none.
+    #: The operation for which the node is reserved; empty for none.
     reserved: OperationId = OperationId("")
 
     @property
     def about(self) -> dict[str, OperationId | None]:
-        """The words of its alarm."""
+        """The fields of the alarm about this case."""
         return {"chosen": self.chosen, "expected": self.expected}
 
 
 class PlainChoices:
-    """Chooses plainly, side by side with the choices that the quick way made of the same facts.
+    """Chooses by the plain loop, side by side with the choices that the quick walk made from the same facts.
 
-    It follows the quick way as long as both agree. With the first difference it has a case, and chooses nobody any more.
+    It follows the quick walk as long as both agree. After the first difference it has a case, and chooses no operation any more.
     """
 
     def __init__(self, made: Mapping[PreemptionPriority | None, Sequence[Operation | None]], turn: int) -> None:
-        """`made` are the quick choices in their order, by whose priority alone took part. Each turn has another sample."""
+        """Prepare to repeat the quick choices in `made`: in their order, by the preemption priority that took part.
+
+        Each `turn` looks at another sample.
+        """
         self._made = {priority: iter(ones) for priority, ones in made.items()}
         self._turn = turn
         everybody = [one for ones in made.values() for one in ones]
@@ -88,10 +92,10 @@ class PlainChoices:
         self.case: ChoiceCase | None = None
 
     def choose(self, overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
-        """The operation whose job goes first into `room`, by the plain loop."""
+        """Return the operation whose job comes first and fits into `room`, by the plain loop."""
         if self.case is not None:
             return None
-        # Where the quick way did not even look it chose nobody.
+        # Where the quick walk did not look at all, it chose no operation.
         chosen = next(self._made.get(priority, iter(())), None)
         self.checked += 1
         sample = self._sample_of(overlay, chosen)
@@ -108,7 +112,7 @@ class PlainChoices:
         return expected
 
     def _sample_of(self, overlay: Overlay, chosen: Operation | None) -> dict[OperationId, Operation]:
-        """Every so-manieth operation, others each time. A case has those only that the stage looks at."""
+        """Return every n-th operation that the stage looks at, and the chosen one. Each call starts at another operation."""
         operations = overlay.view.operations
         stride = len(operations) // (self._sample_for_nobody if chosen is None else self._sample) + 1
         some = islice(operations.values(), (self._turn + self.checked) % stride, None, stride)
@@ -127,13 +131,13 @@ def case_of(
     expected: Operation | None,
     operations: Iterable[Operation],
 ) -> ChoiceCase:
-    """The facts that a choice is made of."""
+    """Return the case of a choice: all facts that the choice is made from."""
     view = overlay.view
     items = (view.pools.pool(name) for name in view.pools.known)
     return ChoiceCase(
         chosen=None if chosen is None else chosen.id,
         expected=None if expected is None else expected.id,
-        # That of a node which is overcommitted is negative.
+        # Free resources of an overcommitted node are negative.
         room=room.within_wire(),
         priority=priority,
         passes_limits=overlay.passes_limits,

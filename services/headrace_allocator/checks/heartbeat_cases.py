@@ -15,7 +15,7 @@ from headrace_allocator.facts.groups import Group
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A new allocation, in free room or through preemption."""
+    """A new allocation, in free resources or through preemption."""
 
     operation: OperationId
     jobs: int
@@ -23,7 +23,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A victim."""
+    """An allocation that is preempted."""
 
     allocation: AllocationId
     reason: PreemptionReason
@@ -33,10 +33,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """All that is carried out of a decision, in its order."""
+    """All that is carried out of a decision, in the decision's order."""
 
     starts: list[Start]
-    #: Further jobs of living allocations; 0 where one is given back.
+    #: Number of further jobs, by existing allocation; 0 if the allocation is given back.
     jobs: list[tuple[AllocationId, int]]
     taken: list[Taken]
 
@@ -48,18 +48,18 @@ class AllocationCase(msgspec.Struct, frozen=True):
     operation: OperationId
     resources: Resources
     usage: Resources
-    #: Used by those of its operation that come before it.
+    #: Usage of all allocations of the operation that come before this one.
     before: Resources
     state: AllocationState
     job: RunningJob | None
     progress_started_ms: int | None
     take_back: TakeBackReason | None
-    #: True if it was told to go, gracefully or not.
+    #: True if the allocation was preempted, gracefully or not.
     preempted: bool
 
 
 class MayBeDecided(msgspec.Struct, frozen=True):
-    """Steps of the decision that were due. Plans of a YARN policy are no part of a case."""
+    """The steps of the decision that were due. Plans of a YARN policy are not part of a case."""
 
     extend: bool
     start: bool
@@ -69,24 +69,24 @@ class MayBeDecided(msgspec.Struct, frozen=True):
 
 
 class HeartbeatCase(msgspec.Struct, frozen=True):
-    """A heartbeat on which the two ways chose the same operations, and differed otherwise."""
+    """A heartbeat on which the quick way and the plain way chose the same operations and differed otherwise."""
 
     quickly: Decided
     plainly: Decided
     due: MayBeDecided
-    #: All that the tree may use of the node.
+    #: All resources of the node that the tree may use.
     limits: Resources
-    #: Room on it that is held for gangs.
+    #: Resources of the node that are held for gangs.
     held: Resources
     boottime_ms: int
     pace_ms: int
     allocations: list[AllocationCase]
-    #: The node's room, the tree and operations before the decision, as if nobody were chosen.
+    #: The node's free resources, the tree and the operations before the decision, in the form of a choice in which none was chosen.
     tree: ChoiceCase
 
     @property
     def about(self) -> dict[str, int]:
-        """The words of its alarm."""
+        """The fields of the alarm about this case."""
         return {"taken": len(self.quickly.taken), "expected": len(self.plainly.taken)}
 
 
@@ -94,7 +94,7 @@ Case = ChoiceCase | HeartbeatCase
 
 
 def allocation_cases(view: View) -> list[AllocationCase]:
-    """Describes the allocations of a node."""
+    """Return the cases of all allocations of a node."""
     before = _used_before(view)
     return [
         AllocationCase(
@@ -106,7 +106,7 @@ def allocation_cases(view: View) -> list[AllocationCase]:
 
 
 def _used_before(view: View) -> dict[Allocation, Resources]:
-    """The usage of all that stand before each allocation in its operation, which may have very many elsewhere."""
+    """Return for each allocation the usage of all allocations that come before it in its operation, on any node."""
     before: dict[Allocation, Resources] = {}
     here = set(view.allocations)
     for name in {one.operation for one in view.allocations} & view.operations.keys():

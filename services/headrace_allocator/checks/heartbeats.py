@@ -1,7 +1,8 @@
-"""The check of heartbeats in production: one of very many is decided wholly by the plain functions, too.
+"""The check of heartbeats in production: one of very many is decided by the plain functions too.
 
-Both decide on the same facts before anything is carried out, each over an overlay of its own, and the quick way's decision holds.
-Not compared are why room is left, if more waits for the next heartbeat, and what is only observed: no place depends on these.
+Both ways decide on the same facts before anything is carried out, each over an overlay of its own. The decision of the quick way holds.
+Three things are not compared, because no allocation depends on them: why free resources are left, whether more is left for the next
+heartbeat, and what is only observed.
 """
 
 from __future__ import annotations
@@ -31,66 +32,71 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 
-#: One heartbeat of so many is checked, of those that are decided on and of those with nothing to decide: some 16 ms at 10,000 operations.
+#: One heartbeat in this number is checked, counted apart for heartbeats that are decided on and for heartbeats with nothing to decide. A
+#: check takes some 16 ms at 10,000 operations.
 _EVERY: Final = 10_000
-#: Cases that wait to be kept.
+#: Upper bound of the cases that wait to be written.
 _MOST_CASES: Final = 5
-#: Operations of each priority that are part of a case though they got nothing.
+#: Upper bound of the operations of each priority that are in a case although they got nothing.
 _MOST_STARVING: Final = 50
 
 
 class HeartbeatCheck:
-    """Chooses as `next_in_line` does, and decides one heartbeat of very many plainly, too."""
+    """Chooses like `next_in_line`, and decides one heartbeat of very many by the plain functions too."""
 
     def __init__(self, every: int = _EVERY) -> None:
         self._every = every
-        #: Heartbeats since the last one that was checked, and those with nothing to decide since the last of them that was.
+        #: Heartbeats since the last check, and heartbeats with nothing to decide since the last check of such a heartbeat.
         self._heartbeats = 0
         self._quiet = 0
         self._settled = self._is_turn = False
-        #: The choices of this heartbeat, by whose priority alone took part.
+        #: The choices of this heartbeat, by the preemption priority that took part.
         self._made: dict[PreemptionPriority | None, list[Operation | None]] = {}
         self._compared = self._unlike = 0
         self._choices = self._wrong_choices = 0
         self._cases: list[Case] = []
 
     def begin(self, *, settled: bool = True) -> None:
-        """A heartbeat is about to be decided on. While some places are to be found anew, the plain loop knows better for a while."""
+        """Start a heartbeat that is about to be decided.
+
+        `settled` is False while operations are marked to be repositioned. Then the plain loop knows better for a while, and nothing is
+        checked.
+        """
         self._heartbeats += 1
         self._settled = settled
         self._is_turn = settled and self._heartbeats >= self._every
 
     def is_turn_of_quiet(self) -> bool:
-        """True if this heartbeat, with nothing to decide by the quick path, is to be decided plainly."""
-        # Counted by themselves: most heartbeats of a full cluster are such, and no other would have its turn.
+        """True if this heartbeat, on which the quick path found nothing to decide, must be decided plainly."""
+        # Counted apart: most heartbeats of a full cluster have nothing to decide, and no other heartbeat would get its turn.
         self._quiet += 1
         return self._settled and self._quiet >= self._every
 
     def choose(self, overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
-        """The operation whose job goes first into `room`, by the quick way."""
+        """Return the operation whose job comes first and fits into `room`, by the quick walk."""
         chosen = next_in_line(overlay, room, priority)
         if self._is_turn:
             self._made.setdefault(priority, []).append(chosen)
         return chosen
 
     def compare(self, view: View, due: Due, decided: HeartbeatDecision) -> None:
-        """Holds the decision on a heartbeat against the plain one, if it is its turn. Nothing of it is carried out yet."""
+        """Compare the decision on a heartbeat with the plain decision, if it is its turn. Call this before anything is carried out."""
         if self._is_turn:
             self._heartbeats = 0
             self._compare(view, due, decided)
 
     def compare_quiet(self, view: View, due: Due) -> None:
-        """Holds the verdict of the quick path, that there is nothing to decide, against the plain decision."""
+        """Compare the finding of the quick path, that there is nothing to decide, with the plain decision."""
         self._quiet = 0
         self._compare(view, due, HeartbeatDecision())
 
     def take_cases(self) -> list[Case]:
-        """The differences since it was asked last."""
+        """Return the differences found since the last call."""
         cases, self._cases = self._cases, []
         return cases
 
     def figures(self) -> list[Figure]:
-        """Heartbeats and choices that were checked, and those that were wrong."""
+        """Return metrics of the checked heartbeats and choices, and of the differences found."""
         return [
             counter("heartbeats_checked", "heartbeats", self._compared, "Heartbeats that were decided plainly, too."),
             counter(
@@ -105,7 +111,7 @@ class HeartbeatCheck:
     def _compare(self, view: View, due: Due, decided: HeartbeatDecision) -> None:
         made, self._made, self._is_turn = self._made, {}, False
         self._compared += 1
-        # Which allocations rest is remembered by the quick way, so that the plain one asks them all.
+        # The quick way remembers which allocations need no order, so the plain way looks at all of them.
         view = msgspec.structs.replace(view, restless=view.allocations)
         choices = PlainChoices(made, turn=self._compared)
         ran = {stage.stage.priority for stage in decided.stages}
@@ -121,7 +127,7 @@ class HeartbeatCheck:
 
 
 def _told(decided: HeartbeatDecision) -> Decided:
-    """Everything that is carried out of a decision."""
+    """Return everything that is carried out of a decision."""
     starts = [*decided.placements, *(stage.placement for stage in decided.stages if stage.placement is not None)]
     by_stages = [one for stage in decided.stages for one in stage.preemptions]
     return Decided(
@@ -137,7 +143,7 @@ def _told(decided: HeartbeatDecision) -> Decided:
 
 
 def _case_of(view: View, due: Due, quickly: Decided, plainly: Decided) -> HeartbeatCase:
-    """The case, with the operations that have something on the node or get it, and the first of those for whom stages run."""
+    """Return the case of a difference, with all operations on the node or in a decision, and the first starving operations."""
     names = [one.operation for one in view.allocations] + [one.operation for one in (*quickly.starts, *plainly.starts)]
     for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
         starving = (one.id for one in view.operations.values() if one.preemption_priority is priority)

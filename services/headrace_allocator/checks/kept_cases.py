@@ -1,6 +1,6 @@
-"""Files of choices and of whole heartbeats in which the quick way and the plain one differed.
+"""Files of choices and of whole heartbeats that the quick way and the plain way decided differently.
 
-In a checkout `python -m tests.support.choice_case FILE` replays one of a choice, `tests.support.heartbeat_case` one of a heartbeat.
+In a checkout, `python -m tests.support.choice_case FILE` replays a choice, and `tests.support.heartbeat_case` replays a heartbeat.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 from headrace_allocator.checks.choices import ChoiceCase
 from headrace_allocator.checks.heartbeat_cases import Case
 
-#: Cases of each kind that are kept; the oldest go first.
+#: Upper bound of the cases kept of each kind. The oldest are deleted first.
 _MOST_KEPT: Final = 20
 
 
 def keep_case(case: Case, folder: Path, at_ms: int) -> Path:
-    """Writes a case as JSON. Returns its path. Raises `OSError`."""
+    """Write a case as JSON and return the file's path. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kind = "choice" if isinstance(case, ChoiceCase) else "heartbeat"
     path = folder / f"{kind}-{at_ms}-{secrets.token_hex(3)}.json"

@@ -1,7 +1,8 @@
-"""The decision of a heartbeat, made plainly: who starts, who loses a place, and in which order.
+"""The decision of a heartbeat, made plainly: what starts, what is preempted, and in which order.
 
-It keeps nothing from call to call, looks at every allocation of the node, and cuts groups from scratch. It is slow and easily seen to
+It remembers nothing from call to call, looks at every allocation of the node, and cuts groups from scratch. It is slow and easily seen to
 be right, so the quick way is compared with it. It reads the same view, and writes to an overlay of its own.
+
 Source: sections 8.1, 9.1 to 9.5 and 11 of the specification of allocation and preemption.
 """
 
@@ -43,17 +44,18 @@ from headrace_allocator.preemption.victims import Candidates
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 from headrace_allocator.preemption.yarn.execution import carried_out
 
-#: So many allocations are cut from scratch at a time: some 10 ms. In larger operations the group is the one that the facts keep,
-#: which the allocator's own checks hold against a cut from scratch.
+#: Upper bound of the allocations cut from scratch in one go: some 10 ms. In larger operations the group is taken from the facts, which
+#: the allocator's own checks compare with a cut from scratch.
 _MOST_CUT: Final = 5_000
 
 
 def decide_plainly(
     overlay: Overlay, due: Due, choose: Choice, ran: Collection[PreemptionPriority] = ()
 ) -> HeartbeatDecision:
-    """Decides on one heartbeat, but for what is only observed or only told. `choose` says who is next.
+    """Decide on one heartbeat, without what is only observed or only reported. `choose` selects the next operation.
 
-    A stage with no start may repair limits. It is run for those who are sure to wait, and where it `ran` for less.
+    `ran` are the priorities of the stages that the quick way ran. The aggressive stage runs if an operation certainly has a job for it,
+    or if it is in `ran`: even without a start it may repair limits.
     """
     made = HeartbeatDecision()
     if due.preempt:
@@ -90,7 +92,7 @@ def _stages(
 
 
 def _waits(overlay: Overlay, operation: Operation, priority: PreemptionPriority) -> bool:
-    """True if an operation of the priority is sure to have jobs that may start somewhere."""
+    """True if the operation is of this priority and certainly has a job that may start somewhere."""
     if operation.preemption_priority is not priority:
         return False
     pools = overlay.view.pools
@@ -126,7 +128,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: b
     properly = starter is not None and starves_itself(starter, stage.priority)
     preemptions = [Preemption(one, stage.reason, groups[one], starter, properly) for one in (*of_gang, *taken)]
     for one in reversed(left):
-        # By the older rules what is held for a pool is not for repairs.
+        # By the legacy victim rules, an allocation held for a pool is not taken to repair limits.
         if one in repairs and _is_above_a_limit(overlay, overlay.view.operations[one.operation]):
             _take(overlay, one)
             preemptions.append(Preemption(one, PreemptionReason.RESOURCE_LIMITS_VIOLATED, groups[one]))
@@ -134,7 +136,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, starves: b
 
 
 def _candidates(overlay: Overlay, least: Group) -> Candidates:
-    """Sections 6.9, 9.1, 9.2, and 9.3 by the older rules."""
+    """Return the preemption candidates by sections 6.9, 9.1 and 9.2, and with the legacy victim rules by section 9.3."""
     found = Candidates([], {}, {}, {})
     view, policy = overlay.view, overlay.view.pools.options
     groups = _cut(overlay, [one for one in view.allocations if _is_there(overlay, one)])
@@ -173,12 +175,12 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
 
 
 def _crosses(overlay: Overlay, one: Allocation, least: Group) -> bool:
-    """True if those who merely starve may have what crosses the bound of its operation's share, and it does."""
+    """True if the allocation crosses the bound of its operation's share, and the normal stage may take it for that."""
     return least is Group.PREEMPTIBLE and may_be_taken_at_bound(overlay) and crosses_bound(overlay, one)
 
 
 def _is_there(overlay: Overlay, one: Allocation) -> bool:
-    """True if an allocation uses something, goes for no other reason, and is of an operation that may lose it."""
+    """True if an allocation uses something, is not being taken back, and belongs to an operation that may lose it."""
     operation = overlay.view.operations.get(one.operation)
     if operation is None or one in overlay.freed or one.usage == ZERO:
         return False
@@ -197,7 +199,7 @@ def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation |
 
 
 def _cut(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation, Group]:
-    """The group of each allocation of a known operation, cut from scratch."""
+    """Return the group of each allocation, cut from scratch. The operations must be known."""
     by_operation: dict[Operation, list[Allocation]] = {}
     allocations = list(allocations)
     for one in allocations:
@@ -215,7 +217,7 @@ def _cut(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation
 
 
 def _keep_order(allocations: Iterable[Allocation], groups: dict[Allocation, Group]) -> list[Allocation]:
-    """Section 9.4, those first that are kept longest."""
+    """Return the allocations in the order of section 9.4, the best protected first."""
     kept = sorted(allocations, key=_began_ms)
     kept.sort(key=lambda one: groups[one] is not Group.PREEMPTIBLE and one.usage.cpu < one.resources.cpu)
     kept.sort(key=lambda one: groups[one])
@@ -223,7 +225,7 @@ def _keep_order(allocations: Iterable[Allocation], groups: dict[Allocation, Grou
 
 
 def _of_overcommit(overlay: Overlay) -> Iterator[Preemption]:
-    """Section 11: what does not fit beside those that are kept before it."""
+    """Yield the preemptions of section 11: allocations that do not fit beside the allocations kept before them."""
     if min(overlay.room.as_tuple()) >= 0:
         return
     known = [one for one in overlay.view.allocations if one.operation in overlay.view.operations]

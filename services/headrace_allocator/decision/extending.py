@@ -1,4 +1,4 @@
-"""Allocations that live: more jobs for those that run short of them, places given back where others are owed them."""
+"""Existing allocations: which get more jobs, and which are given back because another operation is owed their resources."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """A number of further jobs for an allocation."""
+    """Further jobs for an allocation."""
 
     allocation: Allocation
     jobs: int
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """A place that is given back at the end of its running job. The jobs behind it run elsewhere."""
+    """An allocation that is given back when its running job ends. Its other jobs run elsewhere."""
 
     allocation: Allocation
 
 
 def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | GiveBack]:
-    """Decides on each allocation of the node, in the order in which they started."""
+    """Decide for each allocation of the node whether it gets more jobs or is given back, in the order in which the allocations started."""
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.restless:
@@ -58,14 +58,14 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """The jobs that end before the next answer, but none that has a place of its own."""
+    """Return the number of jobs that end before the next answer, without jobs that could have an allocation of their own."""
     ahead = jobs_ahead(operation, overlay.view.pace_ms)
     most = min(ahead - allocation.unstarted, overlay.ready(operation))
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0
 
 
 def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation, choose: Choice) -> bool:
-    """True if its operation or a pool above has more than owed, and another with less would get the place."""
+    """True if the operation or a pool above it has more than it is owed, and another operation that has less would get the resources."""
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
     overlay.use(operation, ZERO - allocation.resources)
@@ -77,7 +77,7 @@ def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation, c
 
 
 def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
-    """Its satisfaction, and of the pools above those that are judged by their own."""
+    """Yield the satisfaction of the operation, and of the pools above it that are judged by their own satisfaction."""
     yield overlay.satisfaction(operation)
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
         if pool.follows_own_satisfaction:
@@ -85,7 +85,10 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
 
 
 def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
-    """The satisfaction of the highest pool that is above the operation alone, or else of the operation."""
+    """Return the satisfaction of the highest pool that is above the operation and not above `other`, else of the operation.
+
+    Only pools that are judged by their own satisfaction count.
+    """
     pools = overlay.view.pools
     shared = set(pools.pool(other.spec.pool).path())
     alone = [

@@ -1,6 +1,6 @@
-"""The rule by which an operation is held back: whatever keeps it out of the order at this moment.
+"""The rules by which an operation is held back: what keeps it out of the scheduling order now.
 
-The same functions decide and explain, so that a reason told is the reason that held.
+The same functions decide and explain, so that the reason shown is the reason that held.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
 _MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 _NO_ADDITION: Mapping[PoolName, Resources] = {}
@@ -41,9 +41,10 @@ _NO_ADDITION: Mapping[PoolName, Resources] = {}
 def held_back(
     operation: Operation, ready: int, held: Resources, *, tolerant_in: PoolTree | None = None
 ) -> Reason | None:
-    """The reason of its own for which no job of the operation may start anywhere, or None if one may.
+    """Return the operation's own reason for which none of its jobs may start on any node; None if a job may.
 
-    It has `ready` jobs to give out and holds `held`. A preemptive stage, which gives the tree, adds tolerance to its limits.
+    The operation has `ready` jobs to give out and holds `held`. A preemptive stage passes the tree in `tolerant_in`, which adds the
+    operation's tolerance to its limits.
     """
     if not operation.schedulable:
         return not_schedulable(operation)
@@ -53,7 +54,7 @@ def held_back(
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
-    # What most operations have nothing to do with is not asked of them: this runs for each place that a heartbeat gives out.
+    # Reasons that cannot apply to most operations are skipped: this runs for each allocation that a heartbeat gives out.
     if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
     if (covered := demand_covered(operation, held)) is not None:
@@ -64,25 +65,25 @@ def held_back(
 
 
 def only_by_preemption(operation: Operation) -> bool:
-    """True if its own limits let jobs start by their tolerance alone, which preemptive stages have."""
+    """True if the operation's own limits let a job start only with their tolerance, which only preemptive stages apply."""
     return own_limit_reached(operation, operation.held) is not None
 
 
 def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
-    """The reason for which its jobs may not be given out at all."""
+    """Return the reason if no job of the operation may be given out at all."""
     if operation.schedulable:
         return None
     return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
 
 
 def no_share_yet(operation: Operation) -> NoShareYet | None:
-    """No snapshot has named it in its pool: limits and filters of that pool may not be known either."""
+    """Return the reason if no snapshot has named the operation in its pool. Then the pool's limits and filters may be unknown too."""
     share = operation.share
     return NoShareYet() if share is None or share.parent != operation.spec.pool else None
 
 
 def gang_waits(operation: Operation) -> GangWaits | GangNeverFits | None:
-    """A gang for which no room may be held. Jobs of it are on nodes, it pauses, or there can never be enough."""
+    """Return the reason if no resources may be held for a gang: some of its jobs are on nodes, it pauses, or it can never fit."""
     gang = operation.gang
     if (never := gang_never_fits(operation)) is not None:
         return never
@@ -92,7 +93,7 @@ def gang_waits(operation: Operation) -> GangWaits | GangNeverFits | None:
 
 
 def gang_never_fits(operation: Operation) -> GangNeverFits | None:
-    """A gang of which no job is on a node, and of more jobs than can run at once."""
+    """Return the reason if a gang without a job on any node has more jobs than can run at once."""
     gang = operation.gang
     if gang is None or gang.at_once is None or members(operation) or not never_fits(operation):
         return None
@@ -100,31 +101,32 @@ def gang_never_fits(operation: Operation) -> GangNeverFits | None:
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
-    """Another job would be more than the operation wanted at the last snapshot. Whatever it wants since then is for the next."""
+    """Return the reason if one more job exceeds the operation's demand at the last snapshot. New demand counts from the next one."""
     most = operation.most_held
     return None if most is None or most.dominates(held) else DemandCovered()
 
 
 def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
-    """Too many stand before it in its fifo pool for it to take part, as the last snapshot says."""
+    """Return the reason if too many operations stand before this one in its fifo pool, by the last snapshot."""
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # None of its jobs waited then, or it was owed something: the count has nothing to do with it, and a job that came back may start.
+    # At the snapshot no job was pending, or the operation was owed something. Then the count does not concern it, and a job that has come
+    # back may start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
 
 
 def fair_share_reached(operation: Operation) -> FairShareReached | None:
-    """A graceful operation gets nothing while it has what it is owed."""
+    """Return the reason if a graceful operation has its fair share: it gets no more."""
     return FairShareReached() if operation.is_graceful and not operation.below_fair_share else None
 
 
 def own_limit_reached(
     operation: Operation, held: Resources, *, tolerant_in: PoolTree | None = None
 ) -> OperationLimitReached | None:
-    """The operation's own limits leave no room for one more job of it, even if all jobs in doubt run."""
+    """Return the reason if the operation's own limits do not allow one more job, even if all its jobs in doubt run."""
     if not operation.limited:
         return None
     limits = operation.spec.resource_limits
@@ -142,7 +144,7 @@ def pool_limit_reached(
     *,
     tolerant: bool = False,
 ) -> PoolLimitReached | None:
-    """The lowest pool above the operation whose limit leaves no room for one more job of it."""
+    """Return the reason for the lowest pool above the operation whose limit does not allow one more job; None if all allow it."""
     return next(pool_limits_reached(operation, pools, added, tolerant=tolerant), None)
 
 
@@ -153,7 +155,7 @@ def pool_limits_reached(
     *,
     tolerant: bool = False,
 ) -> Iterator[PoolLimitReached]:
-    """Each such pool, the lowest first."""
+    """Yield the reason for each pool above the operation whose limit does not allow one more job, from the lowest up."""
     for pool in pools.above(operation.spec.pool):
         most = pool.limit(pools.options, tolerant=tolerant)
         exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
@@ -162,7 +164,7 @@ def pool_limits_reached(
 
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
-    """Each resource of which one more job of the operation, beside what is used, would take too much."""
+    """Return each resource of which one more job would exceed the limits, beside what is used."""
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), operation.min_needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most, more)

@@ -1,8 +1,9 @@
-"""Classes of jobs: whether a job fits somewhere is answered for each class, not for each operation.
+"""Classes of jobs: whether a job fits is answered once for each class, not for each operation.
 
-Jobs of one size, one set of tag filters and one preemption priority are a class. Every class has a number, and a set of classes is an
-integer with the bit of each. So «does anything below this pool fit here» is one `&`. Neighbouring sizes form a bucket, a quarter of an
-octave wide in every resource. So a pool with thousands of sizes still has few lists.
+A class is all jobs of one size, one set of tag filters and one preemption priority. Every class has a number, and a set of classes is an
+integer with one bit per class. So "does anything below this pool fit here" is one `&`.
+
+Neighbouring sizes form a bucket, a quarter of an octave wide in every resource. So a pool with thousands of sizes still has few lists.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ from headrace.resources import EPS, LARGEST_SUM, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.facts.operations import Operation
 
-#: The set of all classes, those still to come included.
+#: The set of all classes, future classes included.
 ALL_CLASSES: Final = -1
-#: Up to so many classes it is quicker to ask one after the other.
+#: Up to this number of classes, asking them one by one is quicker than the table.
 _FEW: Final = 64
-#: Rooms whose answer is kept; nodes of a cluster run short of the same things again and again.
+#: Upper bound of the remembered answers. The nodes of a cluster run short of the same resources again and again.
 _MOST_KEPT: Final = 512
 _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 class JobClass(NamedTuple):
-    """All that decides where jobs may run and when."""
+    """All that decides on which nodes a job may run, and when."""
 
     size: Resources
-    #: Of the operation and of all pools above it: a node must match each.
+    #: Tag filters of the operation and of all pools above it. A node must match each.
     filters: tuple[str, ...] = ()
     priority: PreemptionPriority = PreemptionPriority.NONE
-    #: True while the operation is at its own limits, which preemptive stages may pass.
+    #: True while the operation is at its own limits, which only preemptive stages may exceed.
     only_by_preemption: bool = False
-    #: True if the tree serves first those below their promised share, and the operation is.
+    #: True if the tree serves operations below their promised share first, and this operation is below it.
     high: bool = False
-    #: True if the operation is a gang that waits until no other gathers room.
+    #: True if the operation is a gang that waits until no other gang gathers resources.
     waits_for_a_turn: bool = False
 
 
@@ -55,7 +56,7 @@ class Bucket:
 
 
 class JobClasses:
-    """All classes of jobs that wait, by number. One that nobody uses keeps its number until many are unused."""
+    """All classes of pending jobs, by number. A class that is no longer used keeps its number until many are unused."""
 
     def __init__(self) -> None:
         self._numbers: dict[JobClass, int] = {}
@@ -65,24 +66,24 @@ class JobClasses:
         self._buckets: dict[object, Bucket] = {}
         self._by_priority: dict[PreemptionPriority, int] = {}
         self._by_filters: dict[tuple[str, ...], int] = {}
-        #: Those that only preemptive stages may start.
+        #: Classes that only preemptive stages may start.
         self.only_by_preemption = 0
-        #: Those of high priority.
+        #: Classes of operations with high priority.
         self.high = 0
-        #: Those that can run on some nodes only.
+        #: Classes that can run on some nodes only.
         self.filtered = 0
-        #: Those of gangs that wait for their turn.
+        #: Classes of gangs that wait for their turn.
         self.waiting_gangs = 0
-        #: Amounts by resource and number; of a number that is free the largest, which fit nowhere.
+        #: Sizes by resource and class number. An unused number has the largest amounts, which fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
-        #: Of each resource the least and the most that a class needs.
+        #: The least and the most of each resource that any class needs.
         self._least = self._most = ZERO
-        #: Answers so far, until there is another class.
+        #: Remembered answers. They are dropped when a class is added.
         self._fitting: dict[Resources, int] = {}
         self._matching: dict[tuple[str, ...], int] = {}
 
     def enter(self, job_class: JobClass) -> int:
-        """The number of a class, which is used once more."""
+        """Count one more use of a class and return the class's number."""
         number = self._numbers.get(job_class)
         if number is None:
             number = self._add(job_class)
@@ -91,16 +92,16 @@ class JobClasses:
         return number
 
     def leave(self, number: int) -> None:
-        """A class is used once less."""
+        """Count one use less of a class."""
         self._uses[number] -= 1
         self._unused += not self._uses[number]
 
     def bucket(self, job_class: JobClass) -> Bucket:
-        """The bucket of a class."""
+        """Return the bucket of a class."""
         return self._buckets[_corner(job_class)]
 
     def fitting(self, room: Resources) -> int:
-        """The classes whose jobs fit into a room."""
+        """Return the classes whose jobs fit into the resources."""
         if not room.dominates(self._least):
             return 0
         found = self._fitting.get(room)
@@ -111,12 +112,12 @@ class JobClasses:
         return found
 
     def below(self, limit: PartialResources, used: Resources) -> int:
-        """The classes of which one more job stays within a limit."""
+        """Return the classes of which one more job stays within the limit."""
         room = room_below(limit, used)
         return ALL_CLASSES if room.dominates(self._most) else self.fitting(room)
 
     def matching(self, tags: tuple[str, ...]) -> int:
-        """The classes whose filters a node with these tags matches."""
+        """Return the classes whose filters all match the tags of a node."""
         found = self._matching.get(tags)
         if found is None:
             if len(self._matching) >= _MOST_KEPT:
@@ -129,12 +130,12 @@ class JobClasses:
         return found
 
     def of_priority(self, priority: PreemptionPriority) -> int:
-        """The classes of operations with this preemption priority."""
+        """Return the classes of operations with this preemption priority."""
         return self._by_priority.get(priority, 0)
 
     @property
     def starving(self) -> int:
-        """The classes of operations that others may have to make room for."""
+        """The classes of operations for which allocations of other operations may be preempted."""
         return self.of_priority(PreemptionPriority.NORMAL) | self.of_priority(PreemptionPriority.AGGRESSIVE)
 
     def __len__(self) -> int:
@@ -169,7 +170,7 @@ class JobClasses:
         self._matching.clear()
 
     def _sweep(self) -> None:
-        """Takes their numbers from all classes that nobody uses."""
+        """Free the numbers of all classes that are no longer used."""
         uses, before = self._uses, self._numbers
         kept = {job_class: number for job_class, number in before.items() if uses[number]}
         self._free += [number for number in before.values() if not uses[number]]
@@ -193,19 +194,19 @@ class JobClasses:
 
 
 def is_high_priority(operation: Operation) -> bool:
-    """True if it had less than its promised share at the last snapshot."""
+    """True if the operation had less than its promised share at the last snapshot."""
     item = operation.share
     if item is None:
         return False
     short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # More would not help of what it is owed all that it wants. Where that is everything, one resource is enough.
+    # More of a resource does not help if the fair share of it covers the demand. If more of none would help, one resource is enough.
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
 
 
 def room_below(limit: PartialResources, used: Resources) -> Resources:
-    """The room that is left below a limit."""
+    """Return the resources that are left below a limit."""
     pairs = zip(limit.as_tuple(), used.as_tuple(), strict=True)
     return Resources(*(LARGEST_SUM if most is None else most - there for most, there in pairs))
 
@@ -215,7 +216,7 @@ def _union(sets: Iterable[int]) -> int:
 
 
 def _corner(job_class: JobClass) -> object:
-    """The upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in it differ by less than a fifth."""
+    """Return the upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in a bucket differ by less than a fifth."""
     size, *others = job_class
     return (
         tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()),

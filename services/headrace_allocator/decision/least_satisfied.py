@@ -1,9 +1,10 @@
-"""The order in which operations get room: from the root to the least satisfied child, and so on down.
+"""The order in which operations get resources: from the root to the least satisfied child, and so on down.
 
-A pool's satisfaction is its own, or that of the operation that would be chosen below it, as its options say. Each pool keeps its
-operations in one sorted list for each bucket of job sizes, and its pools in one list. It knows which classes of jobs wait below it, so
-that no walk enters a pool where nothing fits. A pool whose limit admits none of them is in no list at all.
-Invariant (`checks`): each operation is in one list, at its place. Each pool counts the classes of the operations below it.
+A pool's satisfaction is its own, or that of the operation that would be chosen below it, as the pool's options say. Each pool keeps its
+operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of jobs are pending
+below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is in no list.
+
+Invariant (`checks`): each operation is in one list, at its position. Each pool counts the classes of the operations below it.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
-    """Usage over fair share of an operation that holds so much of the cluster that its snapshot knew.
+    """Return usage over fair share of an operation that holds `held`, by the cluster total of its snapshot.
 
-    Example: fair share of half of 8 cores, 3 held: 3 / 4 = 0.75. Above 1 it has more than it is owed.
+    Example: with a fair share of half of 8 cores and 3 cores held, it is 3 / 4 = 0.75. Above 1, the operation has more than it is owed.
     """
     return local_satisfaction(held.share_of(operation.total), operation.fair_share, operation.demand_share)
 
 
 def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
-    """The place of an operation among the children of its pool. Its rank alone counts where that keeps fifo order."""
+    """Return the position of an operation among the children of its pool. In a pool that keeps fifo order only its rank counts."""
     if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
@@ -51,7 +52,7 @@ def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
 
 
 def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
-    """The place of a pool among the children of its parent, by its own satisfaction."""
+    """Return the position of a pool among the children of its parent, by the pool's own satisfaction."""
     item = pool.item
     if item is None:
         return (INFINITE_SATISFACTION, 0.0, 0, 0, pool.name)
@@ -66,11 +67,11 @@ _MadeOf = tuple[OperationSpec, Resources, PreemptionPriority, tuple[str, ...], A
 
 
 class _Place(msgspec.Struct, eq=False):
-    """The place of an operation in the order."""
+    """The position of an operation in the order."""
 
     entry: Entry
     pool: PoolOrder
-    #: All that the class of its jobs follows from, unless it has limits of its own.
+    #: All that the class of the operation's jobs is computed from, unless the operation has limits of its own.
     made_of: _MadeOf
     job_class: JobClass
     number: int
@@ -78,27 +79,27 @@ class _Place(msgspec.Struct, eq=False):
 
 
 class LeastSatisfied:
-    """All operations that may get a job."""
+    """The order of all operations that may get a job."""
 
     def __init__(self, pools: PoolTree) -> None:
         self.classes = JobClasses()
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
-        #: The same for the walk, which has their names from entries.
+        #: The same pools for the walk, which has their names from entries.
         self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
-        #: Pools that must be placed anew.
+        #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that came in, and classes that the limit of a pool held back and does no more: whoever
-        #: nudges for them takes them away.
+        #: Operations with limits of their own that entered the order, and classes of which a pool's limit stopped holding back jobs. The
+        #: code that nudges nodes for them removes them.
         self.came_in: dict[OperationId, None] = {}
         self.opened: dict[PoolName, int] = {}
-        #: Classes that limits of pools hold back, counted in each such pool.
+        #: Number of classes held back by limits of pools, summed over the pools.
         self.shut_classes = 0
 
     def put(self, operation: Operation, entry: Entry) -> None:
-        """Enters an operation, or gives it a new place."""
+        """Enter an operation, or move it to another position."""
         place = self._places.get(operation.id)
         spec, made_of = operation.spec, self._made_of(operation)
         if place is not None and (place.made_of != made_of or operation.limited or operation.gang is not None):
@@ -128,7 +129,7 @@ class LeastSatisfied:
         self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
-        """Takes an operation out. It need not be in."""
+        """Remove an operation. It need not be in the order."""
         place = self._places.pop(operation, None)
         if place is None:
             return
@@ -145,7 +146,7 @@ class LeastSatisfied:
                 self._drop(pool)
 
     def settle(self) -> None:
-        """Gives all pools their place whose use, shares or parent changed."""
+        """Reposition all pools whose usage, shares or parent changed."""
         if self._facts.some_moved:
             known = [self._pools[name] for name in self._facts.changed if name in self._pools]
             self._move([pool for pool in known if not self._is_in_place(pool)])
@@ -156,36 +157,36 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
-        # A set that was large once stays so until it is cleared, and is looked through for the next that it holds.
+        # A set that was large keeps its memory until it is cleared, and taking an element scans that memory.
         self._stale.clear()
 
     @property
     def some_starve(self) -> bool:
-        """True if an operation that may get a job starves, so that others may have to make room."""
+        """True if an operation in the order starves, so that allocations of others may have to be preempted."""
         return bool(self.classes.starving & self.root.classes)
 
     def entry(self, operation: OperationId) -> Entry | None:
-        """The place of an operation, or None if it is not in the order."""
+        """Return the position of an operation; None if it is not in the order."""
         return self._places[operation].entry if operation in self._places else None
 
     def number(self, operation: OperationId) -> int:
-        """The number of the class of an operation in the order."""
+        """Return the number of the job class of an operation in the order."""
         return self._places[operation].number
 
     def pool(self, name: PoolName) -> PoolOrder:
-        """The order in a pool that is in the order itself."""
+        """Return the order in a pool. The pool must have an operation in the order below it."""
         return self._pools[name]
 
     def pools(self) -> list[PoolName]:
-        """The pools below which an operation is in the order."""
+        """Return the pools that have an operation in the order below them."""
         return list(self._pools)
 
     def has_pool(self, name: PoolName) -> bool:
-        """True if an operation below this pool is in the order."""
+        """True if the pool has an operation in the order below it."""
         return name in self._pools
 
     def checks(self) -> Iterator[Check]:
-        """The lists of each pool, and the place of each operation in them."""
+        """Yield the checks of each pool's lists and of each operation's position in them."""
         yield self._check_shut
         for name in list(self._pools):
             yield partial(self._check, name)
@@ -202,11 +203,11 @@ class LeastSatisfied:
         return len(self._places)
 
     def is_high(self, operation: OperationId) -> bool:
-        """True if an operation of the order is of high priority, where the tree has such."""
+        """True if an operation in the order has high priority and the tree uses that priority."""
         return operation in self._places and self._places[operation].job_class.high
 
     def _made_of(self, operation: Operation) -> _MadeOf:
-        # Of a share no more than counts: each snapshot has another one of thousands of operations, in the class that they were in.
+        # Shares only as far as they count: each snapshot has new shares for thousands of operations that stay in their class.
         spec, options = operation.spec, self._facts.options
         share = operation.share if options.enable_guarantee_priority_scheduling else None
         filters = self._facts.pool(spec.pool).filters
@@ -220,7 +221,7 @@ class LeastSatisfied:
         return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation))
 
     def _pool(self, name: PoolName) -> PoolOrder:
-        """The order in a pool, entered with all above it if it is not in yet."""
+        """Return the order in a pool. A pool that is not in the order yet is entered, with all pools above it."""
         pool = self._pools.get(name)
         if pool is None:
             above = self._facts.pool(name).above
@@ -230,7 +231,7 @@ class LeastSatisfied:
         return pool
 
     def _drop(self, pool: PoolOrder) -> None:
-        """Forgets a pool below which nothing is."""
+        """Remove a pool that has no operation below it."""
         self._stale.discard(pool)
         self.shut_classes -= pool.shut.bit_count()
         del self._pools[pool.name]
@@ -241,9 +242,9 @@ class LeastSatisfied:
         return above is None or pool.above is None or pool.above.name == above.name
 
     def _move(self, pools: list[PoolOrder]) -> None:
-        """Moves pools with all that is below them to where the facts have them."""
+        """Move pools with all that is below them to the parents that the facts give."""
         left: list[PoolOrder] = []
-        # All are taken out first, since one may now stand below another that stood below it.
+        # All of them are taken out first, since a pool may now stand below another that stood below it.
         for pool in pools:
             self._count_above(pool, -1)
             left += list(pool.path())[1:]
@@ -254,14 +255,14 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # What was entered for one that has left it again is empty, too.
+            # A parent that was entered in this loop for a pool that moved on is empty too.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
                 self._drop(pool)
 
     def _take_out(self, pool: PoolOrder) -> None:
-        """Takes a pool out of the one above."""
+        """Take a pool out of its parent."""
         assert pool.above is not None
         pool.above.below.discard(pool)
         pool.leave_above(pool.counts)
@@ -276,7 +277,7 @@ class LeastSatisfied:
             self._stale.add(above)
 
     def _place(self, pool: PoolOrder) -> None:
-        """Gives a pool its place among the children of the one above."""
+        """Reposition a pool among the children of its parent."""
         if pool.above is None:
             return
         above, before, facts = pool.above, pool.entry, self._facts.pool(pool.name)
@@ -293,14 +294,14 @@ class LeastSatisfied:
             remove_entry(above.children, before)
         if entry is not None:
             insort(above.children, entry)
-        # One that is judged by its own satisfaction stays where it is while anything below it may start.
+        # A parent that is judged by its own satisfaction keeps its position as long as anything below it may start.
         if entry is None or before is None or not self._facts.pool(above.name).follows_own_satisfaction:
             self._stale.add(above)
 
     def _entry_of(self, pool: PoolOrder) -> Entry | None:
         facts, can_start = self._facts.pool(pool.name), pool.open
         if facts.limited:
-            # A preemptive stage may still go into a pool that is full for others.
+            # A preemptive stage may still start jobs below a pool that is at its limit.
             can_start |= self.classes.below(facts.limit(self._facts.options, tolerant=True), facts.charged)
         if not pool.classes & can_start or not (pool.buckets or pool.children):
             return None
@@ -308,7 +309,7 @@ class LeastSatisfied:
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
     def check_place(self, name: PoolName) -> list[str]:
-        """Broken invariants of the place of a pool in words, none while it is to be found anew."""
+        """Return a text if the position of a pool is wrong; empty if it is right or about to be computed again."""
         pool = self._pools.get(name)
         if pool is None or pool.above is None or pool in self._stale or name in self._facts.changed:
             return []

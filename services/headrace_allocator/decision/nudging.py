@@ -1,4 +1,4 @@
-"""Nodes that are asked for a heartbeat at once: an operation changed, or a limit that was full has room."""
+"""Nudging: choosing nodes to ask for a heartbeat at once, because an operation changed or a limit stopped blocking jobs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 
-#: Nodes that one operation's news may nudge at once.
+#: Upper bound of the nodes nudged at once for one operation.
 _MOST_NUDGES: Final = 200
-#: Operations that may be asked for where there is room below a limit, and those in one list, whose jobs are nearly alike.
+#: Upper bounds of the operations considered when limits stop blocking jobs: in all, and from one list, whose jobs are nearly alike.
 _MOST_ASKED: Final = 200
 _MOST_ALIKE: Final = 8
-#: Those for which nodes are looked for, some 0.2 ms each with 10,000 nodes: a heartbeat waits for it.
+#: Upper bound of the operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat waits for it.
 _MOST_LOOKS: Final = 16
 
 
 def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
-    """Notes nodes as nudged that are asked for a heartbeat because more jobs of an operation may start."""
+    """Choose the nodes to ask for a heartbeat because more jobs of an operation may start, and mark them as nudged."""
     if max(operation.fair_share) == 0.0:
         return []
     nodes = nodes_to_nudge(operation, facts)
@@ -35,13 +35,14 @@ def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
 
 
 def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) -> list[Node]:
-    """Notes nodes as nudged where jobs may start that limits of operations or of pools held back until now.
+    """Choose the nodes to nudge after limits of operations or pools stopped blocking jobs, and mark them as nudged.
 
-    The node on which a job ended has had its turn, and the jobs that wait may fit on others alone. None while heartbeats are late.
+    The node on which a job ended has just been answered, and the pending jobs may fit on other nodes only. Returns no node while
+    heartbeats are late.
     """
     if not (order.came_in or order.opened):
         return []
-    # What was decided meanwhile may have taken all that was free.
+    # Decisions made meanwhile may have used up the free resources.
     order.settle()
     nudged: list[Node] = []
     fruitless: set[int] = set()
@@ -57,13 +58,14 @@ def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) ->
 
 
 def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
-    """The nodes with room, as many as the operation can use, without those that were nudged already."""
+    """Return nodes with free resources for as many jobs as the operation can start, without nodes that are nudged already."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     wanted = _wanted(operation, facts)
     nudged: list[Node] = []
     if wanted <= 0:
         return nudged
-    # With less room than the tree spares nothing starts on a node: on a full cluster that would be most of all heartbeats.
+    # A node with fewer free resources than the tree's minimum starts nothing. Were it nudged, nudges would cause most of a full cluster's
+    # heartbeats.
     for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
         if node.is_reserved_for_another(operation.id, size):
             continue
@@ -83,7 +85,7 @@ def _held_back_no_more(order: LeastSatisfied) -> Iterator[OperationId]:
 
 
 def _open_below(order: LeastSatisfied, pool: PoolOrder, classes: int) -> Iterator[OperationId]:
-    """Operations below a pool with jobs of these classes, one more of which stays within the limits down to them."""
+    """Yield operations below a pool with jobs of these classes, if one more such job stays within the limits down to the operation."""
     classes &= pool.classes & pool.open
     if not classes:
         return
@@ -96,7 +98,7 @@ def _open_below(order: LeastSatisfied, pool: PoolOrder, classes: int) -> Iterato
 
 
 def _wanted(operation: Operation, facts: Facts) -> int:
-    """The number of its jobs that are ready and that all limits together let start."""
+    """Return the number of ready jobs of the operation that all limits together let start."""
     wanted, needed = operation.slots.ready_count, operation.min_needed
     if operation.limited:
         wanted = _below(operation.spec.resource_limits, operation.charged, needed, wanted)
@@ -106,7 +108,7 @@ def _wanted(operation: Operation, facts: Facts) -> int:
 
 
 def _below(limit: PartialResources, used: Resources, needed: Resources, wanted: int) -> int:
-    """The number of jobs, so many at most, that stay within a limit."""
+    """Return the number of jobs that stay within a limit, at most `wanted`."""
     for most, there, each in zip(limit.as_tuple(), used.as_tuple(), needed.as_tuple(), strict=True):
         if most is not None and there + each * wanted > most:
             wanted = max(0, (most - there) // each) if each else 0

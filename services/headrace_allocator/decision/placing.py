@@ -1,6 +1,7 @@
-"""Placing: the free room of a node goes to the least satisfied operation whose jobs fit, again and again.
+"""Placing: the free resources of a node go to the least satisfied operation whose jobs fit, again and again.
 
-Cost: the starts times the walks down the order. Nothing is booked, all is written to the overlay.
+Cost: the number of starts times a walk down the order. Nothing is booked; all changes are written to the overlay.
+
 Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 """
 
@@ -23,22 +24,23 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import tolerant_limit
 
-#: Chooses who gets the next place in a room: the overlay, the room, and whose priority alone takes part.
+#: Chooses the operation that gets the next allocation. Arguments: the overlay, the available resources, and the preemption priority to
+#: which the choice is limited (None for all).
 Choice = Callable[[Overlay, Resources, PreemptionPriority | None], Operation | None]
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A new allocation of an operation on the node, with so many jobs."""
+    """A new allocation of an operation on the node."""
 
     operation: Operation
     jobs: int
-    #: Of each job.
+    #: Resources of each job.
     job: Resources
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """Room beside that of the node, by the older rules: for one operation alone, and under limits of pools."""
+    """Resources in addition to the node's, by the legacy victim rules: for single operations, and under limits of pools."""
 
     of_operation: Callable[[Operation], Resources] = lambda _: ZERO
     below_pools: Mapping[PoolName, Resources] = {}
@@ -59,11 +61,13 @@ def place(
     extra: Extra = _NO_EXTRA,
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY,
 ) -> list[Placement]:
-    """Decides what starts in the free room, in the order of the decisions. Each placement is one allocation.
+    """Decide what starts in the free resources of the node. Returns the placements in the order of decision, one per allocation.
 
-    A preemptive stage lets only operations of its priority take part, counts `discount` as room, and stops after `most` starts. By the
-    older rules it may start more while some operation, for which so much more is `held`, could. Then jobs have `extra` room.
-    Nothing starts in less room than `spare`, or than the tree spares.
+    A preemptive stage passes its `priority`, so that only operations of that priority take part. It passes in `discount` the resources
+    that preemption can free, and in `most` the number of starts after which to stop. By the legacy victim rules, `held` is the most that
+    preemption can free for any one operation in addition, and `extra` says how much that is for each operation and pool.
+
+    Nothing starts while fewer resources than `spare` are available. Without `spare` the tree's minimum holds.
     """
     spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
@@ -83,7 +87,7 @@ def place(
 
 
 def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, extra: Extra) -> Resources | None:
-    """The size of its first waiting job that fits on the node and under all limits, None without one."""
+    """Return the size of the operation's first pending job that fits on the node and under all limits; None if none fits."""
     most = (room + extra.of_operation(operation)).within(_headroom(overlay, operation, extra))
     for group in operation.task_groups:
         if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
@@ -92,7 +96,7 @@ def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, extr
 
 
 def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources:
-    """The most that its own limits and those of the pools above it leave."""
+    """Return the resources that the operation's own limits and the limits of the pools above it leave."""
     pools, own = overlay.view.pools, operation.spec.resource_limits
     if overlay.passes_limits:
         own = tolerant_limit(own, operation.spec.resource_limits_overcommit_tolerance, pools.options)
@@ -115,7 +119,7 @@ def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartS
 
 
 def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:
-    """Decides what starts in free room. Those of high priority come first where the tree has such."""
+    """Decide what starts in free resources without preemption. If the tree uses high priority, operations with it come first."""
     options = overlay.view.pools.options
     if not options.enable_guarantee_priority_scheduling and options.batch_operation_scheduling is None:
         return place(overlay, most=overlay.view.most_starts, choose=choose)
@@ -127,7 +131,7 @@ def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Pla
 
 
 def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list[Placement]:
-    """One stage. Once it started something the batches that follow leave more room free."""
+    """Run one regular stage. Once it has started something, the batches that follow leave more resources free."""
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
     stage = StartStage.REGULAR_HIGH_PRIORITY if high else StartStage.REGULAR_MEDIUM_PRIORITY
@@ -142,9 +146,9 @@ def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list
 
 
 def jobs_ahead(operation: Operation, pace_ms: int) -> int:
-    """The number of jobs that end in two heartbeat round trips, 64 at most. One until their length is measured.
+    """Return the number of jobs that end in two heartbeat round trips, 64 at most. It is 1 until the length of jobs is measured.
 
-    Example: jobs of 100 ms and a heartbeat each second: 2 * 1000 / 100 = 20.
+    Example: with jobs of 100 ms and a heartbeat each second, it is 2 * 1000 / 100 = 20.
     """
     mean_ms, ahead_ms = operation.mean_job_ms, ROUND_TRIPS_AHEAD * pace_ms
     if mean_ms >= ahead_ms or operation.task_groups or operation.gang is not None:
@@ -153,7 +157,7 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
 
 
 def spare_jobs(overlay: Overlay, operation: Operation) -> int:
-    """The number of its pending jobs that find no place of their own in the tree's free room."""
+    """Return how many of the operation's pending jobs do not fit into the free resources of the whole tree."""
     free = overlay.view.free_in_tree
     places = operation.spec.resources.times_that_fit(free) if free.dominates(ZERO) else 0
     return overlay.pending(operation) - places

@@ -1,6 +1,6 @@
-"""The choice of `walk`, made plainly: every operation is looked at, from the root down, for each place.
+"""The choice of `walk`, made plainly: for each allocation every operation is looked at, from the root down.
 
-It is slow and easily seen to be right, so the quick way is compared with it. It reads the same view and overlay.
+It is slow and easily seen to be right, so the quick walk is compared with it. Both read the same view and overlay.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def next_in_line_plainly(
     going: Mapping[PoolName, Resources] | None = None,
     among: Iterable[Operation] | None = None,
 ) -> Operation | None:
-    """The operation whose job goes first into `room` on the node, None if none fits. `among` leaves out all others.
+    """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
 
-    Each may have more room of its own, and of pools so much may be going, which is room under their limits.
+    `more_room` gives the resources that an operation may use in addition. `going` are amounts that will be freed below pools, so that
+    they count as free under the pools' limits. `among` limits the choice to these operations.
     """
     view = overlay.view
     used = overlay.pools
@@ -68,7 +69,7 @@ def next_in_line_plainly(
 
 
 def is_considered(overlay: Overlay, operation: Operation) -> bool:
-    """True if an operation is of the stage and the batch that are looked at."""
+    """True if the operation belongs to the stage and to the batch that are looked at."""
     is_high = overlay.view.order.is_high(operation.id)
     has_no_turn = overlay.view.some_gang_gathers and waits_for_a_turn(operation)
     is_left_out = overlay.only_filtered and not overlay.view.pools.filters_of(operation.spec)
@@ -76,7 +77,7 @@ def is_considered(overlay: Overlay, operation: Operation) -> bool:
 
 
 def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:
-    """The best child of a pool with an operation that may start."""
+    """Return the child of a pool that comes first, among the children with an operation that may start."""
     view = overlay.view
     below: dict[Pool, list[Operation]] = {}
     children: list[_Child] = []

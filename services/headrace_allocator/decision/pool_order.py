@@ -1,4 +1,4 @@
-"""The order in one pool: operations and pools that may get a job, and which classes of jobs wait."""
+"""The order in one pool: the operations and child pools that may get a job, and the classes of their pending jobs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.ids import PoolName
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket
 
-#: Satisfaction, minus what it is owed, rank, order of arrival, name: what the children of a pool are sorted by.
+#: Sort key of a pool's children: satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
 Entry = tuple[float, float, int, int, str]
 
-#: Up to so many pools, or with more classes than this, it is quicker to look at one pool after the other.
+#: Up to this number of pools, or with more than this number of classes, looking at each pool in turn is quicker.
 _FEW_POOLS: Final = 4
 _MANY_CLASSES: Final = 16
-#: And where one in so many or more have what is looked for, the first that does is found sooner than they are sorted.
+#: If one pool in four or more has a wanted class, looking for the first is quicker than sorting them.
 _LARGE_PART: Final = 4
 
 
 class PoolOrder:
-    """The operations and pools of one pool that may get a job, in their order."""
+    """The operations and child pools of one pool that may get a job, in their order."""
 
     __slots__ = (
         "above", "below", "below_by_class", "buckets", "children", "classes", "counts", "entry", "name", "open", "shut",
@@ -31,29 +31,30 @@ class PoolOrder:
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
         self.name = name
         self.above = above
-        #: All pools below it, and those in their order below which something may start.
+        #: All child pools in the order, and the entries of the child pools below which something may start, sorted.
         self.below: set[PoolOrder] = set()
         self.children: list[Entry] = []
         self.buckets: dict[Bucket, list[Entry]] = {}
-        #: Operations by the class of their jobs, here and in all pools below; and which classes these are.
+        #: Number of operations by the class of their jobs, in this pool and all pools below, and the set of the classes that occur.
         self.counts: Counter[int] = Counter()
         self.classes = 0
-        #: The pools right below it by each class that waits there.
+        #: Child pools by each class that is pending in or below them.
         self.below_by_class: dict[int, set[PoolOrder]] = {}
-        #: The classes of which one more job stays within its limit; those that waited when that was found last and that it held back.
+        #: Classes of which one more job stays within the pool's limit, and pending classes that the limit held back when it was last
+        #: checked.
         self.open, self.shut = ALL_CLASSES, 0
-        #: Its place among the children of the pool above, None while nothing below it may start.
+        #: Position among the children of the parent; None while nothing below the pool may start.
         self.entry: Entry | None = None
 
     def path(self) -> Iterator[PoolOrder]:
-        """Itself and all above it, up to the root."""
+        """Yield the pool and all pools above it, up to the root."""
         pool: PoolOrder | None = self
         while pool is not None:
             yield pool
             pool = pool.above
 
     def count(self, number: int, more: int) -> None:
-        """Adds to the number of operations of a class below it."""
+        """Add to the number of operations of a class in and below the pool."""
         before = self.counts[number]
         self.counts[number] += more
         if not before:
@@ -65,13 +66,13 @@ class PoolOrder:
             self.leave_above((number,))
 
     def enter_above(self, numbers: Iterable[int]) -> None:
-        """The pool above knows that these classes wait here."""
+        """Record in the parent that these classes are pending here."""
         if self.above is not None:
             for number in numbers:
                 self.above.below_by_class.setdefault(number, set()).add(self)
 
     def leave_above(self, numbers: Iterable[int]) -> None:
-        """The pool above knows that these classes wait here no more."""
+        """Record in the parent that these classes are no longer pending here."""
         if self.above is not None:
             for number in numbers:
                 there = self.above.below_by_class[number]
@@ -80,9 +81,9 @@ class PoolOrder:
                     del self.above.below_by_class[number]
 
     def children_with(self, classes: int) -> Sequence[Entry]:
-        """Its pools in their order, of which those may be left out below which none of these classes wait.
+        """Return the entries of the child pools in their order. Pools without any pending job of these classes may be left out.
 
-        That is worth a look where few of many pools have any, as while few operations starve.
+        Leaving pools out pays if few of many pools have such jobs, as while few operations starve.
         """
         children, waiting = self.children, classes & self.classes
         if len(children) <= _FEW_POOLS or waiting.bit_count() > _MANY_CLASSES:
@@ -90,7 +91,7 @@ class PoolOrder:
         there: set[PoolOrder] = set()
         while waiting:
             some = self.below_by_class.get(waiting.bit_length() - 1, ())
-            # Before they are taken: of very many nothing is copied.
+            # Checked before the pools are taken, so that a large set is not copied.
             if _LARGE_PART * (len(there) + len(some)) > len(children):
                 return children
             there.update(some)
@@ -98,11 +99,11 @@ class PoolOrder:
         return sorted(pool.entry for pool in there if pool.entry is not None)
 
     def first(self) -> float:
-        """The least satisfaction in its lists, or 0 in a fifo pool, whose lists do not tell."""
+        """Return the lowest satisfaction in the pool's lists. In a pool that keeps fifo order it is 0, since entries there carry none."""
         lists: list[Sequence[Entry]] = [*self.buckets.values(), self.children]
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 
 
 def remove_entry(entries: list[Entry], entry: Entry) -> None:
-    """Takes an entry out of a list that has it."""
+    """Remove an entry from a sorted list that has it."""
     del entries[bisect_left(entries, entry)]

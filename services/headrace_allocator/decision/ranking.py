@@ -1,8 +1,10 @@
-"""Ranking: the order of operations is kept in line with the facts.
+"""Ranking: keeps the order of operations in line with the facts.
 
-A change of the whole tree, such as a node that joins, only marks the operations. Their places are found anew in slices between
-heartbeats, so that no heartbeat costs more for there being more operations. Invariant (`checks`): whoever is in the order and not
-marked may get a job, in the place that the facts give, unless a pool's limit holds it back.
+A change of the whole tree, such as a node that joins, only marks the operations. Their positions are computed again in slices between
+heartbeats, so that a heartbeat does not cost more when there are more operations.
+
+Invariant (`checks`): an operation in the order that is not marked may get a job, unless a pool's limit holds it back, and its position is
+the one that the facts give.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from headrace_allocator.facts.operations import Operation, take_usage, wants_nod
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
-#: The reasons that an operation may have of its own, and their names.
+#: The reasons of its own that may hold an operation back, with their names.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
@@ -47,27 +49,29 @@ _HELD_BACK: Final = {
 
 
 class Ranking:
-    """Gives operations their place in the order."""
+    """Gives operations their position in the order."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
         self.batches = Batches(facts, self.order)
-        #: Operations whose place is to be found anew, each with whether that is more than new shares; and if it is so for all of them.
+        #: Operations to be repositioned; True if more than the operation's shares changed. `_all_marked` is True if all operations are to
+        #: be marked as changed that way.
         self._marked: dict[OperationId, bool] = {}
         self._all_marked = False
-        #: The newest shares; an operation takes its own when its place is found. And operations that are owed nothing so far.
+        #: The newest shares, and the operations that are owed nothing so far. An operation takes over its share when its position is
+        #: computed.
         self._shares: Mapping[str, ShareItem] = {}
         self._shareless: set[OperationId] = set()
         self._marked_pools: dict[PoolName, None] = {}
-        #: The reason for which each operation is out of the order, and how many are for each.
+        #: The reason for which each operation is out of the order, and the number of operations for each reason.
         self._held_back: dict[OperationId, type[Reason]] = {}
         self._count_of: Counter[type[Reason]] = Counter()
 
     def refresh(self, operation: Operation, entry: Entry | None = None) -> None:
-        """Gives an operation its place by its newest share, or takes it out if no job of it may start.
+        """Reposition an operation by its newest share, or take it out of the order if none of its jobs may start.
 
-        `entry` is its place by the share that it has taken, where that is known.
+        `entry` is the position by the share that the operation has taken over, if that position is known.
         """
         why = None
         if entry is None or not self._has_newest_share(operation):
@@ -82,25 +86,25 @@ class Ranking:
             self.order.put(operation, entry)
 
     def refresh_all(self, operations: Iterable[OperationId]) -> None:
-        """The same for those of them that are known."""
+        """Refresh the operations that are known, and ignore all others."""
         for name in operations:
             operation = self._facts.operations.get(name)
             if operation is not None:
                 self.refresh(operation)
 
     def apply(self, overlay: Overlay) -> None:
-        """The same for those that a decision touched, once it is carried out."""
+        """Refresh the operations that a decision touched, after the decision was applied."""
         for operation in overlay.touched.values():
             self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
-        """Enters those of them that are not in the order. The others, which stay at their place until `refresh_all`, are returned."""
+        """Enter the operations that are not in the order. Returns the other operations, which keep their position until a refresh."""
         left = []
         for name in operations:
             operation = self._facts.operations.get(name)
             if operation is None:
                 continue
-            # Jobs of these may wait in another class now.
+            # Pending jobs of these operations may belong to another class now.
             reclassed = operation.limited or operation.task_groups
             if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
@@ -109,25 +113,25 @@ class Ranking:
         return left
 
     def forget(self, operation: OperationId) -> None:
-        """The operation is over."""
+        """Remove an operation that is over."""
         self.order.remove(operation)
         self._note_held_back(operation, None)
         self._marked.pop(operation, None)
         self._shareless.discard(operation)
 
     def on_shares(self, shares: Mapping[str, ShareItem], changed: Collection[str]) -> None:
-        """These are the newest shares: places are to be found anew, by `refresh_marked`, first of operations without a share."""
+        """Take over the newest shares. `refresh_marked` then repositions the operations, first the operations that were owed nothing."""
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
             self._marked = dict.fromkeys(first, False) | self._marked
-        # A pool that is marked would take the turn of an operation in `refresh_marked`.
+        # Pools are skipped: a marked pool would take an operation's turn in `refresh_marked`.
         for key in changed:
             if key[:1] != "/":
                 self._marked.setdefault(OperationId(key), False)
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:
-        """Pools came, went or have other options, or the cluster has."""
+        """Mark what must be repositioned because pools or the cluster total changed, or options of either."""
         if other.everywhere:
             self.mark_all()
         for pool in other.in_pools:
@@ -135,23 +139,23 @@ class Ranking:
         self._marked_pools.update(dict.fromkeys(other.of_pools))
 
     def mark(self, operations: Iterable[OperationId]) -> None:
-        """These get their place anew, and it is judged anew whether they ever fit."""
+        """Mark operations to be repositioned, and to be judged again whether their jobs fit on any node."""
         self._marked.update(dict.fromkeys(operations, True))
 
     def mark_all(self) -> None:
-        """All operations get their place anew: the cluster of the shares, the policy or the nodes changed."""
+        """Mark all operations, because the cluster total, the tree's policy or the nodes changed."""
         self._all_marked = True
 
     @property
     def some_marked(self) -> bool:
-        """True if there are marked pools or operations."""
+        """True if pools or operations are marked, or batches are being made."""
         return bool(self._all_marked or self._marked or self._marked_pools or self.batches.are_being_made)
 
     def refresh_marked(self, most: int) -> list[Operation]:
-        """Gives up to `most` marked pools and as many operations their place. Returns those of which jobs may start from now on."""
+        """Reposition up to `most` marked pools and up to `most` marked operations. Returns the operations that entered the order."""
         came_in = []
         if self._all_marked and not self._marked and not self._marked_pools:
-            # Only now that all who waited had their turn, so that the room may change for ever and each still gets one.
+            # All are marked only when nothing else is marked. So each operation gets its turn, even if the nodes change all the time.
             self._all_marked = False
             self._marked = dict.fromkeys(self._facts.operations, True)
             self._marked_pools = dict.fromkeys(self.order.pools())
@@ -163,14 +167,14 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # Of many that a snapshot tells of no more than their usage changed.
+            # For many of the operations that a snapshot names, only the usage changed.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:
                     judge_size(self._facts, operation)
                 self.refresh(operation)
                 if some_starve and operation.allocations:
-                    # Else the next heartbeat that looks for victims among them would.
+                    # Computed now, or the next heartbeat that looks for victims among these allocations would have to.
                     operation.cut_groups(self._facts.pools).first_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
@@ -179,7 +183,7 @@ class Ranking:
         return came_in
 
     def checks(self) -> Iterator[Check]:
-        """The order, the place of each operation, and whether a node could run its jobs."""
+        """Yield the checks of the order, of each operation's position, and of whether a node could run its jobs."""
         yield from self.order.checks()
         for known in list(self._facts.operations):
             yield partial(self._check_size, known)
@@ -189,7 +193,7 @@ class Ranking:
             yield partial(self._check_pool, pool)
 
     def figures(self) -> list[Figure]:
-        """Operations in the order, and those out of it by the first reason of their own."""
+        """Return metrics of the operations in the order, and of the operations held out of it by reason."""
         says = "Operations that want more and may not start, by reason."
         counts = {name: self._count_of[why] for why, name in _HELD_BACK.items()}
         held_back = by_label(gauge("held_back", "operations", 0, says), "held_back", "reason", counts)
@@ -202,11 +206,11 @@ class Ranking:
         ]
 
     def _has_newest_share(self, operation: Operation) -> bool:
-        """True if its place by the newest snapshot is that by the share that it has taken. It takes over its usage."""
+        """True if the operation's position follows from the newest snapshot already. Takes the item over if only its usage changed."""
         item = self._shares.get(operation.id)
         if item is operation.share:
             return True
-        # Where guarantees give priority it depends on the usage of the snapshot, too.
+        # If guarantees give priority, the operation's priority depends on the usage in the snapshot too.
         of_usage = self._facts.pools.options.enable_guarantee_priority_scheduling
         return item is not None and not of_usage and take_usage(operation, item)
 

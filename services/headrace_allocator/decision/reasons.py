@@ -1,4 +1,4 @@
-"""Reasons for which jobs wait, as data with figures. `words` makes the only English of them."""
+"""Reasons why jobs are pending, as data with amounts. Only `words` turns them into English."""
 
 from __future__ import annotations
 
@@ -15,142 +15,142 @@ from headrace_allocator.gangs.gang import GangPhase
 
 
 class Exceeded(msgspec.Struct, frozen=True):
-    """A resource of which one more job would take too much."""
+    """A resource of which one more job would exceed a limit."""
 
     resource: str
     used: int
     limit: int
-    #: What the job needs.
+    #: Amount that the job needs.
     needed: int = 0
 
 
 class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_running"):
-    """Its state lets no job start."""
+    """The operation's state lets no job start."""
 
     state: OperationState
 
 
 class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended"):
-    """Somebody suspended it."""
+    """The operation is suspended."""
 
 
 class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
-    """It has all that it wanted when shares were computed last, and wants more since."""
+    """The operation has all that it wanted when shares were last computed. It has wanted more since."""
 
 
 class FifoCountReached(msgspec.Struct, frozen=True, tag="fifo_count_reached"):
-    """It is owed nothing, and as many operations of its fifo pool as may take part stand before it."""
+    """The operation is owed nothing, and as many operations of its fifo pool as may take part stand before it."""
 
 
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
-    """It is graceful and not below its fair share: it gets no more than that."""
+    """The operation is graceful and not below its fair share, so it gets no more."""
 
 
 class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
-    """It is a gang, and its jobs start together or not at all."""
+    """The operation is a gang, and its jobs start together or not at all."""
 
     phase: GangPhase
     jobs: int
-    #: Jobs of it that are on nodes.
+    #: Number of the gang's jobs that are on nodes.
     running: int = 0
-    #: Jobs for which room is held, and on how many nodes.
+    #: Number of jobs for which resources are held, and number of nodes where they are held.
     held: int = 0
     nodes: int = 0
-    #: Until what it does now is over.
+    #: Seconds until the present phase is over.
     left_s: float = 0.0
-    #: Another gang for which room is held.
+    #: Another gang for which resources are being held.
     other: OperationId = OperationId("")
 
 
 class GangOwedTooLittle(msgspec.Struct, frozen=True, tag="gang_owed_too_little"):
-    """It is a gang that starves and is owed room for fewer jobs than start together, so nothing is preempted for it."""
+    """The operation is a starving gang that is owed fewer jobs than start together, so nothing is preempted for it."""
 
     jobs: int
     owed: int
 
 
 class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
-    """It is a gang of more jobs than can run at once, were nothing else there."""
+    """The operation is a gang with more jobs than could run at once if nothing else ran."""
 
     jobs: int
     most: int
-    #: The pool whose limit bounds them. Empty: its own limit does. None: the room of all nodes does.
+    #: The pool whose limit bounds the jobs. Empty if the operation's own limit does; None if the resources of all nodes do.
     limit_of: PoolName | None
 
 
 class NoJobReady(msgspec.Struct, frozen=True, tag="no_job_ready"):
-    """No job of it can be given out at this moment."""
+    """No job of the operation can be given out now."""
 
 
 class StartsPaused(msgspec.Struct, frozen=True, tag="starts_paused"):
-    """An operator lets no job start in the tree."""
+    """An operator has paused starts in the tree."""
 
 
 class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
-    """The allocator waits for the word of nodes that may run jobs of it."""
+    """The allocator still waits for the reports of nodes that may run jobs of the operation."""
 
     heard: int
     enrolled: int
     in_doubt: int
-    #: The first of the nodes that have not reported, by name.
+    #: The first nodes that have not reported, by name.
     awaited: list[NodeName] = []
 
 
 class LimitsUnknown(msgspec.Struct, frozen=True, tag="limits_unknown"):
-    """No snapshot of shares has told of the limits of pools since the allocator began."""
+    """No snapshot of shares has reported the limits of pools since the allocator started."""
 
 
 class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
-    """The limit of its pool, or of one above, leaves no room for another job."""
+    """The limit of the operation's pool, or of a pool above, does not allow another job."""
 
     pool: PoolName
     exceeded: tuple[Exceeded, ...]
 
 
 class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_reached"):
-    """Its own limits leave no room for another job."""
+    """The operation's own limits do not allow another job."""
 
     exceeded: tuple[Exceeded, ...]
 
 
 class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs"):
-    """Every node is silent, drained, left out by a rule of the tree, or in trouble."""
+    """Every node is silent, drained, excluded by a rule of the tree, or in trouble."""
 
-    #: The first few of them.
+    #: The first few nodes, with their conditions.
     nodes: tuple[tuple[NodeName, NodeCondition], ...]
-    #: One that lacks the isolation that the tree requires, and why it does.
+    #: A node without the isolation that the tree requires, and the reason why it has none.
     unisolated: tuple[NodeName, str] | None = None
-    #: One that is online and says why it starts nothing.
+    #: A node that is online, and the reason that it reports for starting nothing.
     in_trouble: tuple[NodeName, str] | None = None
 
 
 class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
-    """Nodes accept jobs, and the tags of none match the filters of the operation and its pools."""
+    """Nodes accept jobs, but the tags of none match the filters of the operation and its pools."""
 
     filters: tuple[str, ...]
-    #: So many nodes accept jobs.
+    #: Number of nodes that accept jobs.
     nodes: int
-    #: A node whose name stands where a tag should. Empty: none does.
+    #: A node whose name is used as a tag in a filter by mistake; empty if there is none.
     named: NodeName = NodeName("")
-    #: Enrolled nodes that match, and accept no jobs now; one of them, and its condition in a word.
+    #: Number of enrolled nodes that match and accept no jobs now; one such node, and its condition in a word.
     away: int = 0
     first_away: NodeName = NodeName("")
     condition: str = ""
 
 
 class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
-    """It wants more than all the nodes have which match its tag filters, or a pool above it does."""
+    """The operation or a pool above it wants more than all nodes that match its tag filters have."""
 
-    #: Empty: it is the operation itself.
+    #: The pool; empty if it is the operation itself.
     pool: PoolName
     filters: tuple[str, ...]
-    #: Resources of which it wants more than these nodes have, and all that they have.
+    #: Resources of which more is wanted than these nodes have, and all that the nodes have.
     resources: tuple[str, ...]
     most: Resources
 
 
 class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_shared"):
-    """It is owed a part of what the nodes have which match its tag filters. Others that can run nowhere else are owed the rest."""
+    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed the rest."""
 
     filters: tuple[str, ...]
     resource: str
@@ -159,150 +159,151 @@ class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_share
 
 
 class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_node"):
-    """No node that accepts jobs could run a job of it, were the node empty."""
+    """A job of the operation is larger than every node that accepts jobs, even if the node were empty."""
 
     needed: Resources
-    #: The most that any of them has, resource by resource.
+    #: The largest amount of each resource on any of these nodes.
     most: Resources
     largest: NodeName
     largest_total: Resources
-    #: Enrolled nodes that could, and accept no jobs now; one of them, and its condition in a word.
+    #: Number of enrolled nodes that are large enough and accept no jobs now; one such node, and its condition in a word.
     away: int = 0
     first_away: NodeName = NodeName("")
     condition: str = ""
 
 
 class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
-    """Nodes accept jobs, and none has room for one of it."""
+    """Nodes accept jobs, but none has free resources for a job of the operation."""
 
     needed: Resources
-    #: Nothing starts on a node with less room than this.
+    #: Nothing starts on a node with fewer free resources than these.
     spare: Resources
     nodes: int
-    #: Of the emptiest.
+    #: Free resources of the node that has the most.
     free: Resources
 
 
 class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
-    """Nodes have room for a job of it, and each of them should have been heard long ago."""
+    """Nodes have free resources for a job of the operation, but a heartbeat of each of them is overdue."""
 
     nodes: int
-    #: The one that was heard last, and how long ago that was.
+    #: The node that was heard last, and the seconds since then.
     last: NodeName
     silent_s: float
 
 
 class BlockBeingDrawn(msgspec.Struct, frozen=True, tag="block_being_drawn"):
-    """The ledger has not confirmed yet that more of its jobs may be given out."""
+    """The ledger has not confirmed yet that more jobs of the operation may be given out."""
 
 
 class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
-    """Fair_share has told no shares for so long that nobody loses a place by those that are known."""
+    """fair_share has sent no shares for so long that nothing is preempted by the shares that are known."""
 
     age_s: float
 
 
 class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
-    """It might take places of others, and an operator lets nothing be taken in the tree."""
+    """The operation could preempt allocations of others, but an operator has paused preemption in the tree."""
 
 
 class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
-    """It might take places of others, and pools that have some let none be taken."""
+    """The operation could preempt allocations of others, but the pools that hold some do not allow it."""
 
-    #: The first few, each the highest of those of one `preemption` that stand below each other.
+    #: The first few pools with their `preemption` switch. Of pools below each other with the same switch only the highest is listed.
     pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
 
 
 class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
-    """It might take places of others, and jobs in them began too lately for that."""
+    """The operation could preempt allocations of others, but their jobs began too recently."""
 
     places: int
     nodes: int
-    #: Until the first of them may be taken.
+    #: Seconds until the first of them may be preempted.
     left_s: float
 
 
 class KeptBy(enum.StrEnum):
-    """A rule by which a place is not taken for an operation that starves. Of several the first is told."""
+    """A rule that protects an allocation from being preempted for a starving operation. If several apply, the first is reported."""
 
-    #: Its job ends already, so that the room comes free without this one.
+    #: The allocation's job ends already, so that its resources become free anyway.
     ENDING = "ending"
     GRACEFUL = "graceful"
-    #: `preemption` of its pool is off or observe.
+    #: The switch `preemption` of the allocation's pool is off or observe.
     PREEMPTION = "preemption"
     ALLOW_NORMAL_PREEMPTION = "allow_normal_preemption"
-    #: Under a YARN policy.
+    #: Applies under a YARN policy.
     ALLOW_PREEMPTION_FROM = "allow_preemption_from"
     USAGE_THRESHOLD = "non_preemptible_resource_usage_threshold"
-    #: Its operation is owed all that it wants.
+    #: The allocation's operation is owed all that it wants.
     OWED_EVERYTHING = "owed_everything"
     FAIR_SHARE = "fair_share"
     #: The part of the fair share that even aggressive preemption leaves.
     PART_OF_FAIR_SHARE = "part_of_fair_share"
     ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
     GANG = "gang"
-    #: It is of a gang that goes as a whole or not at all, and nobody is owed all of its room.
+    #: The allocation is of a gang that is preempted as a whole or not at all, and no operation is owed all of the gang's resources.
     WHOLE_GANG = "whole_gang"
     STARVING = "starving"
-    #: By the older rules of victims its operation or a pool above is shielded as a whole.
+    #: By the legacy victim rules the allocation's operation, or a pool above it, is protected as a whole.
     LEGACY_RULES = "legacy_rules"
     EXEMPT = "preemption_exempt_time"
 
 
 class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
-    """It might take places of others, and a rule keeps some on nodes that were looked at for it."""
+    """The operation could preempt allocations of others, but a rule protects some allocations on the nodes that were examined for it."""
 
     kept_by: KeptBy
-    #: Jobs in these places, and the nodes that these are on.
+    #: Number of jobs in these allocations, and number of nodes that hold them.
     places: int
     nodes: int
-    #: The first few pools, the most places first: of each the pool that sets the rule, else the one of the operations.
+    #: The first few pools with their number of allocations, the largest number first. The pool is the one that sets the rule, or else the
+    #: pool of the operations.
     pools: tuple[tuple[PoolName, int], ...]
 
 
 class RoomBeingMade(msgspec.Struct, frozen=True, tag="room_being_made"):
-    """On every node with room for a job of it a start waits for another job to go. Nothing else starts there."""
+    """On every node with free resources for a job of the operation, a start waits for another job to end. Nothing else starts there."""
 
     nodes: int
 
 
 class NodeReserved(msgspec.Struct, frozen=True, tag="node_reserved"):
-    """A node is reserved for it, and its job does not fit there yet."""
+    """A node is reserved for the operation, and its job does not fit there yet."""
 
     node: NodeName
-    #: Seconds until the job is expected to fit, and until the reservation ends at the latest.
+    #: Seconds until the job is expected to fit, and seconds until the reservation ends at the latest.
     expected_s: float
     left_s: float
 
 
 class RoomReserved(msgspec.Struct, frozen=True, tag="room_reserved"):
-    """Each node with free resources for a job of it is reserved for another operation."""
+    """Each node with free resources for a job of the operation is reserved for another operation."""
 
     nodes: int
-    #: One of these operations.
+    #: One of the operations for which these nodes are reserved.
     operation: OperationId
 
 
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
-    """No snapshot of shares has named it in its pool. Neither its share nor its limits are known."""
+    """No snapshot of shares has named the operation in its pool, so neither its share nor its limits are known."""
 
 
 class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
-    """Its fair share is zero."""
+    """The fair share of the operation is zero."""
 
-    #: All that a gang wants, of which it is owed everything or nothing. None: it is no gang.
+    #: All that a gang wants, of which it is owed everything or nothing; None if the operation is no gang.
     gang_wants: Resources | None = None
 
 
 class PoolOverFairShare(msgspec.Struct, frozen=True, tag="pool_over_fair_share"):
-    """A pool above it has its fair share, so whatever is below another that is short goes first."""
+    """A pool above the operation has its fair share, so operations below other pools that lack theirs go first."""
 
     pool: PoolName
     satisfaction: float
 
 
 class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
-    """It has its fair share, so whoever is below theirs goes first."""
+    """The operation has its fair share, so operations that lack theirs go first."""
 
     satisfaction: float
 

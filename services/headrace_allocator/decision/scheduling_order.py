@@ -1,6 +1,7 @@
-"""Scheduling order: operations as they would be served one after the other, each once.
+"""Scheduling order: the operations as they would be served one after the other, each once.
 
-Regular stages go through it in batches where the tree says so. Each snapshot of shares makes it anew.
+Regular stages go through this order in batches if the tree says so. Each snapshot of shares makes the order anew.
+
 Source: sections 8.2 to 8.4 of the specification of allocation and preemption.
 """
 
@@ -26,7 +27,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(facts: Facts, operations: list[OperationId]) -> Batch:
-        """The batch of some operations, those left out that are over by now."""
+        """Return the batch of some operations, without operations that are over by now."""
         known = [facts.operations[name] for name in operations if name in facts.operations]
         pools = {pool for each in known for pool in facts.pools.path(each.spec.pool)}
         root = {facts.pools.root.name} if known else set()
@@ -34,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def in_scheduling_order(facts: Facts, order: LeastSatisfied) -> Iterator[OperationId]:
-    """Takes the operation that comes first out of the order, again and again. The lists are copied at the first one."""
+    """Yield the operations in the order in which they would be served. The lists are copied when the first operation is taken."""
     for _, operation in _leaves(facts, order.root):
         yield operation
 
@@ -46,7 +47,7 @@ def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]
 
 
 def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
-    """The operations below a pool, each with the place that the pool has while that one is its first."""
+    """Yield the operations below a pool, each with the position that the pool has while this operation is its first."""
     pool = facts.pools.pool(order.name)
     entry = entry_of_pool(pool, pool.used, facts.pools.total)
     for leaf, name in _leaves(facts, order):
@@ -63,13 +64,13 @@ class Batches:
     def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
         self._facts = facts
         self._order = order
-        #: In force, by whether their operations are of high priority.
+        #: The batches in force; by True for operations of high priority, and False for all others.
         self.of_priority: dict[bool, list[Batch]] = {}
         self._left: Iterator[OperationId] | None = None
         self._made: dict[bool, list[OperationId]] = {}
 
     def renew(self) -> None:
-        """Begins to make them anew, if the tree has batches."""
+        """Begin to make the batches anew, if the tree has batches."""
         self._left, self._made = None, {True: [], False: []}
         if self._facts.pools.options.batch_operation_scheduling is None:
             self.of_priority = {}
@@ -78,11 +79,11 @@ class Batches:
 
     @property
     def are_being_made(self) -> bool:
-        """True if `advance` has not come to the end."""
+        """True while batches are being made, so that `advance` must be called again."""
         return self._left is not None
 
     def advance(self, most: int) -> None:
-        """Takes up to `most` operations more."""
+        """Put up to `most` further operations into batches."""
         options = self._facts.pools.options.batch_operation_scheduling
         if self._left is None or options is None:
             return

@@ -1,7 +1,7 @@
-"""The view of one node and the tree that a decision reads, and the overlay of changes that it writes.
+"""The view of one node and the tree that a decision reads, and the overlay of changes that the decision writes.
 
-A view is frozen for the length of one decision. An overlay is made in constant time, costs what it touches, and is thrown away
-without a trace. Only whoever applies the decision changes the facts.
+A view is frozen for the length of one decision. An overlay is made in constant time, costs only what it touches, and is thrown away
+without a trace. The facts change only when the decision is applied.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
-    """The allocations of a node that may need an order, or more jobs. All others run on as they are."""
+    """Return the allocations of a node that may need an order or more jobs. All other allocations go on unchanged."""
     picture = node.picture
     if node.record.drained or node.ends_all(facts.timing):
         picture.rests = None
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # There are too many allocations for the caches of a core, and few operations.
+        # Checked by operation: a node has few operations, but too many allocations for the caches of a core.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
         else:
             return []
-    # Asked of each allocation, so that nothing else is looked at here. One that is settled runs the one job that it has.
+    # This runs for each allocation, so nothing else is read here. A settled allocation runs the only job that it has.
     stirring = [
         one
         for one in node.allocations.values()
@@ -55,43 +55,43 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # Whoever stirs may be given a reason to go, so that nothing is remembered of the others.
+    # An allocation that may need an order may be given a reason to go. Then nothing is remembered about the node's allocations.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
 
 class View(msgspec.Struct, frozen=True):
-    """One node and the tree at the moment of a heartbeat. Whoever holds it reads, and changes nothing."""
+    """One node and the tree at the time of a heartbeat. A view is only read."""
 
     free: Resources
     tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
-    #: Those of them that may need an order; all others run on as they are.
+    #: The allocations that may need an order. All others go on unchanged.
     restless: Sequence[Allocation]
-    #: All that nobody has in the whole tree.
+    #: Resources of the whole tree that no allocation uses.
     free_in_tree: Resources
-    #: All that the tree may use of the node.
+    #: All resources of the node that the tree may use.
     limits: Resources
-    #: The most allocations that start on one heartbeat; None: as many as fit.
+    #: Upper bound of the allocations started on one heartbeat; None for as many as fit.
     most_starts: int | None
-    #: Nothing more starts on a node with less room than this.
+    #: Nothing more starts on a node with fewer free resources than these.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
     pools: PoolTree
     order: LeastSatisfied
-    #: Until the node's next heartbeat.
+    #: Milliseconds until the node's next heartbeat.
     pace_ms: int
-    #: CLOCK_BOOTTIME of the node at this one.
+    #: CLOCK_BOOTTIME of the node's host at this heartbeat, in milliseconds.
     boottime_ms: int = 0
-    #: Operations that the order still has where they stood before this heartbeat changed them.
+    #: Operations that this heartbeat changed and that the order still has at their earlier position.
     moved: Sequence[Operation] = ()
     #: Operations with limits of their own.
     limited: Collection[OperationId] = ()
-    #: True if room is held for a gang, so that all others wait for their turn.
+    #: True if resources are held for a gang, so that all other gangs wait for their turn.
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
-    #: Batches that regular stages go through, by whether they are of high priority; none where the tree has no batches.
+    #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
     @staticmethod
@@ -104,7 +104,7 @@ class View(msgspec.Struct, frozen=True):
         batches: Mapping[bool, Sequence[Batch]] | None = None,
         stirring: Sequence[Allocation] | None = None,
     ) -> View:
-        """The view of one node of the tree."""
+        """Return the view of one node of the tree."""
         order.settle()
         return View(
             free=node.free,
@@ -129,7 +129,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class _Heads:
-    """The first operation of each list of a pool. They move on as long as no more fits than before."""
+    """The first operation of each list of a pool. They only move forward, as long as no job class fits that did not fit before."""
 
     __slots__ = ("fitting", "heap")
 
@@ -140,7 +140,7 @@ class _Heads:
         heapify(self.heap)
 
     def move_on(self) -> None:
-        """Leaves the first one behind for good."""
+        """Leave the first operation behind for good."""
         _, entries = self.heap[0]
         following = next(entries, None)
         if following is None:
@@ -150,49 +150,51 @@ class _Heads:
 
 
 class Overlay:
-    """The view as it would be with all that was decided so far."""
+    """The view with all changes that the decision in progress has made so far."""
 
     def __init__(self, view: View) -> None:
         self.view = view
-        #: Free room of the node.
+        #: Free resources of the node.
         self.room = view.free
-        #: Operations and pools of which something changed.
+        #: Operations that changed, and the amounts by which the usage of pools changed.
         self.touched: dict[OperationId, Operation] = {}
         self.pools: dict[PoolName, Resources] = {}
-        #: The places of touched operations by pool, and one by one; and operations that changed since they were placed.
+        #: Positions of touched operations by pool and by operation, and operations that changed since their position was computed.
         self._touched_in: dict[PoolName, list[Entry]] = {}
         self._entries: dict[OperationId, Entry | None] = {}
         self._moved: dict[PoolName, dict[Operation, None]] = {}
         self._heads: dict[PoolName, _Heads] = {}
-        #: The same of pools, by the pool above.
+        #: The same for pools, by the parent pool.
         self._pools_below: dict[PoolName, list[Entry]] = {}
         self._pool_places: dict[PoolName, Entry] = {}
         self._moved_pools: dict[PoolName, dict[Pool, None]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
-        #: Allocations that are to go, of which nothing counts as used any more.
+        #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
-        #: True in a preemptive stage, which may pass limits by their tolerance.
+        #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True if pools that only observe preemption count as any others; and whether one kept something that another would not.
+        #: True while it is decided what would be preempted if pools that only observe preemption allowed it. Then whether an allocation of
+        #: such a pool was met.
         self.observes = False
         self.met_observing_pool = False
-        #: Operations of which no job fitted where the least of each resource that they need did, until the stage is over.
+        #: Operations of which no job fitted although the least that they need of each resource did. Reset when the stage is over.
         self.refused: set[OperationId] = set()
-        #: All refusals of this decision, and how often a walk left a pool without an operation.
+        #: Number of all refusals in this decision, and number of times a walk left a pool without an operation.
         self.refusals = self.leafless = 0
-        #: Jobs that were given out of operations with several sizes of them.
+        #: Number of jobs given out, by operation and job size, for operations with several job sizes.
         self.tasks: dict[tuple[OperationId, Resources], int] = {}
-        #: The operations that take part, and whether they must be of high priority or must not, None for all. The classes that do not.
+        #: The batch of operations that take part, whether they must have high priority or must not (None for both), and the job classes
+        #: that do not take part.
         self.batch: Batch | None = None
         self.high: bool | None = None
         self.left_out = 0
-        #: True while only operations with filters over tags take part.
+        #: True while only operations with tag filters take part.
         self.only_filtered = False
-        #: True if only operations take part that another whole job is owed to.
+        #: True if only operations take part that are owed another whole job.
         self.owed_only = False
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
-        #: The operation for which the node is reserved, until a job of it starts here.
+        #: The operation for which the node is reserved, until one of its jobs starts here.
         self.reserved = view.reserved
         self._freed_of: dict[OperationId, list[Allocation]] = {}
         self._jobs: dict[OperationId, int] = {}
@@ -203,29 +205,29 @@ class Overlay:
             self._look_anew_at(view.pools.pool(name))
 
     def ready(self, operation: Operation) -> int:
-        """The number of its jobs that can be given out at once."""
+        """Return the number of the operation's jobs that can be given out at once."""
         return operation.slots.ready_count - self._jobs.get(operation.id, 0)
 
     def pending(self, operation: Operation) -> int:
-        """The number of its jobs that wait for a place."""
+        """Return the number of the operation's pending jobs."""
         return operation.slots.pending_count - self._jobs.get(operation.id, 0)
 
     def held(self, operation: Operation) -> Resources:
-        """All that it holds on nodes."""
+        """Return all that the operation holds on nodes."""
         return self._held.get(operation.id, operation.held)
 
     def satisfaction(self, operation: Operation) -> float:
-        """Usage over fair share."""
+        """Return the operation's usage over its fair share."""
         return satisfaction(operation, self.held(operation))
 
     def held_back(self, operation: Operation) -> Reason | None:
-        """The reason for which no more of its jobs may start, or None if one may."""
+        """Return the reason for which no more jobs of the operation may start; None if one may."""
         tolerant_in = self.view.pools if self.passes_limits else None
         own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
         return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
 
     def entry_applied(self, operation: Operation) -> Entry | None:
-        """Its place once the decision is carried out, or None where that must be found anew."""
+        """Return the operation's position after the decision is applied; None if it must be computed again."""
         moved = self._moved.get(operation.spec.pool)
         if (moved is not None and operation in moved) or operation.task_groups:
             return None
@@ -234,7 +236,7 @@ class Overlay:
         return self._entries.get(operation.id)
 
     def entry_of_pool(self, pool: Pool) -> Entry:
-        """The place of a pool by its own satisfaction."""
+        """Return the position of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
         if entry is None:
             entry = entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.pools.total)
@@ -242,7 +244,7 @@ class Overlay:
         return entry
 
     def open(self, pool: Pool, order: PoolOrder) -> int:
-        """The classes of jobs of which one more stays within the pool's limit."""
+        """Return the classes of which one more job stays within the pool's limit."""
         if not pool.limited:
             return ALL_CLASSES
         added = self.pools.get(pool.name)
@@ -252,7 +254,7 @@ class Overlay:
         return self.view.order.classes.below(most, pool.charged + (added or ZERO))
 
     def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
-        """The first operation of a pool with a job of these classes, but for those of which something changed."""
+        """Return the first operation of a pool with a job of these classes, among the operations that did not change."""
         heads = self._heads.get(order.name)
         if heads is None or fitting & ~heads.fitting:
             heads = self._heads[order.name] = _Heads(order, fitting)
@@ -267,7 +269,7 @@ class Overlay:
         return None
 
     def touched_in(self, pool: PoolName) -> Sequence[Entry]:
-        """The places of operations in a pool of which something changed and which may start something, in their order."""
+        """Return the sorted positions of the changed operations of a pool that may start something."""
         moved = self._moved.pop(pool, None)
         if moved is None:
             return self._touched_in.get(pool, ())
@@ -282,7 +284,7 @@ class Overlay:
         return entries
 
     def pools_below(self, pool: PoolName) -> Sequence[Entry]:
-        """The places of its pools in which something changed, in their order, or places that come before theirs."""
+        """Return the sorted positions of the changed child pools of a pool. Each is a lower bound of the pool's real position."""
         moved = self._moved_pools.pop(pool, None)
         if moved is None:
             return self._pools_below.get(pool, ())
@@ -299,10 +301,10 @@ class Overlay:
         return entries
 
     def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
-        """The operation holds so much more on this node: its room, its usage and that of all pools above.
+        """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs are given out.
 
-        So many of its jobs are given out. Which ones is settled when the decision is applied.
-        A negative amount frees: whoever looks for victims takes them away here and sees what fits then.
+        This changes the node's free resources, and the usage of the operation and of all pools above it. Which jobs they are is settled
+        when the decision is applied. A negative amount frees resources: the search for victims removes them here and sees what fits then.
         """
         if jobs:
             if waits_for_a_turn(operation) and self.gang is None:
@@ -316,15 +318,15 @@ class Overlay:
         self._use(self.view.pools.pool(operation.spec.pool), amount)
 
     def usage(self, allocation: Allocation) -> Resources:
-        """The amount that counts as used by an allocation."""
+        """Return the amount that counts as used by an allocation."""
         return ZERO if allocation in self.freed else allocation.usage
 
     def group(self, operation: Operation, allocation: Allocation) -> Group:
-        """The group of an allocation. What is freed counts no more among those before it."""
+        """Return the group of an allocation. Freed allocations no longer count among the allocations before it."""
         return operation.cut_groups(self.view.pools).group(allocation, self._freed_of.get(operation.id, ()))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
-        """Takes an allocation away: others may have its room at once."""
+        """Free an allocation, so that others may have its resources at once."""
         self.use(operation, ZERO - allocation.usage)
         self.freed.add(allocation)
         self._freed_of.setdefault(operation.id, []).append(allocation)
@@ -337,9 +339,10 @@ class Overlay:
         filtered: bool = False,
         owed_only: bool = False,
     ) -> None:
-        """Lets only some operations take part from now on, or all.
+        """Let only some operations take part from now on; without arguments all of them.
 
-        These are operations of a batch, of high priority or others than these, with filters over tags, or that are owed another job.
+        `batch` admits the operations of a batch. `high` admits operations with high priority (True) or without (False). `filtered` admits
+        operations with tag filters. `owed_only` admits operations that are owed another job.
         """
         classes = self.view.order.classes
         self.batch, self.high, self.only_filtered, self.owed_only, self._heads = batch, high, filtered, owed_only, {}
@@ -349,7 +352,7 @@ class Overlay:
             self.left_out |= ~classes.filtered
 
     def takes_part(self, operation: OperationId) -> bool:
-        """True if the operation is of the batch that is looked at, and no gang that waits for its turn."""
+        """True if the operation is in the present batch, is owed a job if that is required, and is no gang that waits for its turn."""
         if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
             return False
         if self.owed_only:
@@ -359,24 +362,24 @@ class Overlay:
         return self.batch is None or operation in self.batch.operations
 
     def refuse(self, operation: Operation, *, counts: bool = True) -> None:
-        """It takes no part any more until the stage is over. It does not count as a refusal if a job of it would fit."""
+        """Exclude an operation until the stage is over. `counts` is False if a job of it would fit; then it does not count as a refusal."""
         self.refused.add(operation.id)
         self.refusals += counts
         self._touch(operation)
 
     def pass_limits(self, passes: bool) -> None:
-        """Lets limits be passed by their tolerance from now on, or no more."""
+        """Set whether limits may be exceeded by their tolerance from now on."""
         self.passes_limits = passes
         self._begin_stage()
 
     def keep(self, operation: Operation, allocation: Allocation) -> None:
-        """Gives back an allocation that was taken away."""
+        """Keep an allocation that was freed before."""
         self.freed.discard(allocation)
         self._freed_of[operation.id].remove(allocation)
         self.use(operation, allocation.usage)
 
     def _use(self, pool: Pool, amount: Resources) -> None:
-        """Adds to the usage of a pool and of all above it."""
+        """Add to the usage of a pool and of all pools above it."""
         pools, order, above = self.pools, self.view.order, pool.above
         while above is not None:
             name = pool.name
@@ -388,7 +391,7 @@ class Overlay:
             pool, above = above, above.above
 
     def _look_anew_at(self, pool: Pool) -> None:
-        """Gives a changed pool its place anew, and the pools above it up to one judged by its own use."""
+        """Reposition a changed pool and the pools above it, up to a pool that is judged by its own satisfaction."""
         above = pool.above
         while above is not None and not pool.follows_own_satisfaction:
             self.pools.setdefault(pool.name, ZERO)
@@ -396,7 +399,7 @@ class Overlay:
             pool, above = above, above.above
 
     def _begin_stage(self) -> None:
-        """Looks anew at whoever was changed or refused before."""
+        """Reposition the operations that were changed or refused before."""
         self.refused.clear()
         for operation in self.touched.values():
             self._touch(operation)
@@ -406,9 +409,9 @@ class Overlay:
         self._moved.setdefault(operation.spec.pool, {})[operation] = None
 
     def _entry(self, operation: Operation) -> Entry | None:
-        """Its place by now, None if it may start nothing.
+        """Return the operation's position now; None if it may start nothing.
 
-        One that might not before cannot by what others give up here: its own jobs or limits hold it back.
+        An operation that could start nothing before still cannot after allocations are freed here: its own jobs or limits hold it back.
         """
         view, held = self.view, self.held(operation)
         if operation.id not in view.order or operation.id in self.refused:

@@ -1,4 +1,4 @@
-"""Every reason for which pending jobs of an operation wait, and whoever comes before it, as people ask for it."""
+"""All reasons why jobs of an operation are pending, and what comes before the operation in the order, for users who ask."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from headrace_allocator.facts.nodes import NodeCondition
 from headrace_allocator.facts.operations import Operation, members, never_fits, together
 from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
-#: Nodes whose condition is told when none accepts jobs, and pools that let nothing be taken.
+#: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A node that was not heard for this part of the time until it is offline is late: even under load the pace is shorter.
+#: A heartbeat is overdue after this part of the heartbeat timeout: even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: Of the words of a node in trouble.
+#: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
 _MOST_AHEAD: Final = 3
-#: Nodes whose preemptive stages are looked at, those that were heard last.
+#: Upper bound of the nodes whose preemptive stages are examined. They are the nodes that were heard last.
 MOST_TRIED: Final = 500
 
 
 def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
-    """The reasons, the heaviest first. There is none if no job of it waits."""
+    """Return the reasons why the operation's jobs are pending, the most important first; empty if no job is pending."""
     reasons = reasons_in_turn(facts, order, operation, moment)
     return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
@@ -58,12 +58,12 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, m
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment
 ) -> Iterator[why.Reason | None]:
-    """Each reason that holds, and None for one that does not. Whoever needs but one pays for no other."""
+    """Yield each reason that holds, and None for each reason that does not. A caller that needs only one pays for no other."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # Resumed it would wait for these. What its share says now follows from the suspension.
+            # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
             yield from reasons_before_start(facts, operation, moment)
         return
     has_holds = operation.gang is not None and operation.gang.holds
@@ -83,28 +83,28 @@ def reasons_in_turn(
     yield from pool_limits_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
     no_room = _no_room(facts, operation, moment)
-    # Where a job fits anyway it does not wait for that.
+    # If a job fits anyway, the operation does not wait until other jobs have run for long enough to be preempted.
     yield _node_reserved(facts, operation, moment)
     yield _places_exempt(facts, operation, moment) if may_preempt and no_room is not None else None
     yield no_room
-    # What nobody can run is no demand, so no snapshot will tell more of it.
+    # Jobs that fit on no node do not count as demand, so no snapshot will add them to the demand.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)
     yield from matching_nodes_owed(facts, operation)
     yield why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None
-    # What nobody can run is no demand, so it is owed no share either.
+    # Jobs that fit on no node do not count as demand, so the operation is owed no share for them either.
     yield _behind_others(facts, order, operation) if fits else None
 
 
 def is_due_something(operation: Operation) -> bool:
-    """True if a YARN policy has found it to be short of something."""
+    """True if a YARN policy found that the operation lacks something."""
     share = operation.share
     return share is not None and (share.due_to_fair_share is not None or share.due_to_min_share is not None)
 
 
 def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
-    """The reasons that need no share, of an operation that nobody started yet."""
+    """Return the reasons that need no share, for an operation that has not been started yet."""
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
         _recovering(facts, operation),
@@ -118,7 +118,10 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
 
 
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
-    """Adds the nodes that match, or could run a job, and accept none now. It looks at every node, so that it is left to those who ask."""
+    """Add to a reason the nodes that match, or are large enough, and accept no jobs now.
+
+    It looks at every node, so it is left to questions of users.
+    """
     if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches):
         return reason
     needed = reason.needed if isinstance(reason, why.LargerThanEveryNode) else ZERO
@@ -158,7 +161,7 @@ def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangW
 
 
 def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:
-    """None for a gang for which jobs of others may be preempted, as far as what it is owed goes."""
+    """Return the reason if a starving gang is owed too little for others' jobs to be preempted for it; else None."""
     gang, total = operation.gang, facts.pools.total
     if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
         return None
@@ -206,7 +209,7 @@ def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:
 
 
 def _limits_unknown(facts: Facts) -> why.LimitsUnknown | None:
-    """None without an online node too: fair_share reports limits only once it knows of nodes, and waiting for it would be untrue."""
+    """Return the reason if limits are unknown and a node is online: fair_share reports limits only once it knows of nodes."""
     return why.LimitsUnknown() if facts.online_nodes and not facts.pools.limits_known else None
 
 
@@ -230,7 +233,7 @@ def _no_room(
     | why.RoomUnheard
     | None
 ):
-    """The reason for which no node has room for a job of an operation, or None if one has."""
+    """Return the reason why no node has free resources for a job of the operation; None if a node has."""
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
     if not len(facts.shapes):
@@ -284,9 +287,10 @@ def _node_reserved(facts: Facts, operation: Operation, moment: Moment) -> why.No
 def matching_nodes_owed(
     facts: Facts, operation: Operation
 ) -> Iterator[why.MatchingNodesShared | why.MatchingNodesOwed]:
-    """Yields what the nodes have too little of which match tag filters.
+    """Yield the reasons why the nodes that match tag filters have too little.
 
-    The operation wants more than others leave it there, or it wants more than these nodes have, or a pool above it does.
+    Either the operation wants more there than operations that can run nowhere else leave, or it or a pool above it wants more than all
+    these nodes have.
     """
     item, filters = operation.share, facts.pools.filters_of(operation.spec)
     if item is not None and item.tag_filter_limits is not None and item.short_of:
@@ -324,7 +328,7 @@ def _behind_others(
 
 
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Yields whoever comes first on each level, from the root down. An operation that is held back by itself has no levels."""
+    """Yield what comes first on each level of the tree, from the root down. Yields nothing if the operation's own state holds it back."""
     order.settle()
     own = order.entry(operation.id)
     if own is None:

@@ -1,7 +1,8 @@
-"""The walk down the order: whom the next place on a node goes to.
+"""The walk down the order, which finds the operation that gets the next allocation on a node.
 
-From the root to the child that comes first among those with a job that fits, down to an operation. What a decision changed so far is
-looked at beside the lists, which stay as they are. Cost: for each pool on the way its buckets, and whatever was touched in it.
+It goes from the root to the child that comes first among the children with a job that fits, and so down to an operation. Changes of the
+decision so far are looked at beside the lists, which stay as they are. Cost: for each pool on the way its buckets, and all that the
+decision touched in it.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from headrace_allocator.facts.pool_tree import Pool
 
 
 class RoomLeft(enum.StrEnum):
-    """A reason for which free room of a node stays free on a heartbeat. They are looked for in this order."""
+    """Why free resources of a node stay free after a heartbeat. The reasons are checked in this order."""
 
     NO_JOB_WAITS = "no_job_waits"
     NO_JOB_FITS = "no_job_fits"
     TAGS_DIFFER = "tags_differ"
-    #: A job fits, and limits of pools or what was decided on this heartbeat hold back whoever has one.
+    #: A job fits, but limits of pools or decisions made on this heartbeat hold back the operations that have one.
     HELD_BACK = "held_back"
-    #: A job fits, and not beside the one for which the node is reserved.
+    #: A job fits, but not beside the job for which the node is reserved.
     RESERVED = "reserved"
 
 
-#: A child of a pool by its place, and the operation that is chosen below it.
+#: A child of a pool: its position, and the operation that is chosen below it.
 _Found = tuple[Entry, Operation]
 
 
 def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
-    """The operation whose job goes first into `room` on the node, None if none fits.
+    """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
 
-    With a priority only operations of that preemption priority take part. On a reserved node the operation that has the reservation
-    comes first, and all others may have what its job leaves.
+    With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
+    first, and all others may have what its job leaves.
     """
     view, reserved = overlay.view, overlay.reserved
     if reserved is not None:
@@ -62,7 +63,7 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
 def _reserved_starts(
     overlay: Overlay, operation: Operation, room: Resources, priority: PreemptionPriority | None
 ) -> bool:
-    """True if the operation for which the node is reserved starts a job in so much room, before all others."""
+    """True if the operation for which the node is reserved can start a job in `room`, before all other operations."""
     order = overlay.view.order
     return (
         room.dominates(operation.spec.resources)
@@ -76,7 +77,7 @@ def _reserved_starts(
 
 
 def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
-    """The child of a pool that comes first among those with a job that fits."""
+    """Return the child of a pool that comes first among the children with a job that fits."""
     if overlay.batch is not None and pool.name not in overlay.batch.pools:
         return None
     if pool.limited:
@@ -95,7 +96,7 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # So it is with most of many pools, and little is called for them.
+            # Most of many pools are skipped here, so no further function is called for them.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)
@@ -105,9 +106,9 @@ def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Fou
 
 
 def _with_moved(children: Iterable[Entry], changed: Container[str], moved: Sequence[Entry]) -> Iterator[Entry]:
-    """The pools of a pool in their order, of which some stand at another place now.
+    """Yield the entries of a pool's child pools in order, with the moved pools at their new positions.
 
-    None comes before its entry, though one judged by those below may come later.
+    An entry is a lower bound of the pool's position. A pool that is judged by the operations below it may really come later.
     """
     at = 0
     for entry in children:
@@ -121,7 +122,7 @@ def _with_moved(children: Iterable[Entry], changed: Container[str], moved: Seque
 
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
-    """The operation of the pool itself that comes first."""
+    """Return the operation of the pool itself that comes first."""
     operations = overlay.view.operations
     others = 0 if overlay.passes_limits else overlay.view.order.classes.only_by_preemption
     best = overlay.first_untouched(order, fitting & ~others)
@@ -139,7 +140,7 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 
 
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
-    """A pool with the operation that would be chosen below it, and the satisfaction that counts for it."""
+    """Return a pool's position with the satisfaction that counts for it, and the operation that would be chosen below it."""
     pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
     if found is None:
@@ -150,13 +151,13 @@ def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Fo
         return entry, operation
     satisfied = below[0]
     if operation.in_fifo_pool and operation.spec.pool == pool.name:
-        # Its entry does not tell.
+        # An entry in a fifo pool does not carry the satisfaction.
         satisfied = overlay.satisfaction(operation)
     return (satisfied, *entry[1:]), operation
 
 
 def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
-    """The reason for which the node's free room stays free, once all that could start has started. None for less than the tree spares."""
+    """Return why the node's free resources stay free after all that could start has started; None if less than the minimum is free."""
     view, room = overlay.view, overlay.room
     if not room.dominates(view.min_spare):
         return None
@@ -171,7 +172,7 @@ def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
 
 
 def why_nothing_fits(order: LeastSatisfied, room: Resources) -> RoomLeft | None:
-    """The reason for which no job that waits anywhere could start in a room, whatever else holds. None if one could."""
+    """Return why no job in the order fits into `room`, whatever else holds; None if a job fits."""
     waiting = order.root.classes
     if not waiting:
         return RoomLeft.NO_JOB_WAITS

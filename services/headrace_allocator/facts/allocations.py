@@ -1,4 +1,4 @@
-"""Allocations: places on nodes that operations own."""
+"""Allocations: what operations hold on nodes."""
 
 from __future__ import annotations
 
@@ -11,40 +11,44 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobSlot, 
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord, StartStage
 
-#: The operation of an allocation whose own is over, or not known.
+#: Operation id of an allocation whose operation is over or unknown.
 NOBODY: Final = OperationId("")
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 
 
-#: Sorts the allocations of an operation, the oldest progress first.
+#: Position of an allocation among the allocations of its operation. The allocation with the oldest progress comes first.
 Place = tuple[int, int, int]
-#: Before all others, and behind them.
+#: Positions before and behind all allocations.
 FIRST_PLACE: Final[Place] = (-1, 0, 0)
 NO_PLACE: Final[Place] = (2, 0, 0)
-#: Stands for rules that nothing was made by yet.
+#: Stands for "not computed by any rules yet" where a `PoolTree.rules` number is expected.
 NEVER: Final = -1
 
 
 class Rest:
-    """The rest that heartbeats may give the allocations of one operation. A small object of its own, since each heartbeat asks."""
+    """What heartbeats need to know of an operation to skip its allocations.
+
+    It is a small object of its own, because every heartbeat reads it.
+    """
 
     __slots__ = ("cut_at", "job_ms", "preemptible_from")
 
     def __init__(self, job_ms: float) -> None:
-        #: Mean length of its jobs, or 0 where any of its allocations may need an order.
+        #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
         self.job_ms = job_ms
-        #: The rules of the tree by which its groups were cut (`PoolTree.rules`), `NEVER` where its share or options are others now.
+        #: Value of `PoolTree.rules` when the allocation groups were last cut; `NEVER` if the operation's share or options changed since.
         self.cut_at = NEVER
-        #: The first place that those who merely starve may be given while nothing is freed, `NO_PLACE` for none; None until somebody asks.
+        #: First position that the normal preemptive stage may take while nothing is freed: `NO_PLACE` for none, None until it is
+        #: computed.
         self.preemptible_from: Place | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
-        """True if all of its allocations up to this one are known to be kept by the rules of today."""
+        """True if `newest` and all older allocations of the operation are known to be protected by the present rules."""
         first = self.preemptible_from
-        # Where all are kept the allocation itself need not be looked at: it is in no cache.
+        # `NO_PLACE` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
         return first is not None and self.cut_at == rules and (first is NO_PLACE or newest.place < first)
 
 
@@ -52,30 +56,31 @@ _NO_REST: Final = Rest(0.0)
 
 
 class Picture:
-    """The picture of a node that is booked as it is. If the very same comes again it need not be looked at.
+    """The newest node report that agrees with the books. If the next report is the same object, nothing in it need be compared.
 
-    Invariant (`Node.check`): it shows nothing new. Whatever changes the jobs of an allocation drops it, and so does one that comes or goes.
+    Invariant (`Node.check`): the report shows nothing new. It is dropped when the jobs of an allocation change, and when the node gains
+    or loses an allocation.
     """
 
     __slots__ = ("booked", "rests")
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
-        #: While it is booked, and no allocation of the node needs an order but for its rest: these, each with the newest allocation
-        #: that it is for. Else None.
+        #: Each `Rest` of the node's operations with the newest allocation that it covers. Set only while a report is booked and no
+        #: allocation needs an order for any other reason; else None.
         self.rests: Mapping[Rest, Allocation] | None = None
 
     def book(self, reports: Sequence[AllocationReport]) -> None:
-        """Notes a picture that shows nothing new."""
+        """Remember a node report that shows nothing new."""
         if self.booked is None:
             self.rests = None
         self.booked = reports
 
 
 class Allocation:
-    """A place on a node that an operation owns. Its jobs run in it one after another."""
+    """What an operation holds on a node: an amount of resources in which its jobs run one after another."""
 
-    # There are very many, and a heartbeat looks at each of its node.
+    # There are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (
         "confirmed",
         "id",
@@ -103,43 +108,44 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
-        #: Its former operation, if that is over or not known.
+        #: The operation that the allocation belonged to, if it is over or unknown; else `NOBODY`.
         self.orphan_of = NOBODY
         self.node = node
         self.resources = resources
-        #: The stage in which it got its place; None of one that is older than this allocator, until its node tells.
+        #: Scheduling stage that started the allocation. None for an allocation older than this allocator, until its node reports the
+        #: stage.
         self.stage: StartStage | None = None
-        #: The same with the shares, once its node is told of it.
+        #: The stage with the shares at the start. None until the start is sent to the node or reported by it.
         self.start: StartRecord | None = None
-        #: Its node's.
+        #: The booked report of the allocation's node.
         self.picture = Picture()
-        #: Its operation's, none once that is over.
+        #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
-        #: Among the allocations of its operation.
+        #: Position among the allocations of the operation.
         self.place = FIRST_PLACE
-        #: The amount that counts as used: nothing once it is decided that others get the room.
+        #: Amount that counts as used; zero once it is decided that other operations get these resources.
         self.usage = resources
-        #: Jobs given to it that have not ended, the running one included, by index.
+        #: Jobs given to the allocation that have not ended, the running job included, by index.
         self.slots: dict[int, JobSlot] = {}
-        #: True while it is known to run the one job that it has: no more than that job need be looked at in a report.
+        #: True while the allocation is known to run the only job that it has. Then a report is compared with that job alone.
         self.settled = False
-        #: The report that showed nothing new, while that is so. The very same need not be looked at again.
+        #: The last report that showed nothing new, while that still holds. The same report object need not be compared again.
         self.shown: AllocationReport | None = None
-        #: False until a heartbeat shows it; it counts as precommit so long.
+        #: False until a heartbeat shows the allocation; until then it counts as precommit.
         self.confirmed = False
         self.state = AllocationState.WAITING
         self.job: RunningJob | None = None
-        #: When the job began that runs now or ran last, by the node's clock; None before the first.
+        #: Start of the running job or of the last job, in milliseconds of the node's clock; None before the first job.
         self.progress_started_ms: int | None = None
-        #: The reason for which it is to be taken back; ordered again with each answer until the node shows it closing.
+        #: Reason to take the allocation back. The order is repeated with each answer until the node shows the allocation as closing.
         self.take_back: TakeBackReason | None = None
-        #: The record of its preemption, from the decision on.
+        #: Record of the allocation's preemption, from the decision on.
         self.preemption: PreemptionRecord | None = None
-        #: The record of the last preemption that its pool only observed: nothing was taken.
+        #: Record of the last preemption that its pool only observed. Nothing was taken.
         self.observed: PreemptionRecord | None = None
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
-        """True if all that a report says is booked already, but for how long its job has run."""
+        """True if a report shows only what is booked already, apart from how long the job has run."""
         if report is self.shown:
             return True
         if not self._is_booked(report):
@@ -174,25 +180,28 @@ class Allocation:
         )
 
     def exempt_ms(self, exempt_time_ms: int, boottime_ms: int) -> int:
-        """The time until its job has run for so long, at that time of its host's CLOCK_BOOTTIME. 0 where no job of it has begun."""
-        # The host's own clock: it tells when the job began after a restart of any service, and nobody sets it.
+        """Return the milliseconds until the running job has run for `exempt_time_ms`; 0 if no job runs.
+
+        `boottime_ms` is the present CLOCK_BOOTTIME of the node's host.
+        """
+        # The host's own clock: after a restart of any service it still shows when the job began, and it is never set.
         if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
             return 0
         return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))
 
     def settle(self) -> None:
-        """Notes whether it runs the one job that it has. Whoever changes its state or its job says so."""
+        """Record whether the allocation runs the only job that it has. Call this after each change of its state or running job."""
         job = self.job
         self.picture.booked = self.shown = None
         self.settled = self._runs_its_only(job) if job is not None else False
 
     def hold(self, slots: Iterable[JobSlot]) -> None:
-        """Gives it more jobs."""
+        """Give the allocation more jobs."""
         self.slots.update((slot.index, slot) for slot in slots)
         self._unsettle()
 
     def drop(self, index: int) -> None:
-        """Takes a job out of it."""
+        """Take a job out of the allocation."""
         del self.slots[index]
         self._unsettle()
 
@@ -201,7 +210,7 @@ class Allocation:
         self.picture.booked = self.shown = None
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         broken = []
         if self.settled and (self.job is None or not self._runs_its_only(self.job)):
             broken.append("is settled and does not run the one job that it has")
@@ -213,12 +222,15 @@ class Allocation:
         return self.state is _RUNNING and self.slots == {job.index: JobSlot(job.index, job.attempt)}
 
     def note_start(self, record: StartRecord | None) -> None:
-        """Notes how it got its place, if that is not known."""
+        """Record how the allocation was started, unless that is known already."""
         if record is not None and self.start is None:
             self.stage, self.start = record.stage, record
 
     def orphan(self) -> None:
-        """Its operation is over. The same id may come again: a tree that had lost all its jobs of an operation draws others."""
+        """Detach the allocation from its operation, which is over.
+
+        The same operation id may come again: a tree that had released all its jobs of an operation may lease jobs of it again.
+        """
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
         self._unsettle()
@@ -226,24 +238,24 @@ class Allocation:
 
     @property
     def unstarted(self) -> int:
-        """The number of its jobs that have not begun."""
-        # The node may run a job in it that is booked elsewhere, or of an operation that is over.
+        """Number of the allocation's jobs that have not begun."""
+        # The node may run a job in this allocation that is booked elsewhere or belongs to an operation that is over.
         return len(self.slots) - (self.job is not None and self.job.index in self.slots)
 
 
 def waits_for_room(allocations: Iterable[Allocation]) -> bool:
-    """True if one of a node's allocations that it has shown still waits there for another to go."""
+    """True if an allocation that the node has shown still waits there for resources of another allocation."""
     return any(one.state is _WAITING and one.confirmed for one in allocations)
 
 
 def shown_slots(report: AllocationReport) -> list[JobSlot]:
-    """All jobs that a node shows in an allocation, the running one first."""
+    """Return all jobs that a node shows in an allocation, the running job first."""
     running = [] if report.job is None else [JobSlot(report.job.index, report.job.attempt)]
     return [*running, *report.unstarted]
 
 
 def shown_indexes(report: AllocationReport) -> set[int]:
-    """The indexes of these jobs."""
+    """Return the indexes of all jobs that a node shows in an allocation."""
     shown = {slot.index for slot in report.unstarted}
     if report.job is not None:
         shown.add(report.job.index)
@@ -251,7 +263,7 @@ def shown_indexes(report: AllocationReport) -> set[int]:
 
 
 def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Allocation]:
-    """The rests of allocations that are not to go, each with the newest that it is for."""
+    """Return each `Rest` with the newest allocation that it covers. None of the allocations may be about to be taken back."""
     rests: dict[Rest, Allocation] = {}
     for one in allocations:
         if one.place >= rests.setdefault(one.rest, one).place:

@@ -1,20 +1,22 @@
-"""Nodes that run nothing, as the allocator of their tree has recorded it for the allocator after it.
+"""Nodes that run nothing: the record of them that an allocator keeps for the next allocator of its tree.
 
-A new allocator waits for every enrolled node that may run a job which a former allocator gave out. A host that is off keeps it waiting
-for a whole lease. So the allocator records the nodes of which it knows that they run nothing: their agent stopped in order, they fell
-silent with nothing on them, or their lease ended and the ledger has the loss of all their jobs.
+A new allocator waits for every enrolled node that may run a job which an earlier allocator gave out. A host that is off would keep the
+new allocator waiting for a whole lease. So the allocator records the nodes that it knows to run nothing. These are nodes whose agent
+stopped in order, nodes that fell silent while they held nothing, and nodes whose lease ended and whose lost jobs are all recorded in the
+ledger.
 
-Why no job runs twice by that:
+Why no job runs twice because of the record:
 
-1. A node is recorded only by an allocator that heard it in its own term, or saw its lease end, and that has given it nothing since
-   (`lost_nodes.runs_nothing`). An order that the node may still obey, and an end that the ledger may not have, keep it out of the record.
-2. A node whose name may stand in the record gets no job. When it comes back the allocator has the record written without it, and gives
-   it jobs once that is durable. While a write is under way, or its outcome is not known, the names before and after it count.
-3. The record is one value that is written by compare-and-set and carries the term of its writer. A new allocator writes it with its own
-   term before it reads anything else. From then on each write of the former allocator is refused, so that one that was frozen can neither
-   record a node to which its successor gave jobs, nor take a node out of the record in order to give it jobs.
-4. So the record that a new allocator reads names no node to which any former allocator gave jobs after the node's name came into it. What
-   is lost or cut out of the record only makes the new allocator wait.
+1. An allocator records a node only if it received the node's heartbeat in its own term or saw the node's lease end, and has given the
+   node nothing since (`lost_nodes.runs_nothing`). A node is not recorded while it may still obey an order, or while the ledger may lack
+   the end of one of its jobs.
+2. A node whose name may stand in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
+   it jobs once that write is durable. While a write is under way or its outcome is unknown, the names before and after it count.
+3. The record is one value that is written by compare-and-set and carries the term of its writer. A new allocator writes the record with
+   its own term before it reads anything else. From then on each write of an earlier allocator is refused. So an earlier allocator that
+   was frozen can neither record a node to which its successor gave jobs, nor take a node out of the record to give it jobs.
+4. So the record that a new allocator reads names no node to which any earlier allocator gave jobs after the name was recorded. Names that
+   are lost or cut from the record only make the new allocator wait.
 """
 
 from __future__ import annotations
@@ -24,37 +26,37 @@ from typing import Final
 
 from headrace.ids import NodeName
 
-#: Names in the record, quotes and commas included. Nodes beyond that are waited for.
+#: Upper bound of the bytes of all names in the record, quotes and commas included. Nodes beyond it are waited for.
 _MOST_BYTES: Final = 128 * 1024
 _BYTES_BESIDE: Final = 3
 
 
 class EmptyNodes:
-    """The names that are to stand in the record, and those that may stand there now."""
+    """The names that the record shall contain, and the names that it may contain now."""
 
     def __init__(self) -> None:
         self._wanted: set[NodeName] = set()
         self._bytes = 0
-        #: True if other names are wanted than were written last.
+        #: True if the wanted names differ from the names that were written last.
         self._changed = False
-        #: What stands in the record by the last write that is known to be durable.
+        #: Names in the record by the last write that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: What was written since, with an unknown outcome; and what is being written, None if nothing is.
+        #: Names written since with an unknown outcome, and names of the write under way; None if no write is under way.
         self._unsure: frozenset[NodeName] = frozenset()
         self._writing: frozenset[NodeName] | None = None
-        #: All names that may stand in the record. Their nodes get no job.
+        #: All names that the record may contain now. These nodes get no job.
         self.names: frozenset[NodeName] = frozenset()
 
     def begin(self, names: Collection[NodeName]) -> None:
-        """The record has these names, in our own term."""
+        """Start with the names in the record, which carries this allocator's term by now."""
         for name in names:
             self.add(name)
-        # All of them, though fewer may be kept.
+        # All names, though `add` may have kept fewer of them.
         self._recorded = self.names = frozenset(names)
         self._changed = self._wanted != self.names
 
     def add(self, name: NodeName) -> None:
-        """The node runs nothing."""
+        """Want a node in the record, because it runs nothing. Ignored if the record is full."""
         more = len(name) + _BYTES_BESIDE
         if name not in self._wanted and self._bytes + more <= _MOST_BYTES:
             self._wanted.add(name)
@@ -62,18 +64,18 @@ class EmptyNodes:
             self._changed = True
 
     def discard(self, name: NodeName) -> None:
-        """The node is back, or is no more."""
+        """Take a node that is back, or no longer known, out of the wanted names."""
         if name in self._wanted:
             self._wanted.remove(name)
             self._bytes -= len(name) + _BYTES_BESIDE
             self._changed = True
 
     def holds(self, name: NodeName) -> bool:
-        """True if the node is to stand in the record."""
+        """True if the record shall contain the node."""
         return name in self._wanted
 
     def next_write(self) -> list[NodeName] | None:
-        """Returns the names to be written now, None if the record has them or a write is under way. Then call `written`."""
+        """Return the names to write now; None if the record has them or a write is under way. Then call `written`."""
         if self._writing is not None or not self._changed:
             return None
         self._changed = False
@@ -82,7 +84,7 @@ class EmptyNodes:
         return sorted(self._writing)
 
     def written(self, *, durable: bool) -> Collection[NodeName]:
-        """The write is over, durably or with an unknown outcome. Returns the names that cannot stand in the record any more."""
+        """End a write that is durable or has an unknown outcome. Returns the names that the record can no longer contain."""
         assert self._writing is not None
         before, written, self._writing = self.names, self._writing, None
         if durable:

@@ -1,7 +1,10 @@
-"""Everything the allocator knows of one tree, with sums that are exact and read in constant time.
+"""Everything the allocator knows of one tree, with exact sums that are read in constant time.
 
-Every change of an allocation goes through here, since it changes its node, its operation and the limits above. Invariants (`checks`):
-the tree's total and what is used of it are the sums over the online nodes. See also those of nodes, operations and limits.
+Every change of an allocation goes through this module, because it also changes the allocation's node, its operation and the limits above
+the operation.
+
+Invariants (`checks`): the tree's total and its usage are the sums over the online nodes. Nodes, operations and limits have further
+invariants of their own.
 """
 
 from __future__ import annotations
@@ -32,86 +35,91 @@ from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.gangs.book import Gangs
 from headrace_allocator.unsettled import Unsettled
 
-#: Nodes that are judged at once by rules that changed, a millisecond.
+#: Nodes judged in one call after the tree's node rules changed; they take about 1 ms.
 _FILTERED_AT_ONCE: Final = 50
 
 K = TypeVar("K", NodeName, OperationId)
 
 
 class Facts:
-    """One tree as one allocator of one term knows it."""
+    """One tree as known to one allocator with one term."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.tree = tree
-        #: 0 while another allocator leads.
+        #: Term of this allocator; 0 while another allocator leads.
         self.term = term
-        #: True once the ledger told of jobs drawn by a later term: another allocator leads, and gives them out.
+        #: True once the ledger reports job indexes leased for a later term: another allocator leads and gives out the jobs. Also true
+        #: while this allocator stops.
         self.superseded = False
-        #: True while an operator lets no job start.
+        #: True while an operator has paused starts in the tree.
         self.starts_paused = False
-        #: True while an operator lets nothing be taken for others.
+        #: True while an operator has paused preemption in the tree.
         self.preemption_paused = False
         self.timing = timing
-        #: No heartbeat for this long: a node's jobs are given to others. Longer than ours where a former allocator told a longer one.
+        #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Longer than this allocator's lease if an
+        #: earlier allocator sent nodes a longer one.
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
-        #: The same by pool.
+        #: The same operations by pool.
         self.in_pool: defaultdict[PoolName, dict[OperationId, Operation]] = defaultdict(dict)
-        #: Operations that the pages of everything live told of, until the last page.
+        #: Operations named by the pages of live operations read so far; cleared after the last page.
         self.told: set[OperationId] = set()
-        #: Operations with jobs in doubt; those whose jobs other trees run as well.
+        #: Operations with jobs in doubt, and operations that run in several trees.
         self.doubtful: dict[OperationId, Operation] = {}
         self.of_several_trees: dict[OperationId, Operation] = {}
-        #: Operations with limits of their own. Most clusters have none, and then no heartbeat asks its allocations for theirs.
+        #: Operations with limits of their own. Most clusters have none; then a heartbeat checks no operation's limits.
         self.limited: set[OperationId] = set()
-        #: Numbers operations in the order in which they are heard of.
+        #: Numbers operations in the order in which this allocator learns of them.
         self.arrivals = count(1)
-        #: Numbers allocations in the order in which their progress began.
+        #: Numbers allocations in the order in which their current progress began.
         self._beginnings = count(1)
         self.pools = PoolTree()
-        #: When the last snapshot of shares came, even one with nothing new.
+        #: Time of the last snapshot of shares, even if nothing in it was new (steady clock, seconds). None before the first snapshot.
         self.shares_heard_s: float | None = None
         self.rooms = Rooms()
         self.last_heard = LastHeard()
-        #: Nodes that are enrolled no more, and may still hold something.
+        #: Nodes that are no longer enrolled and may still hold allocations.
         self.leaving: set[NodeName] = set()
         self.recovery = Recovery()
         self.empty_nodes = EmptyNodes()
-        #: Over online nodes.
+        #: Sums over the online nodes.
         self.total = ZERO
         self.used = ZERO
         self.online_nodes = 0
-        #: Operations whose usage must be published anew; those that are gone since it was published.
+        #: Operations whose usage must be published again, and operations that ended since their usage was published.
         self.touched: dict[OperationId, None] = {}
         self.gone: dict[OperationId, None] = {}
-        #: The tree as a whole, as it was published last.
+        #: Frame of the usage snapshot that was published last.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()
         self.reservations = Reservations()
         self._node_rules = NodeRules()
-        #: Nodes that were not judged by the node filter since it changed.
+        #: Nodes that must still be judged by the current node rules.
         self.unfiltered: deque[NodeName] = deque()
-        #: Tags and sizes of nodes that accept jobs.
+        #: Tags and sizes of the nodes that accept jobs.
         self.shapes = NodeShapes()
         self.tagged_rooms = TaggedRooms()
 
     def lead(self, term: int, timing: Timing) -> None:
-        """This allocator leads with that term."""
+        """Make this allocator the leader with the given term."""
         self.term = term
         self.timing = timing
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
 
     def shares_are_old(self, moment: Moment) -> bool:
-        """True if nobody may lose a place by the shares that are known: fair_share has been silent for too long."""
+        """True if the shares are too old to justify a preemption, because fair_share has been silent for too long."""
         heard_s = self.shares_heard_s
         return heard_s is None or moment.steady_s - heard_s > self.timing.shares_count_for_s
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def enrol(self, record: NodeRecord, moment: Moment) -> bool:
-        """Notes what is enrolled of a node. True if the tree's room changed by it, or which jobs some node admits."""
+        """Take over the enrolment record of a node.
+
+        Returns True if this changes the tree's resources or which jobs some node admits.
+        """
         node = self.nodes.get(record.node)
         if node is None:
             node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
@@ -119,7 +127,7 @@ class Facts:
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         if record.key != node.record.key:
-            # Another agent has the name by a new token. Lives that the former holder of the name claimed do not count.
+            # Another agent took the node's name with a new token. Incarnations that the earlier agent reported do not count.
             node.incarnation = None
         node.record, node.enrolled = record, True
         changed = self._set_room(node)
@@ -128,13 +136,16 @@ class Facts:
         return changed or retagged
 
     def let_go(self, node: Node) -> bool:
-        """The node is enrolled no more, and may still hold something. True if other jobs are admitted by some node than before."""
+        """Mark a node that is no longer enrolled. It may still hold allocations.
+
+        Returns True if this changes which jobs some node admits.
+        """
         node.enrolled = False
         self.leaving.add(node.record.node)
         return self._note_shape(node)
 
     def remove_node(self, node: Node) -> None:
-        """The node is enrolled no more and holds nothing."""
+        """Remove a node that is no longer enrolled and holds nothing."""
         self.set_offline(node)
         if node.reserved is not None:
             self.reservations.end(node.reserved.operation, ReservationEnd.RELEASED)
@@ -145,13 +156,16 @@ class Facts:
         del self.nodes[node.record.node]
 
     def set_node_rules(self, rules: NodeRules) -> None:
-        """The tree uses nodes that meet these rules. `filter_nodes` judges all of them."""
+        """Set the rules by which the tree uses nodes. `filter_nodes` then judges all nodes by them."""
         if rules != self._node_rules:
             self._node_rules = rules
             self.unfiltered = deque(self.nodes)
 
     def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
-        """Notes what a heartbeat says of its node. True if the tree's room changed by it, or which jobs some node admits."""
+        """Take over what a heartbeat reports of its node.
+
+        Returns True if this changes the tree's resources or which jobs some node admits.
+        """
         accepted = node.accepts_jobs
         node.hear(heartbeat)
         self.last_heard.note(node, moment)
@@ -167,13 +181,13 @@ class Facts:
         return changed
 
     def set_offline(self, node: Node) -> bool:
-        """The node fell silent: its room leaves the total. True if there was any."""
+        """Take a silent node's resources out of the total. Returns True if the node had any."""
         return self._set_room(node, online=False)
 
     # --- allocations ----------------------------------------------------------------------------------------------
 
     def start(self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources) -> Allocation:
-        """Gives out so many jobs of one size in a new allocation, which is precommit until a heartbeat shows it."""
+        """Give out `jobs` jobs of one size in a new allocation. It counts as precommit until a heartbeat shows it."""
         for group in operation.task_groups:
             if group.job == job and group.pending:
                 group.pending -= 1
@@ -186,14 +200,18 @@ class Facts:
         return allocation
 
     def extend(self, allocation: Allocation, jobs: int) -> list[JobSlot]:
-        """Gives out so many more jobs in an allocation that lives."""
+        """Give out `jobs` further jobs to an existing allocation and return their slots."""
         slots = self.operations[allocation.operation].slots.take(jobs)
         allocation.hold(slots)
         self.touch(allocation.operation)
         return slots
 
     def add(self, allocation: Allocation, *, since_ms: int | None = None, held: bool = False) -> None:
-        """A new allocation. One that is older than this allocator has its progress `since_ms`, and comes before all others."""
+        """Book a new allocation.
+
+        `since_ms` is the start of the running job of an allocation that is older than this allocator. Such allocations come before all
+        allocations of this allocator. `held` books resources that are held for a gang.
+        """
         node = self.nodes[allocation.node]
         (node.holds if held else node.allocations)[allocation.id] = allocation
         allocation.picture, node.picture.booked = node.picture, None
@@ -208,7 +226,7 @@ class Facts:
         self._charge(node, operation, allocation.usage)
 
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:
-        """Counts another amount as used by it: on its node, for its operation and under the limits above."""
+        """Change the amount that counts as used by an allocation: on its node, for its operation and under the limits above."""
         before, allocation.usage = allocation.usage, usage
         allocation.picture.rests = None
         operation = self.operations.get(allocation.operation)
@@ -217,7 +235,7 @@ class Facts:
         self._charge(self.nodes[allocation.node], operation, usage - before)
 
     def confirm(self, allocation: Allocation) -> None:
-        """A heartbeat showed it: its precommit becomes usage."""
+        """Record that a heartbeat shows the allocation: its precommit becomes usage."""
         if allocation.confirmed:
             return
         allocation.confirmed = True
@@ -227,7 +245,7 @@ class Facts:
             self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
-        """The allocation is no more. Its slots must have been dealt with."""
+        """Remove an allocation. The caller must have settled its slots before."""
         node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
         del (node.holds if node.holds.get(allocation.id) is allocation else node.allocations)[allocation.id]
         node.picture.booked = None
@@ -240,7 +258,7 @@ class Facts:
         self._charge(node, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
-        """Notes the job that an allocation runs now. With a new one after another its progress begins anew."""
+        """Record the job that an allocation runs now. Progress begins anew if the allocation ran another job before."""
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
@@ -257,7 +275,7 @@ class Facts:
     # --- operations and pools -------------------------------------------------------------------------------------
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
-        """The operation has this spec from now on. In another pool it stands with all that it holds."""
+        """Set the spec of an operation. If the pool changed, the operation moves there with all that it holds."""
         if spec.pool != operation.spec.pool:
             self._leave_pool(operation)
             self.in_pool[spec.pool][operation.id] = operation
@@ -266,7 +284,7 @@ class Facts:
         note_limits(self, operation)
 
     def note_jobs(self, operation: Operation) -> None:
-        """Its jobs changed: its usage is told anew, and limits are charged with those in doubt."""
+        """Record that the jobs of an operation changed: publish its usage again and charge limits for its jobs in doubt."""
         self.touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation
@@ -279,7 +297,7 @@ class Facts:
                 del self.doubtful[operation.id]
 
     def forget(self, operation: Operation) -> None:
-        """The operation is over. What still stands of it on nodes goes as they report."""
+        """Remove an operation that is over. Its allocations are removed when their nodes report that they are gone."""
         del self.operations[operation.id]
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
@@ -293,7 +311,7 @@ class Facts:
     # --- checks ---------------------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """Each node, each operation, the totals, each pool."""
+        """Yield the checks of each node, each operation, the totals and each pool."""
         for name in list(self.nodes):
             yield partial(_check, self.nodes, name)
         for operation in list(self.operations):
@@ -305,7 +323,7 @@ class Facts:
         yield from self.last_heard.checks()
         yield from (self._check_online, self._check_used, self._check_limited)
         yield from (self.gangs.check, self.reservations.check)
-        # One resource each: at 10,000 nodes the sum of one takes some 3 ms.
+        # One resource per check: at 10,000 nodes the sum of one resource takes some 3 ms.
         yield from (partial(self._check_total, resource) for resource in RESOURCE_NAMES)
         for pool, resource in product(self.pools.known, RESOURCE_NAMES):
             yield partial(self._check_pool, pool, resource)
@@ -319,7 +337,7 @@ class Facts:
         return [] if self.limited == limited else ["limited differs from the operations with limits"]
 
     def _check_used(self) -> list[str]:
-        # From the table, in which each node is checked: at 10,000 nodes a look at each takes 9 ms.
+        # Read from the table of free resources, in which each node is checked: reading each of 10,000 nodes takes 9 ms.
         sums = zip(RESOURCE_NAMES, self.rooms.online().as_tuple(), (self.total - self.used).as_tuple(), strict=True)
         return [f"used {resource} differs from the online nodes" for resource, room, free in sums if room != free]
 
@@ -344,7 +362,7 @@ class Facts:
             del self.in_pool[pool]
 
     def touch(self, operation: OperationId) -> None:
-        """Something of the operation changed."""
+        """Record that something of the operation changed, so that it is published and settled again."""
         self.touched[operation] = None
         self.unsettled.note(operation)
         self.gangs.note(operation)
@@ -352,7 +370,7 @@ class Facts:
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
     ) -> bool:
-        """Notes a node's room as it is now, None for what is as before. True if the total or the shapes of nodes changed by it."""
+        """Update what a node offers; None keeps the present value. Returns True if the tree's total or the node shapes changed."""
         online = node.online if online is None else online
         empty = node.drained_empty if empty is None else empty
         reported = node.reported if reported is None else reported
@@ -380,7 +398,7 @@ class Facts:
             self.online_nodes += times
 
     def _charge(self, node: Node, operation: Operation | None, amount: Resources) -> None:
-        """Adds to what is held on a node, by an operation and under the limits above."""
+        """Add an amount to the usage of a node, of an operation and of the pools above the operation."""
         node.used = node.used + amount
         self.rooms.note(node)
         if node.online:
@@ -392,12 +410,12 @@ class Facts:
 
 
 def note_limits(facts: Facts, operation: Operation) -> None:
-    """Notes whether the operation has limits of its own."""
+    """Record whether the operation has limits of its own."""
     (facts.limited.add if operation.limited else facts.limited.discard)(operation.id)
 
 
 def filter_nodes(facts: Facts) -> bool:
-    """Judges some nodes by rules that changed. True if the tree's room changed by it."""
+    """Judge some nodes by the node rules that changed. Returns True if the tree's total or the node shapes changed."""
     names = [facts.unfiltered.popleft() for _ in range(min(_FILTERED_AT_ONCE, len(facts.unfiltered)))]
     return any([facts._set_room(node) for name in names if (node := facts.nodes.get(name)) is not None])
 

@@ -1,13 +1,18 @@
-"""The three groups of an operation's allocations: who may lose them, and when.
+"""The three groups of an operation's allocations, which say who may preempt them.
 
     oldest progress ─────────────────────────────────────────> newest
     non_preemptible │ aggressively_preemptible │ preemptible
                     first border               second border
 
-An allocation is left of a border while all before it together stay below a bound: threshold * fair share, or the usage threshold.
-So the one that crosses the bound is protected, however large it is. Borders are compared as shares, never as amounts made before.
-The usage before an allocation is counted by the sizes of those before it, which costs next to nothing in an operation of whatever
-size. Of the second border the place is kept until usage or shares change. Invariant (`check`): cutting from scratch gives the same.
+An allocation is left of a border while all allocations before it together use less than a bound: threshold * fair share, or the usage
+threshold. So the allocation that crosses the bound is protected, however large it is. Borders are compared as shares, never as amounts
+computed before.
+
+The usage before an allocation is counted by the sizes of the allocations before it. That costs next to nothing, whatever the size of the
+operation. The position of the second border is remembered until usage or shares change.
+
+Invariant (`check`): cutting the groups from scratch gives the same result.
+
 Source: sections 6.1 to 6.7 of the specification of allocation and preemption.
 """
 
@@ -26,55 +31,56 @@ from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace.satisfaction import divisors, unblocked
 from headrace_allocator.facts.allocations import FIRST_PLACE, NO_PLACE, Allocation, Place, Rest
 
-#: Stands for the fair share of an operation that is owed everything: nothing of it is above that.
+#: Bound of an operation that is owed everything: no allocation is above it.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
 
 _ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
 
 
 class Group(enum.IntEnum):
-    """The ease with which an allocation is taken back."""
+    """How easily an allocation may be preempted, from the most protected group to the least protected."""
 
     NON_PREEMPTIBLE = 0
     AGGRESSIVELY_PREEMPTIBLE = 1
     PREEMPTIBLE = 2
 
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _NON_PREEMPTIBLE: Final = Group.NON_PREEMPTIBLE
 _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
 class Protection(msgspec.Struct, frozen=True, gc=False):
-    """The part of an operation that others may not take, as the last snapshot of shares says."""
+    """The part of an operation's usage that others may not take, by the last snapshot of shares."""
 
     fair_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
-    #: The cluster that shares are parts of.
+    #: Cluster total that the shares are fractions of.
     total: Resources = ZERO
-    #: So much of its fair share is kept from those that starve aggressively, and so much from those that starve.
+    #: Fractions of the fair share that are protected from aggressively starving operations and from starving operations.
     aggressive_threshold: float = 0.5
     threshold: float = 1.0
-    #: The oldest allocations below it are kept, whatever the fair share is. What is left out has no bound, and `NOTHING` keeps none.
+    #: The oldest allocations that together stay below this amount are protected, whatever the fair share is. A resource that is left out
+    #: is not bounded; `NOTHING` protects no allocation.
     usage_threshold: PartialResources = NOTHING
-    #: True if the allocation that crosses a bound is beyond it.
+    #: True if the allocation that crosses a bound is right of the border.
     crossing_is_preemptible: bool = False
-    #: True if the allocation that crosses the second bound may go for a job that its operation is owed whole.
+    #: True if the allocation that crosses the second bound may be taken for a whole job that another operation is owed.
     crossing_may_go: bool = False
 
     @property
     def owed_everything(self) -> bool:
-        """True if it is owed all that it wants, and wants anything: then nothing of it is plainly preemptible."""
+        """True if the operation has a demand and its fair share covers it all. Then none of its allocations is in group `PREEMPTIBLE`."""
         return max(self.demand_share) >= EPS and _near(self.fair_share, self.demand_share)
 
     @property
     def is_nested(self) -> bool:
-        """True if nothing is left of the first border and right of the second, whatever is in use."""
+        """True if every allocation left of the first border is left of the second border too, whatever is in use."""
         return self.threshold >= self.aggressive_threshold and not self.crossing_is_preemptible
 
     def bound(self, border: Group) -> Share:
-        """The share below which allocations are left of the border before a group."""
+        """Return the bound of the border before a group, as a share of the cluster. Usage below the bound is left of the border."""
         if border is Group.PREEMPTIBLE and self.owed_everything:
             return _UNBOUNDED
         times = self.threshold if border is Group.PREEMPTIBLE else self.aggressive_threshold
@@ -82,28 +88,31 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return (times * u, times * c, times * g, times * m, times * n)
 
     def covers(self, border: GroupBorder, before: Resources, own: Resources) -> bool:
-        """True if an allocation is left of a border: it uses `own`, and those before it use `before`."""
+        """True if an allocation that uses `own` is left of a border, when the allocations before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
-        """True if a usage is protected for reaching a bound and no more. Only what counts with the allocation itself is."""
+        """True if a usage is protected although it reaches the bound exactly, within `EPS`.
+
+        Only a usage that includes the allocation itself (`crossing_is_preemptible`) is protected so.
+        """
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
 
 class GroupBorder(msgspec.Struct, frozen=True, gc=False):
-    """A border between two groups, prepared once for all usages that are held against it."""
+    """A border between two groups, prepared once for all usages that are compared with it."""
 
     bound: Share
     usage_threshold: tuple[int | None, ...] | None
     wholes: tuple[float, ...]
     needs_all: bool
-    #: Resources of which more would help. If it helps in none, all.
+    #: Indexes of the resources of which more would help the operation; all resources if more of none would help.
     decisive: tuple[int, ...]
 
     @staticmethod
     def of(protection: Protection, bound: Share) -> GroupBorder:
-        """Prepares the border at a bound."""
+        """Prepare the border with this bound."""
         threshold = protection.usage_threshold
         helping = unblocked(protection.fair_share, protection.demand_share)
         return GroupBorder(
@@ -115,10 +124,11 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
         )
 
     def protects(self, usage: Resources, slack: float = EPS) -> bool:
-        """True if a usage is below the bound by more than the slack, or below the usage threshold. Whatever is less is so, too.
+        """True if a usage is below the bound by more than `slack`, or below the usage threshold. Then any smaller usage is below as well.
 
-        It is below if the bound is above it in every resource of which more would help. If more helps in none, one is enough.
-        What is above by no more than `EPS` is so by rounding: else the last bit of a fair share would protect one allocation more.
+        A usage is below the bound if it is below in every resource of which more would help. If more would help in no resource, one
+        resource is enough. A difference of at most `EPS` counts as rounding: otherwise the last bit of a fair share would protect one
+        more allocation.
         """
         amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all
@@ -132,19 +142,19 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
 
 
 def _near(one: Share, other: Share) -> bool:
-    # A loop, and no generator: it runs for each operation that takes a share.
+    # A loop and not a generator: it runs for each operation that takes over a share.
     for a, b in zip(one, other, strict=True):  # noqa: SIM110
         if abs(a - b) >= EPS:
             return False
     return True
 
 
-#: The same for all that no snapshot has told of, since very many may start at once.
+#: Protection of all operations that no snapshot has named yet. They share it, since very many may start at once.
 _UNTOLD: Final = Protection()
 
 
 class AllocationGroups:
-    """The allocations of one operation, by progress and cut into groups. What stands before one is counted when somebody asks."""
+    """The allocations of one operation by progress, cut into groups. The usage before an allocation is counted only when needed."""
 
     __slots__ = (
         "_allocations", "_borders", "_by_usage", "_is_nested", "_is_next_kept", "_kept", "_kept_by", "_kept_size",
@@ -152,59 +162,62 @@ class AllocationGroups:
     )  # fmt: skip
 
     def __init__(self, rest: Rest) -> None:
-        """`rest` is told where the second border is."""
+        """Create empty groups. They keep the position of the second border in `rest`."""
         self._rest = rest
         self._allocations: dict[Allocation, None] = {}
-        #: The places of those that use the same amount, in their order. Most operations have jobs of one size alone.
+        #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
         self._by_usage: dict[Resources, list[Place]] = {}
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
-        #: By the group behind each, made when somebody asks: with each snapshot thousands of operations have others.
+        #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
         self._borders: dict[Group, GroupBorder] = {}
-        #: Of jobs of one size: so many are left of this border, and one more is not, as far as that is known.
+        #: For jobs of one size: number of allocations left of the border `_kept_by`. `_is_next_kept` is False if the next allocation is
+        #: known to be right of the border.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Cuts by what a snapshot of shares says from now on."""
+        """Cut by this protection from now on, as a snapshot of shares gives it."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 
     def add(self, allocation: Allocation, place: Place) -> None:
-        """Enters an allocation."""
+        """Enter an allocation at a position."""
         self._allocations[allocation] = None
         allocation.place = place
         self._enter(place, allocation.usage)
 
     def remove(self, allocation: Allocation) -> None:
-        """Takes an allocation out."""
+        """Take an allocation out."""
         del self._allocations[allocation]
         self._leave(allocation.place, allocation.usage)
 
     def note_usage(self, allocation: Allocation, before: Resources) -> None:
-        """Notes that it used `before` and uses another amount now. It keeps its place."""
+        """Record that an allocation used `before` and now uses another amount. It keeps its position."""
         self._leave(allocation.place, before)
         self._enter(allocation.place, allocation.usage)
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
-        """False if no stage for those that merely starve takes it, whatever is freed.
+        """False if normal preemption cannot take the allocation, whatever else is freed.
 
-        The border is kept: heartbeats ask for each allocation of a node.
+        The border's position is remembered, since heartbeats ask for each allocation of a node.
         """
         return allocation.place >= self.first_preemptible() or allocation.usage == ZERO
 
     def first_preemptible(self) -> Place:
-        """The first place right of the second border, or the one that crosses it where that may go.
+        """Return the first position right of the second border.
 
-        It is kept until usage or shares change.
+        If the allocation that crosses the border may be taken (`crossing_may_go`), its position is returned instead. The result is
+        remembered until usage or shares change.
         """
         known = self._rest.preemptible_from
         return self._find_preemptible() if known is None else known
 
     def _find_preemptible(self) -> Place:
         by_usage, first = self._by_usage, NO_PLACE if self._is_nested else FIRST_PLACE
-        # Whatever stands before a place grows from one to the next. Most operations have jobs of one size alone.
+        # The usage before an allocation grows with its position, so a binary search finds the border. Most operations have jobs of one
+        # size only.
         for usage, places in by_usage.items() if self._is_nested else ():
             border = self._border(_PREEMPTIBLE)
             if len(by_usage) == 1:
@@ -219,14 +232,14 @@ class AllocationGroups:
         return first
 
     def _count_kept(self, border: GroupBorder, usage: Resources, most: int) -> int:
-        """Counts those left of a border among `most` that use the same amount."""
+        """Return how many of the `most` allocations, which use the same amount each, are left of a border."""
 
         def is_right(count: int) -> bool:
             return not border.protects(usage * count)
 
         if self._kept_by is not border or self._kept_size != usage:
             self._kept_by, self._kept_size, self._is_next_kept = border, usage, True
-            # As many as before, in most cases: the border moves by less than a job.
+            # In most cases the number is the same as before: the border moves by less than a job.
             self._kept = min(self._kept, most)
             if self._kept and is_right(self._kept - 1):
                 self._kept = bisect_left(range(most), True, 0, self._kept - 1, key=is_right)
@@ -238,10 +251,10 @@ class AllocationGroups:
         return min(self._kept, most)
 
     def group(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> Group:
-        """The group in which it stands, as if some of these allocations used nothing."""
+        """Return the group of an allocation, as if the `freed` allocations used nothing."""
         place = allocation.place
         before = self._before(place, freed)
-        # Most that is asked for is right of both, and then the first border need not be known.
+        # Most allocations asked about are right of both borders; then the first border need not be computed.
         is_nested = self._is_nested
         if is_nested and not self._border(_PREEMPTIBLE).protects(before):
             return _PREEMPTIBLE
@@ -252,22 +265,25 @@ class AllocationGroups:
         return _PREEMPTIBLE
 
     def is_excess(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
-        """True if all others, but for these, reach what is kept of their operation: it would be preemptible were it the newest."""
+        """True if the other allocations, without the `freed` ones, already use all that is protected of the operation.
+
+        Then the allocation would be preemptible if it were the newest.
+        """
         others = Resources.sum(usage * len(places) for usage, places in self._by_usage.items())
         others = others - allocation.usage - Resources.sum(one.usage for one in freed)
         return not self._protection.covers(self._border(_PREEMPTIBLE), others, allocation.usage)
 
     def crosses(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
-        """True if it is the one that is left of the second border, and with which its operation reaches the bound."""
+        """True if the allocation is left of the second border and the operation reaches beyond the bound with it."""
         return self._crosses(self._border(_PREEMPTIBLE), allocation.place, allocation.usage, freed)
 
     @property
     def owed_everything(self) -> bool:
-        """True if their operation is owed all that it wants, so that nothing of it is plainly preemptible."""
+        """True if the operation's fair share covers all its demand, so that none of its allocations is in group `PREEMPTIBLE`."""
         return self._protection.owed_everything
 
     def is_kept_by_share(self, allocation: Allocation, least: Group) -> bool:
-        """True if the fair share alone, without a usage threshold, puts it into a more protected group than this."""
+        """True if the fair share alone, without a usage threshold, puts the allocation into a more protected group than `least`."""
         bare = msgspec.structs.replace(self._protection, usage_threshold=NOTHING)
         before = self._before(allocation.place, ())
         return any(
@@ -277,7 +293,7 @@ class AllocationGroups:
         )
 
     def groups_without(self, freed: Collection[Allocation]) -> dict[Allocation, Group]:
-        """The group of each, cut from scratch, as if some used nothing."""
+        """Return the group of each allocation, cut from scratch, as if the `freed` allocations used nothing."""
         groups: dict[Allocation, Group] = {}
         before, group = ZERO, Group.NON_PREEMPTIBLE
         for one in self:
@@ -291,12 +307,12 @@ class AllocationGroups:
         return groups
 
     def counts(self) -> dict[Group, int]:
-        """The number of allocations in each group."""
+        """Return the number of allocations in each group."""
         groups = list(map(self.group, self._allocations))
         return {group: groups.count(group) for group in Group}
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         afresh = self.groups_without(())
         hidden = [one for one in self if afresh[one] is _PREEMPTIBLE and not self.may_be_preemptible(one)]
         return [
@@ -332,7 +348,7 @@ class AllocationGroups:
             del self._by_usage[usage]
 
     def _before(self, place: Place, freed: Collection[Allocation]) -> Resources:
-        """The usage of all that stand before a place."""
+        """Return the usage of all allocations before a position, without the `freed` ones."""
         before = ZERO
         for usage, places in self._by_usage.items():
             count = bisect_left(places, place)
@@ -346,11 +362,11 @@ class AllocationGroups:
 
     def _crosses(self, border: GroupBorder, place: Place, usage: Resources, freed: Collection[Allocation] = ()) -> bool:
         before = self._before(place, freed)
-        # What ends exactly at the bound does not cross it.
+        # An allocation that ends exactly at the bound does not cross it.
         return border.protects(before) and not border.protects(before + usage, -EPS)
 
     def _border(self, behind: Group) -> GroupBorder:
-        """The border before a group."""
+        """Return the border before a group."""
         border = self._borders.get(behind)
         if border is None:
             border = self._borders[behind] = GroupBorder.of(self._protection, self._protection.bound(behind))
@@ -364,7 +380,10 @@ class AllocationGroups:
         freed: Collection[Allocation],
         border: GroupBorder | None = None,
     ) -> bool:
-        """True if an allocation, after others that use `before` together, is left of the border before a group, or of another."""
+        """True if an allocation is left of the border before the group `behind`, when the allocations before it use `before`.
+
+        `border` replaces that border.
+        """
         place, protection = allocation.place, self._protection
         border = self._border(behind) if border is None else border
         usage = before
@@ -373,7 +392,7 @@ class AllocationGroups:
         while not border.protects(usage):
             if not protection.is_near(border, usage):
                 return False
-            # One that is only near the bound is left of it if the one before it is, too.
+            # An allocation that only reaches the bound is left of the border if the allocation before it is left of the border.
             previous = self._previous(place)
             if previous is None:
                 return True

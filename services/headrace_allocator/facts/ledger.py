@@ -1,6 +1,6 @@
-"""The ledger's word on operations: all that live, or the events of its log. Saying it again changes nothing.
+"""What the ledger reports of operations: all live operations, or the events of its log. Repeated reports change nothing.
 
-An operation is known from its start to its end by the log.
+An operation is known here from its start to its end in the log.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from headrace_allocator.gangs.holds import let_go
 
 
 class OperationNews:
-    """The operations that a word of the ledger changed."""
+    """The operations that a report of the ledger changed."""
 
     def __init__(self) -> None:
-        #: In the order of the first change; some may be gone.
+        #: In the order of the first change. Some of the operations may be over by now.
         self.changed: dict[OperationId, None] = {}
-        #: Nodes that hold what is to be taken back.
+        #: Nodes that hold something that must be taken back.
         self.holders: set[NodeName] = set()
 
     def hold(self, operation: Operation) -> None:
-        """Notes the nodes that hold something of the operation."""
+        """Add the nodes that hold something of the operation."""
         self.holders.update(each.node for each in operation.allocations.values())
 
 
 def learn_live(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
-    """Learns a page of everything live. A known operation keeps its slots."""
+    """Take over one page of all live operations. An operation that is known already keeps its slots."""
     news = OperationNews()
     for each in operations:
         facts.told.add(each.operation)
@@ -66,7 +66,7 @@ def learn_live(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNe
 
 
 def forget_untold(facts: Facts) -> OperationNews:
-    """The last page was learnt: an operation that none of them told of is over."""
+    """End the operations that no page named, after the last page was taken over."""
     news = OperationNews()
     for operation in [known for name, known in facts.operations.items() if name not in facts.told]:
         _forget(facts, operation, news)
@@ -76,7 +76,7 @@ def forget_untold(facts: Facts) -> OperationNews:
 
 
 def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
-    """Learns what the log recorded, in its order."""
+    """Take over events of the log, in the log's order."""
     news = OperationNews()
     for event in events:
         if not isinstance(event, OperationEvent):
@@ -90,7 +90,7 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """The terms of those allocators of a tree for which jobs were drawn, or are from now on."""
+    """Yield the terms of the tree's allocators for which the log shows leased indexes, or that may lease from now on."""
     for event in events:
         if isinstance(event, AllocatorAttached) and event.tree == tree:
             yield event.term
@@ -113,7 +113,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 _forget(facts, operation, news)
                 return
             if operation.slots.free is not None and event.state is OperationState.RUNNING:
-                # In which of its trees it runs is told by its places.
+                # `OperationPlaced` events say in which of its trees the operation runs.
                 return
             operation.set_state(event.state, suspended=operation.suspended)
             if operation.taken_back is not None:
@@ -131,7 +131,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.block_term = event.term
         case JobsEnded():
             if all(_is_known(operation, one) for one in event.ends):
-                # Nodes tell of ends first, and most events say what they told.
+                # Nodes report ends first, so that most of these events say nothing new.
                 return
             for one in event.ends:
                 _end(operation, one.end.index, one.end.attempt)
@@ -161,7 +161,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
 
 
 def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | IndexesReturned, news: OperationNews) -> None:
-    """Other indexes are this tree's than before, or nobody's. A change that is known already changes nothing."""
+    """Take over that a tree leased or released indexes of an operation of several trees. A change that is known already is ignored."""
     if event.change <= operation.changes:
         return
     operation.changes = event.change
@@ -171,13 +171,13 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         operation.slots.share(event.below, event.runs if is_ours else (), event.free)
         operation.drawing &= not is_ours
     elif is_ours and not event.runs:
-        # All that it had here, so that it has ended here.
+        # The tree released all indexes that it had: the operation has ended here.
         _forget(facts, operation, news)
         return
     else:
         operation.slots.free = event.free
         if is_ours and not operation.slots.are_ours:
-            # A leader takes them out itself before it returns them.
+            # A leader takes the indexes out itself before it releases them.
             for run in event.runs:
                 for index in range(run.first, run.below):
                     operation.slots.lose(index)
@@ -199,7 +199,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
 
 
 def _update(facts: Facts, operation: Operation, live: LiveOperation, news: OperationNews) -> None:
-    """The whole came again after a gap: it says what the missed events would have told."""
+    """Update a known operation from the ledger's full state, which replaces the events missed in a gap."""
     operation.ends_running_jobs = live.ends_running_jobs
     operation.set_state(live.state, suspended=live.suspended)
     facts.set_spec(operation, live.spec)
@@ -222,7 +222,10 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
 
 
 def _update_owners(operation: Operation, live: LiveOperation) -> None:
-    """The whole tells which indexes are this tree's. Those that it returns are not, while the ledger may still take them."""
+    """Take over which indexes are this tree's, by the ledger's full state.
+
+    Indexes that this tree is releasing are not its own while the ledger may still accept the release.
+    """
     slots, returning = operation.slots, operation.returning
     not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]
     for index in not_ours:
@@ -239,9 +242,10 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
 
 
 def _is_known(operation: Operation, one: LoggedEnd) -> bool:
-    """True if the end of a run changes nothing here. A gang goes on by the ledger's word alone.
+    """True if the end of a run changes nothing here.
 
-    Of an operation that ends, the last end lets it go; of one that has other trees, it may let jobs go there.
+    Always False for a gang, which goes on only by what the ledger records. Always False for an operation that is ending, since its last
+    end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
     """
     if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False
@@ -249,7 +253,7 @@ def _is_known(operation: Operation, one: LoggedEnd) -> bool:
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:
-    """A run is over by the ledger. An allocation here may hold it still, if another allocator reported the end."""
+    """End a run that the ledger recorded. An allocation may still hold the job here, if another allocator reported the end."""
     if operation.slots.is_out(index) and attempt >= operation.slots.attempt(index):
         for allocation in operation.allocations.values():
             if index in allocation.slots:

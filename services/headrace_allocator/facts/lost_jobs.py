@@ -1,4 +1,4 @@
-"""Ends of jobs that no node reports: those of which nobody knows how they ended, and those that never began."""
+"""Ends of jobs that no node reports: jobs whose end is unknown, and jobs that never began."""
 
 from __future__ import annotations
 
@@ -16,45 +16,48 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 
-#: Jobs in doubt that are given up as lost at once.
+#: Upper bound of the jobs in doubt that are reported lost at once.
 _MOST_LOST: Final = 1_000
 
 
 class UnknownToNode(msgspec.Struct, frozen=True, tag="unknown_to_node"):
-    """The node's heartbeat does not show the job any more."""
+    """The node's heartbeat no longer shows the job."""
 
-    #: False if none showed that it began, either.
+    #: False if no heartbeat showed that the job began.
     has_begun: bool = True
 
 
 class NodeSilent(msgspec.Struct, frozen=True, tag="node_silent"):
-    """The node that ran it lost its lease."""
+    """The node that ran the job lost its lease."""
 
     lease_s: float
 
 
 class LostNodeInDoubt(msgspec.Struct, frozen=True, tag="lost_node_in_doubt"):
-    """A node that may have run it lost its lease before this allocator heard of it."""
+    """A node that may have run the job lost its lease before this allocator received a heartbeat of it."""
 
 
 class PlaceTaken(msgspec.Struct, frozen=True, tag="place_taken"):
-    """Its place was preempted before it began. That the history of its operation shows it, it ends as a job that ran does."""
+    """The allocation was preempted before the job began.
+
+    The job ends like one that ran, so that the operation's history shows the preemption.
+    """
 
 
 LossReason = UnknownToNode | NodeSilent | LostNodeInDoubt | PlaceTaken
 
 
 class LostJob(msgspec.Struct, frozen=True):
-    """A job whose end is told to the ledger by the allocator itself."""
+    """A job whose end the allocator itself reports to the ledger."""
 
     node: NodeName
     operation: OperationId
     slot: JobSlot
     allocation: AllocationId
     why: LossReason
-    #: Of a job whose place was preempted before it was lost.
+    #: Record of the preemption of the job's allocation; None if it was not preempted.
     preemption: PreemptionRecord | None = None
-    #: How its allocation got its place.
+    #: How the job's allocation was started; None if that is unknown.
     start: StartRecord | None = None
 
     @property
@@ -67,13 +70,13 @@ class LostJob(msgspec.Struct, frozen=True):
 
 
 def lost_in(allocation: Allocation, slot: JobSlot, why: LossReason) -> LostJob:
-    """A job that was lost with all that is known of its place."""
+    """Return a lost job with all that is known of its allocation."""
     told = allocation.preemption, allocation.start
     return LostJob(allocation.node, allocation.operation, slot, allocation.id, why, *told)
 
 
 def lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSlot], why: LossReason) -> list[LostJob]:
-    """Takes slots out of an allocation, whose ends no node reports."""
+    """Take slots out of an allocation because no node will report their ends. Returns the lost jobs."""
     operation = facts.operations.get(allocation.operation)
     lost: list[LostJob] = []
     for slot in list(slots):
@@ -87,7 +90,10 @@ def lose(facts: Facts, node: Node, allocation: Allocation, slots: Iterable[JobSl
 
 
 def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> list[LostJob]:
-    """The node's lease is over: its runner has ended all jobs, others may run them. Nobody waits for one that is gone for good."""
+    """Take all jobs off a node whose lease is over: its runner has ended them, and other nodes may run them. Returns the lost jobs.
+
+    Operations that wait for lost nodes keep their allocations, unless the node is gone `for_good`.
+    """
     lost: list[LostJob] = []
     for allocation in list(node.allocations.values()):
         operation = facts.operations.get(allocation.operation)
@@ -100,10 +106,11 @@ def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> li
 
 
 def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
-    """Settles the jobs in doubt of these operations once recovering is over: nobody holds them.
+    """Settle the jobs in doubt of these operations after recovery, when no node holds them. Returns the lost jobs.
 
-    If a node that may have run them lost its lease, the next attempt must be another one, durably, before it goes out, or they stay
-    in doubt, if their operation waits for such nodes.
+    If no node lost its lease, the jobs are ready again. If a node that may have run the jobs lost its lease, they are lost: the ledger
+    must record another attempt durably before a job goes out again. Jobs of an operation that waits for lost nodes stay in doubt while
+    such a node may come back.
     """
     lost: list[LostJob] = []
     for operation in operations:
@@ -113,7 +120,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
             continue
         node = next(iter(facts.recovery.lost_nodes))
-        # Very many may be in doubt: the others stay so until the next time.
+        # Very many jobs may be in doubt. Jobs beyond the bound stay in doubt until the next call.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
             facts.recovery.unrecorded_losses.add(lost[-1].key)

@@ -1,8 +1,9 @@
-"""The shapes of nodes: which tags and sizes there are, and which nodes are alike.
+"""The shapes of nodes: the different tags and sizes, and which nodes have the same.
 
-Shapes are numbered, and a set of them is an integer with the bit of each. So a formula over tags is worked out for all shapes at once,
-and sizes are compared in one table: nodes may have as many different tags as there are nodes.
-Invariant (`check`): each node that accepts jobs is listed with its tags and size, and no other is.
+Shapes are numbered, and a set of shapes is an integer with one bit per shape. So a formula over tags is evaluated for all shapes at once,
+and sizes are compared in one table. Nodes may have as many different tags as there are nodes.
+
+Invariant (`check`): each node that accepts jobs is listed with its tags and size, and no other node is listed.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ Tags = tuple[str, ...]
 Shape = tuple[Tags, Resources]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]
-#: More jobs than any node has room for.
+#: Stands for "no bound": more jobs than fit on any node.
 _UNBOUNDED: Final = 1 << 31
-#: Answers that are kept. There are few sizes of jobs, which are asked for again with each operation.
+#: Upper bound of the remembered answers. There are few sizes of jobs, and each operation asks for the same ones.
 _MOST_KEPT: Final = 512
 
 
 class TagSets:
-    """Numbered sets of tags. Whether they match a formula is answered for all at once, as an array of flags by number."""
+    """Numbered sets of tags. A formula is answered for all sets at once, as an array of flags by number."""
 
     def __init__(self) -> None:
         self._every = 0
         self._having: dict[str, int] = {}
 
     def enter(self, number: int, tags: Tags) -> None:
-        """Gives tags a number that none have."""
+        """Enter a set of tags under an unused number."""
         self._every |= 1 << number
         for tag in tags:
             self._having[tag] = self._having.get(tag, 0) | 1 << number
 
     def leave(self, number: int, tags: Tags) -> None:
-        """Takes the number from them."""
+        """Remove a set of tags and its number."""
         self._every &= ~(1 << number)
         for tag in set(tags):
             self._having[tag] &= ~(1 << number)
@@ -50,7 +51,7 @@ class TagSets:
                 del self._having[tag]
 
     def matching(self, filters: tuple[str, ...], count: int) -> npt.NDArray[np.bool_]:
-        """Flags of the first `count` numbers, true for tags that match all of these filters."""
+        """Return flags for the first `count` numbers: True if the tags match all filters."""
         bits = self._every
         for formula in filters:
             bits &= parse_formula(formula)(self._with, self._every)
@@ -62,24 +63,24 @@ class TagSets:
 
 
 class NodeShapes:
-    """The different tags and sizes of nodes that accept jobs, each with its nodes."""
+    """The different tags and sizes of the nodes that accept jobs, each with its nodes."""
 
     def __init__(self) -> None:
         self._shape_of: dict[NodeName, Shape] = {}
         self._numbers: dict[Shape, int] = {}
         self._unused: list[int] = []
         self._tags = TagSets()
-        #: Amounts by resource and number, and nodes by number.
+        #: Sizes by resource and shape number, and numbers of nodes by shape number.
         self._sizes = np.zeros((5, 16), dtype=np.int64)
         self._counts = np.zeros(16, dtype=np.int64)
-        #: By number; empty for one that is not used.
+        #: Nodes by shape number; empty for an unused number.
         self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
-        #: Rises with each node that is listed or is not any more.
+        #: Rises whenever a node is listed or removed.
         self.changes = 0
 
     def note(self, node: Node) -> bool:
-        """The tags or the size of a node changed, or whether it accepts jobs. True if the shapes that there are changed by it."""
+        """Record that a node's tags or size changed, or whether it accepts jobs. Returns True if the set of shapes changed."""
         name, before = node.record.node, self._shape_of.get(node.record.node)
         shape = _shape(node)
         if shape == before:
@@ -90,7 +91,7 @@ class NodeShapes:
         return was_last or is_first
 
     def may_fit(self, size: Resources, filters: Iterable[str]) -> bool:
-        """True if some node could run a job of this size, were the node empty. Without any node nothing is known."""
+        """True if some node could run a job of this size if the node were empty. Also True if there is no node."""
         asked = (size, tuple(filters))
         answer = self._answers.get(asked)
         if answer is None:
@@ -101,18 +102,21 @@ class NodeShapes:
         return answer
 
     def count(self, filters: tuple[str, ...], size: Resources = ZERO) -> int:
-        """The number of nodes that accept jobs, match these filters and have so much in all."""
+        """Return the number of nodes that accept jobs, match all filters and are at least of this size."""
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
 
     def jobs_at_once(self, filters: tuple[str, ...], size: Resources, spare: Resources) -> int:
-        """The number of jobs of this size that such nodes could run at once. None starts in less room than `spare`."""
+        """Return the number of jobs of this size that the matching nodes could run at once if they were empty.
+
+        No job starts on a node with fewer free resources than `spare`.
+        """
         sizes = np.array(size.as_tuple())[:, None]
         left = self._sizes - np.maximum(sizes, np.array(spare.as_tuple())[:, None])
         of_each = np.where(sizes > 0, left // np.maximum(sizes, 1), np.where(left < 0, -1, _UNBOUNDED)).min(axis=0) + 1
         return int((self._counts * np.maximum(of_each, 0))[self._matching(filters)].sum())
 
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
-        """The most of each resource that such nodes have, the one with the most cpu, and all that it has."""
+        """Return the largest amount of each resource on any matching node, and the name and size of the node with the most cpu."""
         numbers = np.flatnonzero(self._matching(filters))
         sizes = self._sizes[:, numbers]
         at = np.lexsort((sizes[3], sizes[1]))[-1]
@@ -120,11 +124,11 @@ class NodeShapes:
         return Resources(*sizes.max(axis=1).tolist()), name, Resources(*sizes[:, at].tolist())
 
     def __len__(self) -> int:
-        """The number of nodes that accept jobs."""
+        """Return the number of nodes that accept jobs."""
         return len(self._shape_of)
 
     def check(self, node: Node) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         name, shape = node.record.node, _shape(node)
         number = None if shape is None else self._numbers.get(shape, -1)
         listed = number is None or (number >= 0 and self._nodes[number].get(name) is node)
@@ -138,7 +142,7 @@ class NodeShapes:
         return np.asarray((self._sizes >= np.array(size.as_tuple())[:, None]).all(axis=0))
 
     def _enter(self, node: Node, shape: Shape) -> bool:
-        """Lists a node. True if it is the first of its shape."""
+        """List a node. Returns True if it is the first of its shape."""
         self._shape_of[node.record.node] = shape
         number = self._numbers.get(shape)
         is_first = number is None
@@ -152,7 +156,7 @@ class NodeShapes:
         return is_first
 
     def _leave(self, name: NodeName, shape: Shape) -> bool:
-        """Lists a node no more. True if it was the last of its shape."""
+        """Remove a node from the list. Returns True if it was the last of its shape."""
         del self._shape_of[name]
         number = self._numbers[shape]
         del self._nodes[number][name]
@@ -166,7 +170,7 @@ class NodeShapes:
         return True
 
     def _number(self) -> int:
-        """A number that no shape has."""
+        """Return an unused shape number."""
         if self._unused:
             return self._unused.pop()
         number = len(self._nodes)
@@ -178,19 +182,19 @@ class NodeShapes:
 
 
 class TaggedRooms:
-    """Sums over the online nodes that have the same tags. Fair share limits by them whoever has a scheduling tag filter.
+    """Sums of resources over the online nodes with the same tags. Fair share limits elements with a scheduling tag filter by them.
 
     Invariant (`check`): each node is counted under its tags with all that the tree may use of it.
     """
 
     def __init__(self) -> None:
         self.of: dict[Tags, Resources] = {}
-        #: Tags whose sum changed; whoever follows them discards them.
+        #: Tags whose sum changed. The reader of the changes removes them.
         self.changed: dict[Tags, None] = {}
         self._counted: dict[NodeName, tuple[Tags, Resources]] = {}
 
     def note(self, node: Node) -> None:
-        """The tags of a node changed, or what the tree may use of it."""
+        """Record that a node's tags changed, or what the tree may use of it."""
         name, now = node.record.node, _counted(node)
         before = self._counted.pop(name, None)
         if now is not None:
@@ -203,7 +207,7 @@ class TaggedRooms:
             self._add(*now)
 
     def check(self, node: Node) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         same = self._counted.get(node.record.node) == _counted(node)
         return [] if same else [f"node {node.record.node}: it is not counted with its tags and room"]
 

@@ -1,4 +1,4 @@
-"""Operations as the allocator deals with them: their jobs, what they hold, and what they are owed."""
+"""Operations as the allocator handles them: their jobs, their allocations, and the shares that they are owed."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
-#: Looked up once: the lookup of a member in its enumeration costs as much as ten comparisons.
+#: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
 
-#: An allocation gets as many jobs as end in this many heartbeat round trips.
+#: An allocation gets as many jobs as end in this number of heartbeat round trips.
 ROUND_TRIPS_AHEAD: Final = 2
 
-#: The part of a job that an operation must be owed to be owed the job: shares are floats.
+#: Fraction of a job that an operation must be owed to count as owed the job: shares are floats.
 _NEARLY_A_JOB: Final = 0.999
 
-#: The weight of the newest job in the mean length of jobs.
+#: Weight of the newest job in the moving average of job lengths.
 _NEWEST_WEIGHT: Final = 0.2
 
 
 class Returning(msgspec.Struct, frozen=True):
-    """Jobs that this tree returns, for as long as the ledger may still take or refuse them.
+    """Job indexes that this tree is releasing, for as long as the ledger may accept or refuse the release.
 
-    The ledger takes them only as the next change of owners, so that the next one that is heard of settles it.
+    The ledger accepts the release only as the next change of the indexes' owners. So the next change in the log settles it.
     """
 
     change: int
@@ -53,16 +53,19 @@ class Returning(msgspec.Struct, frozen=True):
 
 
 class TaskGroup(msgspec.Struct):
-    """Jobs of one size that wait."""
+    """Jobs of one size that are pending."""
 
     job: Resources
     pending: int
 
 
 class Operation:
-    """One live operation. What it holds is the sum over its allocations. Its slots that are out are those in them."""
+    """One live operation: its jobs, its allocations and its shares.
 
-    # There are very many, and a heartbeat looks at each that has something on its node.
+    Invariants (`check`): `held` is the sum over its allocations, and the jobs that are out are the jobs in its allocations.
+    """
+
+    # There are very many operations, and a heartbeat looks at each operation that holds something on its node.
     __slots__ = (
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
@@ -73,68 +76,68 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: What heartbeats need to know of it to leave its allocations alone.
+        #: What heartbeats need to know of the operation to skip its allocations.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id = live.operation
-        #: What is known of it as a gang. A single job is none, and of several trees each gives its jobs out by itself.
+        #: State of the gang; None for no gang, a single job, or an operation of several trees, where each gives its jobs out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.user = live.user
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
-        #: How-manieth this allocator heard of: the earlier comes first where satisfaction is equal.
+        #: Arrival number in this allocator; breaks ties in satisfaction.
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Of the allocator that drew last, as far as the ledger told of others than ours. 0 in several trees: each has its own.
+        #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
-        #: All that it holds on nodes, and its allocations that no heartbeat has shown yet.
+        #: All that the operation holds on nodes, and its allocations that no heartbeat has shown yet.
         self.held = ZERO
         self.unconfirmed: dict[Allocation, None] = {}
-        #: Jobs in doubt that are charged to limits, since they may run.
+        #: Number of jobs in doubt that limits are charged for, since these jobs may run.
         self.charged_doubt = 0
         self.running_jobs = 0
-        #: Running jobs that say how far they are, and the thousandths that they say together.
+        #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
-        #: Nodes name them, so that two of them may name one alike.
+        #: By node and id, since two nodes may report allocations with the same id.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups(self.rest)
-        #: The newest item of it in a snapshot of shares that it took.
+        #: The newest item of the operation in a snapshot of shares that was taken over.
         self.share: ShareItem | None = None
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
         self.dominant_resource = "cpu"
-        #: Its place where satisfaction and what is owed are equal; in a fifo pool its place in that order.
+        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool = False
         self.preemption_priority = PreemptionPriority.NONE
-        #: The time for which it has been below its fair share, in one word.
+        #: Whether the operation starves, by how long it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
-        #: The cluster that its shares are parts of, as the snapshot knew it.
+        #: Cluster total that the shares are fractions of, by the snapshot.
         self.total = ZERO
-        #: The same with its shares, once its place was found by them.
+        #: The total with the shares, prepared when the operation's position is first computed from them.
         self.owed: Owed | None = None
-        #: Its options in force, with what they were made of; what its groups were cut by.
+        #: Options in force, the inputs that they were computed from, and the inputs that the groups were cut by.
         self._options = EffectiveOptions()
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         self._cut_by: tuple[object, ...] = ()
-        #: True while a block of indexes is being drawn.
+        #: True while a block of indexes is being leased.
         self.drawing = False
-        #: Of an operation of several trees: the last change of its indexes' owners that is known here.
+        #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: True until the next tick when another tree wanted jobs of it: that one draws first.
+        #: In several trees: True until the next tick after another tree wanted jobs or no index was free. This tree leases none meanwhile.
         self.yields = False
-        #: True if some node could run a job of it, were the node empty; True without any node.
+        #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
         self.fits_somewhere = True
-        #: How many times preemption by a YARN policy looked for room for it.
+        #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
-        #: True once the ledger is being told that no node holds anything of it.
+        #: True once it is being reported to the ledger that no node holds anything of the operation.
         self.release_told = False
 
     def set_spec(self, spec: OperationSpec) -> None:
-        """Notes what was asked for, and the part of it that travels to nodes with its length on the wire."""
+        """Take over a spec and prepare the part of it that is sent to nodes, with its encoded length."""
         self.spec, self.limited = spec, spec.resource_limits != NOTHING
         self.is_graceful = spec.preemption_mode is _GRACEFUL
         self.job_spec = spec.job_spec(self.id, self.user)
@@ -144,23 +147,23 @@ class Operation:
         self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
-        """Notes its state. `schedulable` is true if its jobs may be given out."""
+        """Take over the state. `schedulable` is True if jobs of the operation may be given out."""
         self.state, self.suspended = state, suspended
         self.schedulable = state is _RUNNING and not suspended
         self._note_rest()
 
     def set_task_groups(self, groups: list[TaskGroup]) -> None:
-        """Notes jobs of several sizes. Without any all of its jobs have the size of the spec, which is all that the wire knows."""
+        """Set the groups of jobs of several sizes. Without groups all jobs have the size in the spec, the only size on the wire."""
         self.task_groups = groups
         waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
-        #: The least of each resource that any of its waiting jobs needs. It may be less than any one of them.
+        #: The least of each resource that any pending job needs. It may be less than any single job needs.
         self.min_needed = reduce(Resources.within, waiting)
         self._most_held: Resources | None = None
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
-        """Notes what a snapshot of shares says of it, of which `total` is the whole."""
+        """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
         if item.demand_share != self.demand_share or total is not self.total:
-            # Most snapshots change the fair share alone, of thousands of operations.
+            # Most snapshots change only the fair share, of thousands of operations.
             self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
@@ -172,9 +175,9 @@ class Operation:
 
     @property
     def most_held(self) -> Resources | None:
-        """The most it may hold for another job to be within its demand. None before a snapshot that knows the cluster.
+        """The most that the operation may hold so that one more job stays within its demand.
 
-        Its demand is all that it wanted at that snapshot, what it had included.
+        The demand includes what the operation held when the snapshot was made. None before a snapshot that knows the cluster.
         """
         if self._most_held is None and self.total != ZERO:
             self._most_held = self.total.part(self.demand_share) - self.min_needed
@@ -182,11 +185,11 @@ class Operation:
 
     @property
     def below_fair_share(self) -> bool:
-        """True if it had less than it is owed at the last snapshot."""
+        """True if the operation had less than it is owed at the last snapshot."""
         return self.share is not None and self.share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
 
     def options(self, pools: PoolTree) -> EffectiveOptions:
-        """The options in force for it: those of its pool, and what it asks for itself."""
+        """Return the options in force: the options of the operation's pool with those of its own spec."""
         if self._options_at != pools.rules:
             self._renew_options(pools)
         return self._options
@@ -200,7 +203,7 @@ class Operation:
         self._options_of, self._options_at = made_of, pools.rules
 
     def cut_groups(self, pools: PoolTree) -> AllocationGroups:
-        """Its allocations, cut by its share and the tree's rules."""
+        """Return the allocations of the operation, cut into groups by its share and the tree's rules."""
         if self.rest.cut_at != pools.rules:
             options = self.options(pools)
             made_of = (self.share, options, pools.options, pools.total)
@@ -224,48 +227,48 @@ class Operation:
 
     @property
     def precommit(self) -> Resources:
-        """The part of what it holds that no heartbeat has shown yet."""
+        """The part of what the operation holds that no heartbeat has shown yet."""
         return Resources.sum(one.usage for one in self.unconfirmed) if self.unconfirmed else ZERO
 
     @property
     def usage(self) -> Resources:
-        """The part of what it holds that heartbeats have shown."""
+        """The part of what the operation holds that heartbeats have shown."""
         return self.held - self.precommit
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that its jobs in doubt may hold, for which limits keep room."""
+        """The most that the operation's jobs in doubt may hold. Limits are charged for it."""
         return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:
-        """All that counts under limits."""
-        # Asked for by every heartbeat, and there is doubt only after a restart.
+        """All that counts towards limits."""
+        # Every heartbeat asks for it, and jobs are in doubt only after a restart.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
     def ending(self) -> bool:
-        """True if it is to end and what it holds is to go."""
+        """True if the operation is ending, so that all that it holds must go."""
         return self.state in _ENDING
 
     @property
     def waits_for_lost_nodes(self) -> bool:
-        """True if its jobs wait for a lost node to come back. One that is to end waits for nothing."""
+        """True if jobs of the operation wait for a lost node to come back. An operation that is ending does not wait."""
         return self.spec.on_lost_node is OnLostNode.WAIT and not self.ending
 
     @property
     def may_run(self) -> bool:
-        """True if a node holds something of it, or may hold it unseen."""
+        """True if a node holds something of the operation, or may hold a job in doubt."""
         return bool(self.allocations or self.slots.in_doubt_count)
 
     @property
     def pending_jobs(self) -> int:
-        """The number of its jobs that ask for a place."""
+        """The number of pending jobs; 0 while no job may be given out."""
         return self.slots.pending_count if self.schedulable else 0
 
     @property
     def taken_back(self) -> TakeBackReason | None:
-        """The reason for which all that it holds is to be taken back, or None while it may keep it."""
+        """The reason to take back all that the operation holds; None while it may keep it."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         if self.suspended and self.ends_running_jobs:
@@ -274,7 +277,7 @@ class Operation:
 
     @property
     def mean_job_ms(self) -> float:
-        """Mean length of its jobs, a moving average. It is infinite before the first ended."""
+        """Mean length of the operation's jobs in milliseconds, a moving average. Infinite until the first job has ended."""
         return self._mean_job_ms
 
     @mean_job_ms.setter
@@ -286,14 +289,14 @@ class Operation:
         self.rest.job_ms = 0.0 if self.is_graceful or self.taken_back is not None else self._mean_job_ms
 
     def note_length(self, ms: int) -> None:
-        """A job of it ran for this long."""
+        """Update the mean length of jobs with a job that ran for `ms` milliseconds."""
         if self.mean_job_ms == math.inf:
             self.mean_job_ms = ms
         else:
             self.mean_job_ms = (1 - _NEWEST_WEIGHT) * self.mean_job_ms + _NEWEST_WEIGHT * ms
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         allocations = self.allocations.values()
         broken: list[str] = []
         if self.held != Resources.sum(one.usage for one in allocations):
@@ -318,12 +321,12 @@ class Operation:
 
 
 def members(operation: Operation) -> int:
-    """The number of its allocations that nodes were told of."""
+    """Return the number of the operation's allocations that were sent to nodes."""
     return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
 
 
 def note_progress(operation: Operation, before: RunningJob | None, after: RunningJob | None) -> None:
-    """An allocation runs one job in place of another, or the same job is further than before."""
+    """Update the operation's progress when the job of an allocation changes from `before` to `after`."""
     jobs, thousandths = operation.progress
     for job, sign in ((before, -1), (after, 1)):
         if job is not None and job.progress is not None:
@@ -332,9 +335,12 @@ def note_progress(operation: Operation, before: RunningJob | None, after: Runnin
 
 
 def take_usage(operation: Operation, item: ShareItem) -> bool:
-    """Takes over what a snapshot says of an operation if no more than its usage changed, which is counted here."""
+    """Take over an item of a snapshot of shares if only the operation's usage changed. The allocator counts usage itself.
+
+    Returns False if anything else changed. Then nothing is taken over.
+    """
     known = operation.share
-    # Of one that moved these are the very same, unless others changed.
+    # In an item made from a `MovedShare`, an unchanged fair share is the same object as before.
     if known is None or item.fair_share is not known.fair_share:
         return False
     alike = msgspec.structs.replace(
@@ -350,7 +356,7 @@ def take_usage(operation: Operation, item: ShareItem) -> bool:
 
 
 def is_starving(operation: Operation) -> bool:
-    """True if it starves, or a pool above it lends it its starvation, as the last snapshot says."""
+    """True if the operation starves by the last snapshot, or a pool above it lends it its starvation."""
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
@@ -358,7 +364,7 @@ def is_starving(operation: Operation) -> bool:
 
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
-    """True if another job beside what it holds is within its fair share, in every resource that the job needs."""
+    """True if the operation's fair share covers one more job beside `held`, in every resource that the job needs."""
     figures = zip(
         held.as_tuple(),
         operation.spec.resources.as_tuple(),
@@ -370,9 +376,10 @@ def is_owed_a_job(operation: Operation, held: Resources) -> bool:
 
 
 def wants_node(operation: Operation) -> bool:
-    """True if a node may be reserved for it, as far as its own state says: it is short of a whole job that it is owed.
+    """True if the operation's own state lets a node be reserved for it: it lacks a whole job that it is owed.
 
-    It starves, or stands in a FIFO pool and is below its fair share. A gang has room held for it in another way.
+    Either it starves, or it stands in a fifo pool and is below its fair share. Gangs are excluded: resources
+    are held for them in another way.
     """
     if operation.gang is not None or operation.task_groups:
         return False
@@ -381,30 +388,30 @@ def wants_node(operation: Operation) -> bool:
 
 
 def waits_for_a_turn(operation: Operation) -> bool:
-    """True if it is a gang for which no room is held."""
+    """True if the operation is a gang for which no resources are held yet."""
     return operation.gang is not None and operation.gang.phase is GangPhase.WAITING
 
 
 def never_fits(operation: Operation) -> bool:
-    """True if it is a gang of more jobs than can run at once, were nothing else there."""
+    """True if the operation is a gang with more jobs than could run at once if nothing else ran."""
     at_once = None if operation.gang is None else operation.gang.at_once
     return at_once is not None and together(operation) > at_once.most
 
 
 def together(operation: Operation) -> int:
-    """The number of jobs of a gang that start together, or did."""
+    """Return the number of jobs of a gang that start together, or that started together."""
     return operation.slots.pending_count + operation.slots.in_doubt_count + len(operation.allocations)
 
 
 def break_up(operation: Operation) -> None:
-    """A job is missing, or is about to be: of a gang all others are to go."""
+    """Break up a gang that runs, because one of its jobs is or will be missing: all its other jobs are taken back."""
     if operation.gang is not None and operation.gang.phase in TOGETHER:
         set_phase(operation, GangPhase.BREAKING)
 
 
 def set_phase(operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
-    """The operation is a gang, and is in that phase from now on."""
+    """Set the phase of a gang, and the time at which the phase ends (steady clock, seconds)."""
     assert operation.gang is not None
     operation.gang.phase, operation.gang.until_s, operation.gang.asked = phase, until_s, False
-    # In some phases its allocations get no rest.
+    # In some phases the gang's allocations may need orders, which `set_state` records in `rest`.
     operation.set_state(operation.state, suspended=operation.suspended)

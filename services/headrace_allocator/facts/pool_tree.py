@@ -1,9 +1,12 @@
-"""The tree of pools with their shares, and what the operations below each of them have in use.
+"""The tree of pools with their shares, and what the operations below each pool use.
 
-A snapshot is taken as one cut: all that it changed since the one before, or none of it. A limit is the most that all jobs below a pool
-may take together. A pool that no snapshot told of stands below the root.
-Jobs in doubt are apart: limits keep room for them, so that nothing starts in it. Nobody loses a place for what may not run at all.
-Invariant (`check`): what a pool has in use, and what is in doubt, is the sum over the operations below it.
+A snapshot is taken over as a whole: all its changes since the last snapshot, or none of them. A pool's limit bounds what all jobs below
+the pool may use together. A pool that no snapshot has named stands below the root.
+
+Jobs in doubt are counted apart. Limits are charged for them, so that nothing else starts in the resources that they may use. But no
+allocation is preempted because of jobs that may not run at all.
+
+Invariant (`check`): a pool's usage, and what its jobs in doubt may use, are sums over the operations below it.
 """
 
 from __future__ import annotations
@@ -28,29 +31,29 @@ _DEFAULTS: Final = EffectiveOptions()
 
 
 class ShareCut(msgspec.Struct, frozen=True):
-    """A snapshot of shares, and what is new in it."""
+    """A snapshot of shares, and what changed in it."""
 
-    #: All items, by `ShareItem.key`.
+    #: All items of the snapshot, by `ShareItem.key`.
     items: Mapping[str, ShareItem]
     changed: Collection[str]
     removed: Collection[str] = ()
-    #: The cluster that the shares are parts of.
+    #: Cluster total that the shares are fractions of.
     total: Resources = ZERO
     options: AllocationOptions = AllocationOptions()
 
 
 class OtherPlaces(NamedTuple):
-    """Operations and pools that may have another place by a snapshot, beside the operations that it tells of."""
+    """Operations and pools whose position in the order a snapshot may change, apart from the operations that it names."""
 
-    #: True for all operations, and for all that stand in these pools themselves.
+    #: True if any operation may have another position. Then the pools whose own operations may have another position.
     everywhere: bool
     in_pools: list[PoolName]
-    #: Pools of which only shares changed. There are too many to be placed at once; all others are among `PoolTree.changed`.
+    #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolTree.changed`.
     of_pools: list[PoolName]
 
 
 class Pool:
-    """One pool, and what is in use below it."""
+    """One pool, and what is used below it."""
 
     __slots__ = (
         "above", "filters", "follows_own_satisfaction", "in_doubt", "item", "keeps_fifo_order", "limited", "most", "name", "owed",
@@ -59,63 +62,66 @@ class Pool:
 
     def __init__(self, name: PoolName, above: Pool | None) -> None:
         self.name = name
-        #: None for the root alone.
+        #: The parent pool; None for the root.
         self.above = above
-        #: What operations hold, and the most that their jobs in doubt may hold beside.
+        #: What the operations below the pool hold, and the most that their jobs in doubt may hold in addition.
         self.used = ZERO
         self.in_doubt = ZERO
         self.set_item(None)
 
     def set_item(self, item: ShareItem | None) -> None:
-        """Notes what a snapshot says of it, None if none does."""
+        """Take over what a snapshot says of the pool; None if no snapshot names it."""
         self.item = item
-        #: Its shares in the cluster of which its place was found last.
+        #: The pool's shares with the cluster total, prepared when its position was last computed.
         self.owed: Owed | None = None
-        #: Its limit, and whether it has any.
+        #: The pool's limit, and whether it has one.
         self.most = item.limits if item is not None else NOTHING
         self.limited = self.most != NOTHING
         options = _options(item)
-        #: True if the operations of a fifo pool get room in its order.
+        #: True if the operations of a fifo pool get resources in the pool's order.
         self.keeps_fifo_order = options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
-        #: True if its own satisfaction counts where room is given out, not that of an operation below it.
+        #: True if the pool's own satisfaction counts in scheduling, not the satisfaction of the operation that would be chosen below it.
         self.follows_own_satisfaction = options.use_pool_satisfaction_for_scheduling
-        #: Whether places of its operations may be taken.
+        #: Whether allocations of the pool's operations may be preempted.
         self.preemption = options.preemption
-        #: Formulas over tags of nodes, each of which a node must match to run jobs below it.
+        #: Formulas over tags. A node must match each of them to run jobs below the pool.
         self.filters = options.scheduling_tag_filters
 
     def takes_shares_of(self, item: ShareItem) -> bool:
-        """Takes over what a snapshot says of it if no more than shares changed. Each snapshot says so of thousands."""
+        """Take over a snapshot's item if only the pool's shares changed. Returns False if anything else did.
+
+        Each snapshot changes only the shares of thousands of pools.
+        """
         known = self.item
         if known is None or item.parent != known.parent:
             return False
-        # An item that moved has these from the one before.
+        # In an item made from a `MovedShare`, options and limits are the same objects as before.
         if item.options is not known.options or item.limits is not known.limits:
             return False
         self.item, self.owed = item, None
         return True
 
     def limit(self, policy: AllocationOptions, *, tolerant: bool) -> PartialResources:
-        """The most that may be used below it. A preemptive stage, which is `tolerant`, adds its tolerance."""
+        """Return the most that may be used below the pool. A preemptive stage passes `tolerant`, which adds the pool's tolerance."""
         if not tolerant or self.item is None or self.item.options is None:
             return self.most
         return tolerant_limit(self.most, self.item.options.resource_limits_overcommit_tolerance, policy)
 
     @property
     def charged(self) -> Resources:
-        """All that counts under its limit where something is to start."""
-        # There is doubt only after a restart.
+        """All that counts towards the pool's limit when a job is to start."""
+        # Jobs are in doubt only after a restart.
         return self.used if self.in_doubt is ZERO else self.used + self.in_doubt
 
     def add(self, used: Resources, in_doubt: Resources) -> None:
-        """Operations below it hold so much more, and their jobs in doubt may, or less by negative amounts."""
+        """Add to what operations below the pool hold, and to what their jobs in doubt may hold. Negative amounts subtract."""
         self.used = self.used + used
         if in_doubt is not ZERO:
             doubt = self.in_doubt + in_doubt
             self.in_doubt = ZERO if doubt == ZERO else doubt
 
     def path(self) -> Iterator[Pool]:
-        """The pool and all pools above it, the lowest first, without the root."""
+        """Yield the pool and all pools above it, from the lowest up, without the root."""
         pool = self
         while pool.above is not None:
             yield pool
@@ -126,36 +132,36 @@ class PoolTree:
     """All pools of one tree, the root included."""
 
     def __init__(self) -> None:
-        #: Each pool with its shares.
+        #: The newest share item of each pool that a snapshot names.
         self.pools: dict[PoolName, ShareItem] = {}
         self.total = ZERO
         self.options = AllocationOptions()
-        #: Rises with each snapshot by which the cluster, the tree's policy or options of a pool are others than before.
+        #: Rises with each snapshot that changes the cluster total, the tree's policy or the options of a pool.
         self.rules = 0
-        #: Nothing more starts on a node with less room than this.
+        #: A job starts on a node only if at least these resources are free there.
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
-        #: Rises with each snapshot by which some limits are others than before.
+        #: Rises with each snapshot that changes a limit or the parent of a pool.
         self.limits_changes = 0
-        #: True once a snapshot came that knows the cluster: before, limits are not known.
+        #: True once a snapshot that knows the cluster was taken over. Before it, limits are unknown.
         self.limits_known = False
         self.root = Pool(ROOT_POOL, None)
-        #: Pools that are above their limits.
+        #: Pools whose usage exceeds their limit.
         self.exceeded: set[Pool] = set()
         self._known: dict[PoolName, Pool] = {ROOT_POOL: self.root, PoolName(""): self.root}
-        #: Pools whose use, shares or place changed; whoever follows them discards them.
+        #: Pools whose usage, shares or parent changed. The reader of the changes removes them.
         self.changed: set[PoolName] = set()
-        #: True if some of them stand below another pool than before.
+        #: True if some of the changed pools have another parent than before.
         self.some_moved = False
 
     def pool(self, name: PoolName) -> Pool:
-        """The pool of this name, below the root if nothing is known of it."""
+        """Return the pool of this name. A pool of which nothing is known is created below the root."""
         pool = self._known.get(name)
         if pool is None:
             pool = self._known[name] = Pool(name, self.root)
         return pool
 
     def take(self, cut: ShareCut) -> OtherPlaces:
-        """Takes over a snapshot. Returns which operations that it does not tell of may have another place by it."""
+        """Take over a snapshot. Returns the operations and pools whose position it may change, apart from the operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
             name = PoolName(key[1:])
@@ -165,9 +171,9 @@ class PoolTree:
         for key in cut.changed:
             if key[:1] == "/" and (told := items.get(key)) is not None:
                 changed[PoolName(told.name)] = told
-        # The tree's policy says who may pass a limit, and who is of high priority. Every share is a part of the cluster.
+        # The tree's policy says which operations may pass a limit and which have high priority. Every share is a fraction of the total.
         everywhere = has_other_rules = cut.options != self.options or cut.total != self.total
-        # Else the same stay: whoever made something of them sees by one look that they are no others.
+        # Unless they changed, the objects stay the same, so that results computed from them can be reused after an identity check.
         if cut.total != self.total:
             self.total = cut.total
         if cut.options != self.options:
@@ -206,20 +212,20 @@ class PoolTree:
         return OtherPlaces(everywhere, resorted, of_pools)
 
     def path(self, pool: PoolName) -> Iterator[PoolName]:
-        """The names of the pool and all pools above it, the lowest first, without the root."""
+        """Return the names of the pool and all pools above it, from the lowest up, without the root."""
         return (each.name for each in self.pool(pool).path())
 
     def filters_of(self, spec: OperationSpec) -> tuple[str, ...]:
-        """Formulas over tags of nodes, each of which a node must match to run jobs of an operation."""
+        """Return the formulas over tags that a node must match to run jobs of an operation: its own and those of the pools above it."""
         own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
         return (*above, own) if own else above
 
     def above(self, pool: PoolName) -> list[Pool]:
-        """Limited pools at the pool and above it, the lowest first."""
+        """Return the pools with a limit, from this pool up."""
         return [each for each in self.pool(pool).path() if each.limited]
 
     def use(self, pool: PoolName, amount: Resources, in_doubt: Resources = ZERO) -> None:
-        """Jobs in the pool take so much more than before, and those in doubt may, or less by negative amounts."""
+        """Add to the usage of a pool and all pools above it, and to what their jobs in doubt may use. Negative amounts subtract."""
         each = self.pool(pool)
         while each.above is not None:
             each.add(amount, in_doubt)
@@ -230,15 +236,15 @@ class PoolTree:
 
     @property
     def known(self) -> list[PoolName]:
-        """All pools that a snapshot told of or something was in, without the root."""
+        """All pools that a snapshot named or that an operation was in, without the root."""
         return [pool.name for pool in self._known.values() if pool.above is not None]
 
     def check(
         self, name: PoolName, resource: str, held: Iterable[Resources], in_doubt: Iterable[Resources]
     ) -> list[str]:
-        """Broken invariants of one resource of one pool in words. There are none if it is not known.
+        """Return a text for each broken invariant of one resource of one pool; empty if the pool is unknown.
 
-        Its own operations hold so much, and their jobs in doubt may.
+        `held` and `in_doubt` are the amounts of the pool's own operations: what they hold, and what their jobs in doubt may hold.
         """
         pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:
@@ -254,15 +260,15 @@ class PoolTree:
         return broken
 
     def _judge(self, pool: Pool) -> None:
-        """Notes whether a pool is above its limit."""
+        """Record whether the pool's usage exceeds its limit."""
         if exceeds(pool.used, pool.most):
             self.exceeded.add(pool)
         else:
             self.exceeded.discard(pool)
 
     def _move(self, pools: list[Pool]) -> None:
-        """Gives pools their place below their parents, with all that is in use below them."""
-        # All are taken out first, since one may now stand below another that stood below it.
+        """Move pools below their parents, with all that is used below them."""
+        # All of them are taken out first, since a pool may now stand below another that stood below it.
         for pool in pools:
             for above in list(pool.path())[1:]:
                 above.add(ZERO - pool.used, ZERO - pool.in_doubt)
@@ -270,7 +276,7 @@ class PoolTree:
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
-            # A circle would be a defect of the sender.
+            # A cycle would be a defect of the sender.
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:
@@ -278,7 +284,7 @@ class PoolTree:
                 self._judge(above)
 
     def _drop_empty(self) -> None:
-        """Forgets pools that no snapshot tells of and nothing is in."""
+        """Forget pools that no snapshot names and that nothing is in."""
         parents = {pool.above for pool in self._known.values()}
         for pool in list(self._known.values()):
             if pool.item is None and pool.above is not None and pool.charged == ZERO and pool not in parents:
@@ -287,12 +293,12 @@ class PoolTree:
 
 
 def exceeds(used: Resources, limit: PartialResources) -> bool:
-    """True if more is used of some resource than a limit lets."""
+    """True if more of any resource is used than the limit allows."""
     return any(most is not None and has > most for has, most in zip(used.as_tuple(), limit.as_tuple(), strict=True))
 
 
 def tolerant_limit(limit: PartialResources, tolerance: PartialResources, policy: AllocationOptions) -> PartialResources:
-    """The limit up to which preemptive stages may start jobs."""
+    """Return the limit up to which preemptive stages may start jobs."""
     if policy.enable_infinite_resource_limits_overcommit:
         return NOTHING
     if tolerance == NOTHING:
@@ -314,6 +320,6 @@ def _options(item: ShareItem | None) -> EffectiveOptions:
 
 
 def _of_operations(item: ShareItem | None) -> tuple[FifoPoolSchedulingOrder, tuple[str, ...]]:
-    """The options by which operations of a pool have their place in the order."""
+    """Return the options on which the positions of a pool's operations depend."""
     options = _options(item)
     return (options.fifo_pool_scheduling_order, options.scheduling_tag_filters)

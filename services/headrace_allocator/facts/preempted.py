@@ -1,6 +1,6 @@
-"""Allocations that are taken back for others. From the decision on they count as used no more, so that others may have the room.
+"""Allocations that are preempted. From the decision on they do not count as used, so that other operations get the resources.
 
-A graceful request is no more than that: what it asks for counts until it ends.
+A graceful request is only a request: the allocation counts as used until it ends.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, Preem
 
 
 def preempt(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
-    """Takes an allocation back."""
+    """Mark an allocation to be taken back, with the record of its preemption."""
     allocation.picture.booked = None
     allocation.take_back = _reason(record)
     _note(facts, allocation, record)
 
 
 def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRecord | None) -> None:
-    """Brings an allocation in line with what its node knows of its preemption.
+    """Bring an allocation in line with what its node reports of the allocation's preemption.
 
-    What the node does not know it is told again, though the allocation may be closing: that may let its job run to the end.
+    If the node does not know of the preemption, the order is sent again, even if the allocation is closing: a closing allocation may let
+    its job run to the end.
     """
     if allocation.preemption is not None:
         allocation.take_back = _reason(allocation.preemption)
@@ -45,6 +46,6 @@ def _note(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> Non
 
 
 def undo_preemption(facts: Facts, allocation: Allocation) -> None:
-    """Books an allocation as before, since its node was never told."""
+    """Book a preempted allocation as before, since the node never got the order."""
     allocation.take_back = allocation.preemption = None
     facts.set_usage(allocation, allocation.resources)

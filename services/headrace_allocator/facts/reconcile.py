@@ -1,7 +1,8 @@
-"""Holding a heartbeat against the facts: what was obeyed, what ended, what is there, what is gone.
+"""Reconciling the books with a heartbeat: which orders were obeyed, which jobs ended, what is there and what is gone.
 
-A heartbeat is the whole picture, so whatever is booked and the picture lacks does not exist on that node. The one exception are ends
-that did not fit into the heartbeat (`ends_waiting`): while there are any, a slot that is nowhere may be among them.
+A heartbeat carries the whole node report. So an allocation that is booked and missing in the report does not exist on the node. The only
+exception are ends that did not fit into the heartbeat (`ends_waiting`). While there are any, a job missing from the report may be among
+them.
 """
 
 from __future__ import annotations
@@ -38,32 +39,32 @@ from headrace_allocator.gangs.holds import hold_again
 
 
 class Findings:
-    """The news that a heartbeat brought."""
+    """What a heartbeat changed."""
 
     def __init__(self) -> None:
-        #: Ends to tell the ledger.
+        #: Ends to report to the ledger.
         self.ends: list[JobEnd] = []
         #: Jobs whose end no node reports.
         self.lost: list[LostJob] = []
-        #: Jobs that this node holds beside another allocation, each with the allocation here.
+        #: Jobs that this node holds although another allocation holds them, each with the allocation on this node.
         self.held_twice: list[tuple[JobKey, AllocationId]] = []
-        #: Allocations whose operation is not known, each with the name that the node gives it.
+        #: Allocations whose operation is unknown, each with the operation id that the node reports.
         self.unknown: list[tuple[AllocationId, OperationId]] = []
-        #: Jobs that lost their place to others and are over by that.
+        #: Jobs that ended because their allocation was preempted.
         self.preempted: list[JobKey] = []
-        #: Preemptions that the node never heard of, so that they did not happen.
+        #: Number of preemptions undone because the node never got the order.
         self.undone = 0
-        #: Claims of the node on jobs that nobody gave it, in words. They change nothing.
+        #: The node's claims on jobs that it was never given, as texts. They change nothing.
         self.foreign: list[str] = []
-        #: Ends that the ledger has, and allocations that are booked out.
+        #: Ends that the ledger has recorded, and allocations that are no longer booked.
         self.forget_ends: list[JobKey] = []
         self.forget_allocations: list[AllocationId] = []
-        #: Operations that hold another amount, or have other jobs to give out, than before.
+        #: Operations that hold another amount than before, or have other jobs to give out.
         self.operations: set[OperationId] = set()
 
 
 def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None:
-    """Brings the facts of one node in line with its heartbeat. None if that brings no news, as most do."""
+    """Bring the books of one node in line with its heartbeat. Returns None if nothing is new, as in most heartbeats."""
     picture = heartbeat.allocations
     is_plain = node.sent is None and not heartbeat.ends
     if is_plain and (picture is node.picture.booked or node.shows_nothing_new(picture)):
@@ -74,7 +75,7 @@ def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None
 
 
 class _Reconciliation:
-    """One heartbeat held against the facts."""
+    """One heartbeat that is compared with the books."""
 
     def __init__(self, facts: Facts, node: Node, heartbeat: Heartbeat) -> None:
         self._facts = facts
@@ -88,7 +89,7 @@ class _Reconciliation:
 
     @cached_property
     def _lacks_records(self) -> bool:
-        """True if the picture may show preempted allocations without their records."""
+        """True if the node report may show preempted allocations without their records."""
         records = sum(report.preemption is not None for report in self._heartbeat.allocations)
         return records >= MOST_RECORDS_PER_HEARTBEAT
 
@@ -96,24 +97,24 @@ class _Reconciliation:
         self._take_ends()
         self._settle_sent()
         reports, allocations = self._heartbeat.allocations, self._node.allocations
-        # Most pictures show what is booked in the same order, and of most allocations the very same report.
+        # Most node reports list the booked allocations in the same order, and most of the allocation reports are the very same objects.
         others = [pair for pair in zip(reports, allocations.values(), strict=False) if pair[0] is not pair[1].shown]
         if len(reports) == len(allocations) and all(report.id == one.id for report, one in others):
             for report, one in others:
                 if not one.shows_nothing_new(report):
                     self._take_report(report)
             if self._node.shows_nothing_new(reports):
-                # The next heartbeat shows the same, most likely, and the allocations are at hand now.
+                # The next heartbeat most likely shows the same, and the allocations are in the CPU cache now.
                 self._node.picture.book(reports)
         else:
             self._take_picture()
         return self._findings
 
     def _take_picture(self) -> None:
-        """Takes the reports of a picture that shows other allocations than are booked, or in another order."""
+        """Compare a node report that lists other allocations than booked, or lists them in another order."""
         allocations = self._node.allocations
         shown = 0
-        # Of one that is named twice the last word counts, or it would stand for another that is missing.
+        # If an allocation is listed twice, the last report counts. Otherwise the count would hide a missing allocation.
         for report in self._picture.values():
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
@@ -139,20 +140,21 @@ class _Reconciliation:
             elif key not in node.reporting:
                 holder = self._holder(end)
                 if holder is None and not self._is_unconfirmed(end):
-                    # The agent need not report a late or invented end again. If the job was lost, the loss must be recorded first:
-                    # were this allocator killed before that, nothing would say that this attempt ended.
+                    # The agent need not report a late or forged end again. But if the job was lost, the loss must be recorded first: if
+                    # this allocator were killed before that, nothing would say that this attempt ended.
                     if key not in self._facts.recovery.unrecorded_losses:
                         self._findings.forget_ends.append(key)
                     continue
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:
-                    # Its runner is older, or did not see it end. And no node's word goes before the record of whoever decided.
+                    # The runner is of an older version or did not see the job end. Also, the allocator's own record counts more than the
+                    # node's.
                     end = msgspec.structs.replace(end, start=holder.start)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
 
     def _holder(self, end: JobEnd) -> Allocation | None:
-        """The allocation of this node that holds the job which ended, None if the books have it nowhere on this node."""
+        """Return the allocation of this node that holds the ended job; None if no allocation of the node is booked with the job."""
         allocation = self._node.allocations.get(end.allocation)
         if allocation is None or allocation.operation != end.operation:
             return None
@@ -160,10 +162,10 @@ class _Reconciliation:
         return allocation if slot is not None and slot.attempt == end.attempt else None
 
     def _is_unconfirmed(self, end: JobEnd) -> bool:
-        """True if any node may hold the job, so that this node's end of it counts. Notes a foreign claim if another one must hold it.
+        """True if any node may hold the job, so that this node's end counts. If another node must hold it, records a foreign claim.
 
-        No claim, but late, is an end of an operation that is over, of an attempt that is over, or of an allocation that is taken back
-        because another one holds the job.
+        An end is only late, and no foreign claim, in three cases: the operation is over, the attempt is over, or the allocation is being
+        taken back because another allocation holds the job.
         """
         operation = self._facts.operations.get(end.operation)
         if operation is None or has_ended(operation.slots, end.index, end.attempt):
@@ -182,7 +184,7 @@ class _Reconciliation:
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:
             holder.drop(end.index)
-        # A former allocator may have preempted it, and only the end tells.
+        # An earlier allocator may have preempted the allocation. Then only the end says so.
         record = end.preemption if holder is None else holder.preemption
         if record is not None and end.result is JobResult.ABORTED:
             self._findings.preempted.append(end.key)
@@ -196,14 +198,14 @@ class _Reconciliation:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:
-        """Confirms or takes back what the last answer ordered."""
+        """Confirm or take back what the last answer ordered."""
         sent, heartbeat = self._node.sent, self._heartbeat
         if sent is None:
             return
         self._node.sent = None
         same_life = heartbeat.incarnation == sent.incarnation
         obeyed = same_life and heartbeat.applied >= sent.seq
-        # What a former life of the agent obeyed may have ended, and its ends may wait.
+        # An earlier incarnation may have obeyed. Its jobs may have ended since, with ends that did not fit into the heartbeat.
         never_happened = not obeyed and (same_life or heartbeat.ends_waiting == 0)
         for start in sent.start:
             allocation = self._node.allocations.get(start.allocation)
@@ -217,11 +219,11 @@ class _Reconciliation:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
         for take_back in sent.take_back if not obeyed else ():
-            # Whoever the room was for did not start either. A former life that obeyed left it going, or it is not there any more.
+            # The beneficiary of the preemption did not start either. If an earlier incarnation obeyed, the allocation is closing or gone.
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is None or allocation.preemption is None or self._is_going(allocation):
                 continue
-            # A gang has its room on all nodes at once, wherever an answer is lost: there the order is told again.
+            # For a gang, resources are freed on all its nodes at once, wherever an answer was lost. So the order is sent again.
             if not _gathers_all(self._facts, allocation.preemption.beneficiary):
                 undo_preemption(self._facts, allocation)
                 self._findings.undone += 1
@@ -234,11 +236,11 @@ class _Reconciliation:
                 self._give_back(allocation, [slot for slot in extend.slots if slot.index not in shown])
 
     def _is_going(self, allocation: Allocation) -> bool:
-        """True if the picture shows it as preempted, or over, or not at all."""
+        """True if the node report shows the allocation as preempted, as ended, or not at all."""
         report = self._picture.get(allocation.id)
         if report is None or report.state is AllocationState.ENDED or report.preemption is not None:
             return True
-        # Its record may be one of those that found no room. The order is repeated until it does.
+        # Its preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
         return report.state is AllocationState.CLOSING and self._lacks_records
 
     def _take_report(self, report: AllocationReport) -> None:
@@ -246,7 +248,7 @@ class _Reconciliation:
         ended, start = report.state is AllocationState.ENDED, self._heartbeat.starts.get(report.id)
         is_orphan = allocation is not None and self._is_orphan_of(allocation, report.operation)
         if allocation is not None and is_orphan:
-            # The operation is known by now, or came again.
+            # The operation is known by now, or has come back to this tree.
             self._facts.remove(allocation)
             start, allocation = allocation.start, None
         if allocation is None:
@@ -265,7 +267,7 @@ class _Reconciliation:
             allocation.take_back = None
             self._note_unbegun(allocation, report)
             if report.unstarted:
-                # A job that lost its place before it began ends with the allocation (`_note_unbegun`).
+                # If a preemption came before the first job began, that job ends with the allocation (`_note_unbegun`).
                 preemption = allocation.preemption or report.preemption
                 is_unbegun = preemption is not None and report.job is None and not (ended or report.jobs_ended)
                 self._give_back(allocation, report.unstarted[is_unbegun:])
@@ -273,7 +275,7 @@ class _Reconciliation:
             settle_preemption(self._facts, allocation, report.preemption)
             self._findings.operations.add(allocation.operation)
         elif allocation.usage == ZERO and allocation.preemption is None and not self._lacks_records:
-            # All records are here, and it has none.
+            # The report has all preemption records, and none for this allocation.
             self._facts.set_usage(allocation, allocation.resources)
             self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
@@ -286,7 +288,7 @@ class _Reconciliation:
             self._findings.forget_allocations.append(report.id)
 
     def _told_to_go_before(self, report: AllocationReport, start: StartRecord | None) -> Allocation:
-        """An ended allocation of a former allocator, which is booked nowhere any more."""
+        """Return an ended allocation of an earlier allocator, which is not in the books."""
         allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
         allocation.preemption = report.preemption
         allocation.note_start(start)
@@ -297,7 +299,7 @@ class _Reconciliation:
         return allocation
 
     def _note_unbegun(self, allocation: Allocation, report: AllocationReport) -> None:
-        """Ends the first job of a preempted allocation that ended before any job of it began."""
+        """End the first job of a preempted allocation that ended before any of its jobs began."""
         if allocation.preemption is None or report.state is not AllocationState.ENDED or report.jobs_ended:
             return
         first = [slot for slot in report.unstarted[:1] if allocation.slots.get(slot.index) == slot]
@@ -307,19 +309,19 @@ class _Reconciliation:
             self._touch(one.operation)
 
     def _is_orphan_of(self, allocation: Allocation, name: OperationId) -> bool:
-        """True if the allocation was of this operation, which was not known and is now, with jobs that others than we drew.
+        """True if the allocation was of this operation, which was unknown then, and an earlier allocator leased the operation's jobs.
 
-        A node names an operation before anybody starts it, if the id can be guessed. It gets no job by that.
+        A node can name an operation before it is started, if the operation's id can be guessed. It must get no job that way.
         """
         operation = self._facts.operations.get(name)
         is_nobodys = allocation.operation == NOBODY and allocation.orphan_of == name
         return is_nobodys and operation is not None and operation.block_term < self._facts.term
 
     def _adopt(self, report: AllocationReport, *, is_orphan: bool) -> Allocation:
-        """Books an allocation that is not known: of a former allocator, or of an operation that is over.
+        """Book an unknown allocation: of an earlier allocator, or of an operation that is over.
 
-        It is booked for its operation with a job that may be there, and in the first word of a node in this term also with jobs that
-        are over. Else a node that errs could use up the fair share of any operation.
+        It is booked for its operation if the node may hold one of its jobs. In the node's first report of this term it is also booked
+        with jobs that are over. Without this rule a faulty node could use up the fair share of any operation.
         """
         operation = self._facts.operations.get(report.operation)
         slots, node = shown_slots(report), self._node.record.node
@@ -328,7 +330,7 @@ class _Reconciliation:
             or (self._facts.recovery.awaits(node) and not any(_is_foreign(operation, slot) for slot in slots))
         )
         size = report.resources if operation is None or operation.task_groups else operation.spec.resources
-        # What a node shows is no more than a node can have, so that no sum grows beyond what messages and tables hold.
+        # A node cannot report more than a node can have, so that no sum exceeds what messages and tables can hold.
         size = size.within(MOST_OF_A_NODE - self._node.used)
         allocation = Allocation(report.id, report.operation if may_hold else NOBODY, node, size)
         allocation.confirmed = True
@@ -345,13 +347,14 @@ class _Reconciliation:
         if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
-            # Of so many that a former allocator preempted at once it is most likely one, whose room others were given.
+            # So many allocations were preempted by an earlier allocator at once that this one most likely was too, and others got its
+            # resources.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
-        """Books the jobs that an allocation holds and the facts do not know: a former allocator gave them out."""
-        # Not of the report: a node that calls it another operation's would have its jobs booked in the wrong place.
+        """Book the jobs that an allocation holds and the books do not show there: an earlier allocator gave them out."""
+        # Not the operation of the report: if the node named another operation, its jobs would be booked for the wrong operation.
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return
@@ -362,12 +365,12 @@ class _Reconciliation:
                 allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
-                # That attempt was given up, is done or runs elsewhere: the job must not go on beside the other.
+                # The attempt was given up, is done, or runs elsewhere. The job must not run beside that attempt.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
                 self._note_refused(operation, allocation, slot)
 
     def _note_refused(self, operation: Operation, allocation: Allocation, slot: JobSlot) -> None:
-        """Notes what is alarming about a job that the node shows and may not run. An attempt that is over is late, no more."""
+        """Record what is alarming about a job that the node shows and may not run. An attempt that is over is only late."""
         key = JobKey(operation.id, slot.index, slot.attempt)
         if operation.slots.is_out(slot.index):
             self._findings.held_twice.append((key, allocation.id))
@@ -375,8 +378,8 @@ class _Reconciliation:
             self._note_foreign("holds", key, allocation.id)
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
-        """Slots that never ran are ready again at once, with the same attempt."""
-        # A node may name one twice.
+        """Make slots that never ran ready again at once, with the same attempt."""
+        # A node may list a slot twice.
         returned = [slot for slot in dict.fromkeys(slots) if allocation.slots.get(slot.index) == slot]
         if not returned:
             return
@@ -388,7 +391,7 @@ class _Reconciliation:
             self._touch(operation.id)
 
     def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot], ran: RunningJob | None) -> None:
-        """Loses what the node does not know any more. `ran` is the job that it showed there before."""
+        """End the slots that the node no longer shows as lost. `ran` is the job that the node showed in the allocation before."""
         began = JobSlot(ran.index, ran.attempt) if ran is not None and ran.started_at_ms else None
         lost = []
         for slot in list(slots):
@@ -410,12 +413,12 @@ class _Reconciliation:
 
 
 def _is_foreign(operation: Operation, slot: JobSlot) -> bool:
-    """True if no allocation can hold the job in this attempt: nobody gave it out."""
+    """True if no allocation can hold this attempt of the job, because no allocator gave it out."""
     slots = operation.slots
     return not (slots.is_out(slot.index) or slots.may_hold(slot) or has_ended(slots, slot.index, slot.attempt))
 
 
 def _gathers_all(facts: Facts, beneficiary: OperationId) -> bool:
-    """True for a gang for which all that it needs was taken at once, and which has not started yet."""
+    """True if the beneficiary is a gang that has not started yet and for which all that it needs is preempted at once."""
     gang = None if beneficiary not in facts.operations else facts.operations[beneficiary].gang
     return gang is not None and facts.pools.options.preempt_gangs_whole and gang.phase is GangPhase.GATHERING

@@ -1,10 +1,11 @@
-"""Recovering: what an allocator does not know yet after its start, because nodes have not spoken.
+"""Recovery: what an allocator does not know yet after its start, because nodes have not reported.
 
-Two things end at different times. Usage is complete once every node that was enrolled at the start has reported or is silent for the
-heartbeat timeout: a dead node has no room, so that nothing need wait for it. Doubt is over only once every one of them has reported or
-lost its lease: until then it may still run jobs that a former allocator gave out. Drained nodes count like all others. A node that runs
-nothing by the record of the former allocator (`empty_nodes`) is not waited for.
-A node has reported once a heartbeat shows that it obeyed this allocator's term: only that is surely no late word of before.
+Two conditions end at different times. Usage is complete once every node that was enrolled at the start has reported or was silent for the
+heartbeat timeout: a dead node has no resources, so nothing need wait for it. No job is in doubt any more once every such node has
+reported or lost its lease: until then a node may still run jobs that an earlier allocator gave out. Drained nodes count like all others.
+A node that runs nothing, by the record of the earlier allocator (`empty_nodes`), is not waited for.
+
+A node has reported once a heartbeat shows that it obeyed this allocator's term: such a heartbeat was certainly not sent before the start.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """The nodes whose word is missing."""
+    """What this allocator does not know yet, by the nodes that have not reported since its start."""
 
     def __init__(self) -> None:
         self.operations_known = False
         self.nodes_known = False
-        #: When doubt was over (steady clock); None before.
+        #: Time at which the last job in doubt was settled (steady clock, seconds); None before.
         self.over_s: float | None = None
-        #: Nodes that lost their lease without a word and have not spoken since, so that nobody knows what they ran.
-        #: True of those that may come back, false of those that were removed.
+        #: Nodes that lost their lease before they reported, and have not reported since, so that it is unknown what they ran. True for a
+        #: node that may come back, False for a node that was removed.
         self.lost_nodes: dict[NodeName, bool] = {}
-        #: Jobs of such nodes that are lost, and of which the ledger does not have the end yet.
+        #: Lost jobs of the nodes in `lost_nodes` whose end the ledger has not recorded yet.
         self.unrecorded_losses: set[JobKey] = set()
         self._enrolled = 0
-        #: Nodes that may run what nobody knows of; and those of them for which usage is not complete.
+        #: Nodes that may run unknown jobs, and the nodes among them that usage still waits for.
         self._unheard: set[NodeName] = set()
         self._missing: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:
-        """Starts to wait for the nodes that are enrolled. Only the first call counts."""
+        """Start to wait for the enrolled nodes. Only the first call counts."""
         if not self.nodes_known:
             self._unheard = set(enrolled)
             self._missing = set(self._unheard)
@@ -45,19 +46,19 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """True if what is known of usage is all that there is, but for nodes that are offline."""
+        """True if the usage of all nodes is known, apart from offline nodes."""
         return self.operations_known and self.nodes_known and not self._missing
 
     def awaits(self, node: NodeName) -> bool:
-        """True if this node's word is missing."""
+        """True if the node has not reported yet."""
         return node in self._unheard
 
     def miss_no_more(self, node: NodeName) -> None:
-        """A node is silent for the heartbeat timeout. What it may run stays in doubt."""
+        """Wait for a node's usage no more, because the node was silent for the heartbeat timeout. Jobs that it may run stay in doubt."""
         self._missing.discard(node)
 
     def settle(self, node: NodeName, *, lost: bool) -> None:
-        """A node reported in full, or lost its lease."""
+        """Record that a node reported in full, or lost its lease."""
         self._missing.discard(node)
         if node in self._unheard:
             self._unheard.discard(node)
@@ -67,12 +68,12 @@ class Recovery:
             self.lost_nodes.pop(node, None)
 
     def give_up(self, node: NodeName) -> None:
-        """A lost node never comes back."""
+        """Record that a lost node never comes back."""
         if node in self.lost_nodes:
             self.lost_nodes[node] = False
 
     def awaited(self, most: int) -> list[NodeName]:
-        """The names of up to `most` nodes that may run jobs nobody knows of, in their order."""
+        """Return the names of up to `most` nodes that may run unknown jobs, in the order of their names."""
         return nsmallest(most, self._unheard)
 
     @property
@@ -82,16 +83,16 @@ class Recovery:
 
     @property
     def doubt_over(self) -> bool:
-        """True if no job is in doubt any more: every node obeys this term, or lost its lease."""
+        """True if no job is in doubt any more: every node has reported in this term or lost its lease."""
         return self.over_s is not None
 
     def end_doubt(self, moment: Moment) -> bool:
-        """True if doubt is over at this moment, and was not before."""
+        """Record that no job is in doubt any more, if that is so. Returns True if it is so for the first time."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
         self.over_s = moment.steady_s
         return True
 
     def progress(self) -> tuple[int, int]:
-        """Counts the awaited nodes that have reported, and all that are enrolled."""
+        """Return the number of awaited nodes that have reported, and the number of nodes that were enrolled at the start."""
         return self._enrolled - len(self._unheard), self._enrolled

@@ -15,15 +15,15 @@ from headrace_allocator.facts.nodes import Node, Reservation
 
 
 class ReservationEnd(enum.StrEnum):
-    """The ways in which a reservation ends."""
+    """How a reservation ended."""
 
-    #: A job of the operation started, there or elsewhere.
+    #: A job of the operation started, on the reserved node or elsewhere.
     STARTED = "started"
     #: Another node is expected to be free clearly sooner.
     MOVED = "moved"
-    #: It lasted for the longest time.
+    #: The reservation lasted for the longest allowed time.
     TIMED_OUT = "timed_out"
-    #: The operation does not need it any more, or the node cannot serve it.
+    #: The operation does not need the reservation any more, or the node cannot serve it.
     RELEASED = "released"
 
 
@@ -32,17 +32,17 @@ class Reservations:
 
     def __init__(self) -> None:
         self.of: dict[OperationId, Reservation] = {}
-        #: Operations whose own state lets a node be reserved for them. Those that have waited longest come first.
+        #: Operations whose own state lets a node be reserved for them. The operation that has waited longest comes first.
         self.wanting: dict[OperationId, None] = {}
         self._ended: Counter[ReservationEnd] = Counter()
 
     def enter(self, reservation: Reservation) -> None:
-        """Reserves a node."""
+        """Reserve a node."""
         self.of[reservation.operation] = reservation
         reservation.node.reserved = reservation
 
     def move(self, reservation: Reservation, node: Node, expected_s: float, now_s: float) -> None:
-        """Reserves another node in place of the one before. The longest time goes on."""
+        """Reserve another node instead of the present one. The time at which the reservation ends at the latest stays."""
         self._ended[ReservationEnd.MOVED] += 1
         reservation.node.reserved = None
         reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
@@ -50,26 +50,26 @@ class Reservations:
         node.reserved = reservation
 
     def note(self, operation: OperationId, *, wants_node: bool) -> None:
-        """Notes whether a node may be reserved for an operation, as far as its own state says."""
+        """Record whether the operation's own state lets a node be reserved for it."""
         if wants_node:
             self.wanting.setdefault(operation)
         else:
             self.wanting.pop(operation, None)
 
     def forget(self, operation: OperationId) -> None:
-        """The operation is over."""
+        """Remove an operation that is over."""
         self.wanting.pop(operation, None)
         self.end(operation, ReservationEnd.RELEASED)
 
     def end(self, operation: OperationId, how: ReservationEnd) -> None:
-        """Lets the node of an operation go, if it has one."""
+        """End the reservation of an operation, if it has one."""
         reservation = self.of.pop(operation, None)
         if reservation is not None:
             reservation.node.reserved = None
             self._ended[how] += 1
 
     def figures(self) -> list[Figure]:
-        """Nodes that are reserved now, and how reservations ended."""
+        """Return metrics of the nodes reserved now, and of how reservations ended."""
         ended = counter("reservations_ended", "reservations", 0, "Reservations of nodes that ended, by how they did.")
         counts = {how.value: self._ended[how] for how in ReservationEnd}
         return [
@@ -78,7 +78,7 @@ class Reservations:
         ]
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         return [
             f"{name}: the node that is reserved for it knows nothing of that"
             for name, one in self.of.items()

@@ -1,4 +1,4 @@
-"""The free room of all nodes as one table, to find at once those where a job may start."""
+"""The free resources of all nodes in one table, to find at once the nodes where a job may start."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace_allocator.facts.node_shapes import Tags, TagSets
 from headrace_allocator.facts.nodes import Node
 
-#: Nodes that are entered at once, some 1 ms.
+#: Changed nodes are entered once there are this many; entering them takes some 1 ms.
 _MOST_CHANGED: Final = 500
-#: The bits of half an amount.
+#: Bits in the lower half of an amount.
 _HALF: Final = 32
-#: Filters of which the matching tags are kept.
+#: Upper bound of the filters whose matching tags are remembered.
 _MOST_KEPT: Final = 512
 
 
 class Rooms:
-    """The free room of nodes. What changed is entered when somebody next looks, or once it is much."""
+    """The free resources of nodes. Changes are entered before the next lookup, or once there are many."""
 
     def __init__(self) -> None:
         self._nodes: list[Node | None] = []
         self._columns: dict[NodeName, int] = {}
         self._unused: list[int] = []
-        #: Amounts by resource and column; of a column that is not used less than nothing, where no job fits.
+        #: Free amounts by resource and column. An unused column has negative amounts, so that no job fits there.
         self._free = np.full((5, 16), -1)
-        #: The number of a node's tags by column, 0 where no job may start. A number that no column has may get other tags.
+        #: Number of the node's tags, by column; 0 if no job may start there. A number that no column has may be given to other tags.
         self._tagged = np.zeros(16, dtype=int)
-        #: By column, whether the room counts in the tree.
+        #: True if the node of the column is online, so that its resources count in the tree.
         self._online = np.zeros(16, dtype=bool)
         self._numbers: dict[Tags, int] = {}
         self._tags_of: list[Tags] = [()]
         self._columns_of = [0]
         self._unused_numbers: list[int] = []
         self._tags = TagSets()
-        #: By filters: whether tags match, by their number. Until there are others.
+        #: For each set of filters: whether the tags of each number match. Kept until the set of tags changes.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         self._changed: dict[NodeName, Node] = {}
 
     def note(self, node: Node) -> None:
-        """The room of a node, what is used of it, its tags, or whether it accepts jobs changed."""
+        """Record that a node's resources, its usage, its tags or whether it accepts jobs changed."""
         self._changed[node.record.node] = node
         if len(self._changed) >= _MOST_CHANGED:
             self._enter_changed()
 
     def forget(self, node: Node) -> None:
-        """The node is no more."""
+        """Remove a node from the table."""
         self._changed.pop(node.record.node, None)
         column = self._columns.pop(node.record.node, None)
         if column is not None:
@@ -61,27 +61,27 @@ class Rooms:
             self._unused.append(column)
 
     def fitting(self, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
-        """The nodes that accept jobs and match these filters, where a job of this size fits."""
+        """Return the nodes that accept jobs, match all filters and have free resources for a job of this size."""
         fits = self._admitting(filters) & (self._free >= np.array(size.as_tuple())[:, None]).all(axis=0)
         return (node for column in np.flatnonzero(fits) if (node := self._nodes[column]) is not None)
 
     def emptiest(self, filters: tuple[str, ...]) -> Resources:
-        """The free room of the node with the most free cpu, of those that accept jobs and match these filters."""
+        """Return the free resources of the node with the most free cpu, among the nodes that accept jobs and match all filters."""
         free = self._free[:, self._admitting(filters)]
         u, c, g, m, n = map(int, free[:, np.lexsort((free[3], free[1]))[-1]])
         return Resources(u, c, g, m, n)
 
     def online(self) -> Resources:
-        """The free room of all online nodes together, to the last byte."""
+        """Return the exact sum of the free resources of all online nodes."""
         self._enter_changed()
         free = self._free[:, self._online]
-        # In halves, since a few nodes that say they have the most the wire carries would not fit a sum.
+        # Added in halves: a few nodes that report the largest amounts that the wire carries would overflow a sum.
         upper, lower = (free >> _HALF).sum(axis=1).tolist(), (free & (1 << _HALF) - 1).sum(axis=1).tolist()
         u, c, g, m, n = ((more << _HALF) + less for more, less in zip(upper, lower, strict=True))
         return Resources(u, c, g, m, n)
 
     def check(self, node: Node) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         column = self._columns.get(node.record.node)
         if node.record.node in self._changed or column is None:
             return []
@@ -92,7 +92,7 @@ class Rooms:
         return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Flags that tell if jobs with these filters may start on the node of each column."""
+        """Return a flag for each column: whether jobs with these filters may start on its node."""
         self._enter_changed()
         matching = self._matching.get(filters)
         if matching is None:
@@ -117,7 +117,7 @@ class Rooms:
         return number
 
     def _tag(self, column: int, number: int) -> None:
-        """Gives a column the number of its tags. Tags that no column has any more are forgotten."""
+        """Set the number of a column's tags. Tags that no column has any more are forgotten."""
         before = int(self._tagged[column])
         self._tagged[column] = number
         self._columns_of[number] += 1
@@ -153,5 +153,5 @@ class Rooms:
 
 
 def _entered(free: Resources) -> tuple[int, ...]:
-    """Free room as the table holds it: in 64 bits, however much more than it has is used of a node."""
+    """Return free resources as the table stores them: bounded to 64 bits, however much a node is overcommitted."""
     return tuple(max(amount, -LARGEST_SUM) for amount in free.as_tuple())

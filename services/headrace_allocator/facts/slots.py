@@ -1,9 +1,16 @@
-"""The jobs of one operation: those that may be given out now, those that are out, those in doubt.
+"""The jobs of one operation, by job index: which may be given out now, which are out, which are in doubt.
 
-Every index of the operation is, at each moment, in exactly one place: not drawn yet (from the ledger's block on), ready (drawn and not
-out, or to run again), out (in an allocation), in doubt (it may be out, but nobody said so since this allocator began), ended (its
-end was reported; a retry brings it back), or elsewhere (of an operation of several trees: another tree has it, or none, or it is over;
-a retry brings it there). Invariant (`check`): the counts are those of the places.
+At any time every index of the operation is in exactly one state:
+
+* not leased: the index is at or above the ledger's block.
+* ready: the index is leased and not out, or the job is to run again.
+* out: an allocation holds the job.
+* in doubt: the job may be out, but no node has reported it since this allocator began.
+* ended: the end of the job was reported. A retry makes the job ready again.
+* elsewhere, only in an operation of several trees: another tree has the index, no tree has it, or the job is over. A retried job stays
+  in this state until a tree leases it.
+
+Invariant (`check`): the counts agree with the states.
 """
 
 from __future__ import annotations
@@ -24,43 +31,43 @@ _IN_DOUBT: Final = 2
 _ENDED: Final = 3
 _ELSEWHERE: Final = 4
 _BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
-#: Makes the place of an index that a former allocator drew of a digit that says whether it is done. A million indexes are looked at
-#: in one piece, so that it must not be one by one.
+#: Translates a digit into the state of an index that an earlier allocator leased: the digit says whether the job is done. A million
+#: indexes are translated in one call, because a loop over them would be too slow.
 _PLACE_OF_DIGIT: Final = bytes(_ENDED if digit == ord("1") else _IN_DOUBT for digit in range(256))
-#: Makes a one bit of each place where a job has ended here, or by the ledger; and of each other place.
+#: Translation tables from a state to a bit: whether the job has ended and, in `_NOT_ENDED`, whether it has not.
 _IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
 _ALL_READY: Final = re.compile(rb"\x00+")
 _NOT_ENDED: Final = bytes(place != _ENDED for place in range(256))
 
 
 class JobSlots:
-    """Jobs of one operation, as the allocator may give them out."""
+    """The jobs of one operation, as the allocator may give them out."""
 
     def __init__(self, job_count: int) -> None:
         self.job_count = job_count
-        #: True if all of its jobs start together.
+        #: True if all jobs of the operation start together.
         self.is_of_gang = False
-        #: False while another allocator leads: the jobs that it draws, or that run again, may be out on any node.
+        #: False while another allocator leads: jobs that it leases, or that are retried, may be out on any node.
         self.are_ours = True
-        #: The place of each drawn index, one byte each: a million jobs take a megabyte.
+        #: The state of each leased index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
         self._counts = [0, 0, 0, 0, 0]
-        #: No index below is ready.
+        #: No index below this number is ready.
         self._first = 0
-        #: Attempts past their first, as the ledger told of them at the start.
+        #: Attempts of the indexes past their first attempt, as the ledger reported them at the start.
         self._told: Sequence[JobSlot] = ()
-        #: Of an operation of several trees: the indexes that no tree has.
+        #: For an operation of several trees: number of indexes that no tree has. None for an operation of one tree.
         self.free: int | None = None
-        #: Of a gang: jobs that ended by a node's word, until the ledger lets them run again or says that they are done.
+        #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
         self.unsettled: set[int] = set()
-        #: Others that wait until they may run again, as the ledger told at the start.
+        #: Number of other jobs that wait for their retry, as the ledger reported it at the start.
         self.pausing = 0
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
-        """Starts from what the ledger says of the operation. Indexes that another allocator drew are in doubt.
+        """Create the slots from what the ledger reports of the operation. Indexes that another allocator leased are in doubt.
 
-        `own_term` is 0 while another one leads.
+        `own_term` is 0 while another allocator leads.
         """
         slots = cls(live.spec.job_count)
         slots.are_ours = own_term > 0
@@ -80,47 +87,47 @@ class JobSlots:
 
     @cached_property
     def _attempts(self) -> dict[int, int]:
-        """The newest attempt known of indexes past their first. It is made when it is needed: a hundred thousand take 10 ms."""
+        """The newest known attempt of each index past its first attempt. Built when first needed: a hundred thousand take 10 ms."""
         return {slot.index: slot.attempt for slot in self._told}
 
     @property
     def block(self) -> int:
-        """Indexes below may be out, by the ledger."""
+        """Number of leased indexes: by the ledger, indexes below it may be out."""
         return len(self._places)
 
     @property
     def ready_count(self) -> int:
-        """Jobs that can be given out at once."""
+        """Number of jobs that can be given out at once."""
         return self._counts[_READY]
 
     @property
     def in_doubt_count(self) -> int:
-        """Jobs that may be out without anybody having said so."""
+        """Number of jobs in doubt: they may be out, but no node has reported them."""
         return self._counts[_IN_DOUBT]
 
     @property
     def pending_count(self) -> int:
-        """Jobs that wait for a place: ready, or not drawn yet."""
+        """Number of pending jobs: ready, or not leased yet."""
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
     def attempt(self, index: int) -> int:
-        """The newest attempt known of an index."""
+        """Return the newest known attempt of an index."""
         return self._attempts.get(index, 1)
 
     def is_out(self, index: int) -> bool:
-        """True if an allocation holds the job, in its newest attempt."""
+        """True if an allocation holds the job in its newest attempt."""
         return index < self.block and self._places[index] == _OUT
 
     def out(self) -> list[JobSlot]:
-        """The jobs that allocations hold."""
+        """Return the jobs that allocations hold."""
         return self._in(_OUT)
 
     def in_doubt(self, most: int | None = None) -> list[JobSlot]:
-        """The jobs that may be out without anybody having said so, or the first `most` of them."""
+        """Return the jobs in doubt, or the first `most` of them."""
         return self._in(_IN_DOUBT, most)
 
     def take(self, count: int) -> list[JobSlot]:
-        """Gives out up to `count` jobs, low indexes first."""
+        """Give out up to `count` ready jobs, low indexes first."""
         taken: list[JobSlot] = []
         places, attempts = self._places, self._attempts
         for _ in range(min(count, self.ready_count)):
@@ -133,15 +140,15 @@ class JobSlots:
         return taken
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
-        """Jobs that were out and never ran are ready again."""
+        """Make jobs ready again that were out and never ran."""
         for slot in slots:
             if self.is_out(slot.index) and slot.attempt == self.attempt(slot.index):
                 self._put(slot.index, _READY)
 
     def may_hold(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """True if a node may run this job though it is booked nowhere: the job is in doubt, in this very attempt.
+        """True if a node may run this job although no allocation is booked with it: the job is in doubt in this very attempt.
 
-        With `ready` a job that is ready counts as well.
+        With `ready`, a job that is ready counts as well.
         """
         index = slot.index
         if index >= self.block or slot.attempt != self.attempt(index):
@@ -149,14 +156,17 @@ class JobSlots:
         return self._places[index] == _IN_DOUBT or (ready and self._places[index] == _READY)
 
     def adopt(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """An allocation that is not booked with this job holds it: it is out. False if that cannot be (`may_hold`): it must end there."""
+        """Mark a job as out, because an allocation that is not booked with the job holds it.
+
+        Returns False if that cannot be (`may_hold`). Then the job must end in that allocation.
+        """
         if not self.may_hold(slot, ready=ready):
             return False
         self._put(slot.index, _OUT)
         return True
 
     def end(self, index: int, attempt: int) -> None:
-        """The end of a run was reported. It runs again only when the ledger says so."""
+        """Record the end of an attempt. The job runs again only when the ledger records a retry."""
         places = self._places
         if index < len(places) and places[index] != _ELSEWHERE and attempt >= self._attempts.get(index, 1):
             if self.is_of_gang and places[index] != _ENDED:
@@ -164,7 +174,7 @@ class JobSlots:
             self._put(index, _ENDED)
 
     def retry(self, slot: JobSlot) -> None:
-        """The ledger recorded an end and lets the next attempt out: of several trees to the one that draws it."""
+        """Record that the ledger allows the next attempt of a job. In an operation of several trees, any tree may lease it."""
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
             if slot.index in self.unsettled:
@@ -175,13 +185,13 @@ class JobSlots:
             self.free = None if self.free is None else self.free + 1
 
     def draw(self, below: int) -> None:
-        """The ledger lets more indexes out."""
+        """Record that the ledger leased all indexes under `below`."""
         drawn = max(0, min(below, self.job_count) - self.block)
         self._places.extend(bytes([self._let_out]) * drawn)
         self._counts[self._let_out] += drawn
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
-        """The ledger lets indexes under `below` out to several trees, of which this one has `runs` in addition."""
+        """Record that the ledger leased the indexes under `below` to several trees, and that this tree has `runs` in addition."""
         drawn = max(0, min(below, self.job_count) - self.block)
         self._places.extend(bytes([_ELSEWHERE]) * drawn)
         self._counts[_ELSEWHERE] += drawn
@@ -191,11 +201,11 @@ class JobSlots:
                 self._put(index, self._let_out)
 
     def lose(self, index: int) -> None:
-        """The ledger does not count this job to this tree."""
+        """Record that a job does not belong to this tree by the ledger."""
         self._put(index, _ELSEWHERE)
 
     def return_ready(self, most: int) -> list[IndexRun]:
-        """Takes out up to so many jobs that are ready, high indexes first, for other trees."""
+        """Take out up to `most` ready jobs, high indexes first, to release them to other trees. Returns their indexes."""
         runs: list[IndexRun] = []
         index = self.block
         for _ in range(min(most, self.ready_count)):
@@ -208,7 +218,7 @@ class JobSlots:
         return runs
 
     def release_doubt(self) -> None:
-        """Nobody holds the jobs in doubt: they are ready again. The attempt is the same, since nothing of it can be running."""
+        """Make the jobs in doubt ready, since no node holds them. Their attempt stays the same, because nothing of it can be running."""
         if not self.in_doubt_count:
             return
         self._first = min(self._first, self._places.index(_IN_DOUBT))
@@ -217,7 +227,7 @@ class JobSlots:
         self._counts[_IN_DOUBT] = 0
 
     def release(self, runs: Iterable[IndexRun]) -> None:
-        """Of these jobs none was ever given out: those in doubt are ready."""
+        """Make jobs in doubt ready, because the earlier allocator recorded that it never gave out the jobs of `runs`."""
         for run in runs:
             piece = self._places[run.first : run.below]
             released = piece.count(_IN_DOUBT)
@@ -228,7 +238,7 @@ class JobSlots:
                 self._first = min(self._first, run.first)
 
     def check(self) -> list[str]:
-        """Broken invariants in words, none if all hold."""
+        """Return a text for each broken invariant; empty if all hold."""
         broken = []
         if self._counts != [self._places.count(place) for place in range(_ELSEWHERE + 1)]:
             broken.append("counts differ from the places")
@@ -238,7 +248,7 @@ class JobSlots:
 
     @property
     def _let_out(self) -> int:
-        """The place of a job that the ledger lets out."""
+        """The state of a newly leased job."""
         return _READY if self.are_ours else _IN_DOUBT
 
     def _in(self, place: int, most: int | None = None) -> list[JobSlot]:
@@ -253,9 +263,9 @@ class JobSlots:
 
 
 def not_given_out(slots: JobSlots) -> list[IndexRun]:
-    """The jobs that no node has: those that are ready, and those that were not drawn so far as is known."""
+    """Return the jobs that no node has: ready jobs, and jobs that are not leased as far as this allocator knows."""
     if slots.is_of_gang and slots.ready_count < slots.block:
-        # Its jobs start together, so that it is settled as a whole.
+        # The jobs of a gang start together, so they are handed over all together or not at all.
         return []
     runs = [IndexRun(*found.span()) for found in _ALL_READY.finditer(slots._places)]
     if slots.free is None and slots.block < slots.job_count:
@@ -264,20 +274,20 @@ def not_given_out(slots: JobSlots) -> list[IndexRun]:
 
 
 def is_whole(slots: JobSlots) -> bool:
-    """True if each job that is not done may be given out now, or is given out."""
+    """True if every job that is not done may be given out now, or is out."""
     is_known = slots.free is None and slots.block >= slots.job_count and not slots.in_doubt_count
     return is_known and not slots.unsettled and not slots.pausing
 
 
 def has_ended(slots: JobSlots, index: int, attempt: int) -> bool:
-    """True if this attempt of a job is known to be over, or a newer one is known."""
+    """True if this attempt is known to be over, or a newer attempt is known."""
     if index >= slots.block or attempt > slots.attempt(index):
         return False
     return attempt < slots.attempt(index) or slots._places[index] in (_ENDED, _ELSEWHERE)
 
 
 def not_ended(slots: JobSlots, done: bytes) -> list[int]:
-    """The drawn indexes that are done, by one bit each, and have not ended here."""
+    """Return the leased indexes that are done by the ledger and have not ended here. `done` has one bit per index."""
     places = _places_of(done)[: slots.block].translate(_IS_ENDED)
     here = slots._places[: len(places)].translate(_NOT_ENDED)
     both = int.from_bytes(places) & int.from_bytes(here)
@@ -285,7 +295,7 @@ def not_ended(slots: JobSlots, done: bytes) -> list[int]:
 
 
 def newer_attempts(slots: JobSlots, told: Iterable[JobSlot]) -> list[JobSlot]:
-    """Those attempts that are newer than what is known here."""
+    """Return the attempts that are newer than the attempts known here."""
     known = slots._attempts
     return [slot for slot in told if slot.attempt > known.get(slot.index, 1)]
 
@@ -300,7 +310,7 @@ def _places_of(done: bytes) -> bytes:
 
 
 def _positions(places: bytes | bytearray, place: int) -> Iterator[int]:
-    """The place of a byte. What is passed over costs next to nothing."""
+    """Yield each position of a byte. Bytes in between cost next to nothing."""
     at = places.find(place)
     while at >= 0:
         yield at

@@ -1,1 +1,1 @@
-"""The allocator's ends of the bus: the ledger, the bucket of nodes, the record of the longest lease."""
+"""The allocator's connections over the bus: to the ledger, to the bucket of nodes, and to the record of the longest lease."""

@@ -1,4 +1,4 @@
-"""The enrolled nodes of one tree, read from their bucket entry by entry as it changes."""
+"""The enrolled nodes of one tree, read from their bucket whenever an entry changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.wire.nodes import NodeRecord
 
 
 class EnrolledNodes:
-    """Records by node."""
+    """The records of the tree's enrolled nodes, by node name."""
 
     def __init__(self, tree: TreeName, border: Border) -> None:
         self._tree = tree
@@ -22,7 +22,7 @@ class EnrolledNodes:
         self.records: dict[NodeName, NodeRecord] = {}
 
     def take(self, entries: Mapping[str, Entry], keys: Collection[str]) -> dict[NodeName, NodeRecord | None]:
-        """Reads these entries of the bucket. Returns what changed by them in this tree, None for a node that is in it no more."""
+        """Read entries of the bucket. Returns the nodes of this tree that changed, with None for a node that left the tree."""
         changed: dict[NodeName, NodeRecord | None] = {}
         for key in keys:
             name, record = NodeName(key), self._record(key, entries.get(key))

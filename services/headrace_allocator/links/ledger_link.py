@@ -1,6 +1,6 @@
-"""The allocator's talk with the ledger: attach, draw, report ends until they are recorded, release.
+"""The allocator's requests to the ledger: attach, lease indexes, release them, and report ends until they are recorded.
 
-Nothing here decides: each answer goes back to the engine.
+Nothing is decided here: each answer goes back to the engine.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 _TIMEOUT_S: Final = 3.0
 _RETRY_S: Final = 0.25
-#: Ends in one report.
+#: Upper bound of the ends in one report.
 _ENDS_PER_REPORT: Final = 500
 _REPORT_BYTES: Final = 256 * 1024
-#: Ends that come meanwhile travel in the next report: so long for each end beyond the first, and this at most.
+#: Ends that arrive after a report travel together in the next one. Seconds to wait for each reported end beyond the first, and at most.
 _GATHER_EACH_S: Final = 0.005
 _GATHER_MOST_S: Final = 0.02
 
 
 class LedgerLink:
-    """One allocator's side of the ledger."""
+    """The requests of one allocator to the ledger, and their answers."""
 
     def __init__(
         self,
@@ -59,12 +59,13 @@ class LedgerLink:
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
-        #: The number of those ends by operation, and what is set once an operation has none, for whoever waits for that.
+        #: Number of ends still to report, by operation. The event of an operation is set once it has none, for requests that wait for
+        #: that.
         self._unreported: Counter[OperationId] = Counter()
         self._all_reported: dict[OperationId, anyio.Event] = {}
 
     async def attach(self) -> Term:
-        """Asks until the ledger is there and lets this term draw. Returns admission's term."""
+        """Ask until the ledger answers that this term may lease indexes. Returns the term of admission."""
         while True:
             answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
             if answer is not None:
@@ -72,20 +73,20 @@ class LedgerLink:
             await anyio.sleep(_RETRY_S)
 
     async def draw(self, effect: Draw) -> None:
-        """Asks for indexes, once."""
+        """Ask once for job indexes."""
         request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below, effect.more)
         answer = await self._ask("draw", request, wire.DrawAnswer, operation=effect.operation)
         self._take(self._engine.on_drawn(effect.operation, answer, self._moment()))
 
     async def give_back(self, effect: Return) -> None:
-        """Returns indexes, once."""
+        """Release job indexes with one request."""
         request = wire.ReturnIndexes(self._tree, self._term, effect.operation, effect.change, effect.runs)
         await self._ask("return", request, wire.ReturnAnswer, operation=effect.operation)
 
     async def release(self, effect: Release) -> None:
-        """Tells which operations hold nothing any more, once.
+        """Report, with one request, operations of which no node holds anything any more.
 
-        Their ends go first, since the ledger takes none of an operation that is over.
+        The ends of these operations are reported first, since the ledger accepts no ends of an operation that is over.
         """
         for operation in effect.operations:
             while self._unreported[operation]:
@@ -95,16 +96,17 @@ class LedgerLink:
             self._take(self._engine.on_release_failed(effect.operations, self._moment()))
 
     def report(self, ends: list[wire.ReportedEnd]) -> None:
-        """Queues ends to be reported."""
+        """Queue ends to be reported."""
         self._to_report.extend(ends)
         self._unreported.update(one.end.operation for one in ends)
         self._report_wanted.set()
 
     async def keep_reporting(self, before: Callable[[], Awaitable[None]]) -> None:
-        """Tells the ledger of ends, in order and again until it confirms. What comes meanwhile goes together.
+        """Report ends to the ledger, in order and again until it confirms them. Ends that arrive meanwhile go together.
 
-        Calls `before` each time, so that those who follow hear of a job's place before they hear of its end.
-        Many ends are reported with a pause, since each report wakes all services and costs them more than the ends in it.
+        Calls `before` before each report, so that followers hear how a job got its allocation before they hear of the job's end.
+
+        After a report of many ends there is a pause, since each report wakes all services and costs them more than the ends in it.
         """
         while True:
             await self._report_wanted.wait()
@@ -132,7 +134,7 @@ class LedgerLink:
                     self._all_reported.pop(operation).set()
 
     async def _ask(self, verb: str, request: msgspec.Struct, kind: type[A], **what: object) -> A | None:
-        """The ledger's answer, or None where it gave none or refused."""
+        """Send a request to the ledger. Returns the answer; None if there is none or the ledger refused."""
         try:
             data = await self._bus.request(subjects.ledger(verb), encode(request), timeout_s=_TIMEOUT_S)
             answer = decode_answer(data, kind)
@@ -140,7 +142,7 @@ class LedgerLink:
             self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
             return None
         if isinstance(answer, StaleTerm):
-            # Nothing comes of it unless somebody has taken that term: one forged answer deposes nobody.
+            # This has no effect unless another allocator has taken that term: one forged answer deposes no leader.
             self._role.on_term(answer.known, "the ledger")
             return None
         if isinstance(answer, Refusal):
@@ -150,7 +152,7 @@ class LedgerLink:
 
 
 def seconds_to_gather(reported: int) -> float:
-    """Seconds for which ends gather after a report of so many, so that a lone end never waits.
+    """Return the seconds to gather ends after a report of `reported` ends. A lone end must not wait, so they are 0 for 1.
 
     Example: 1 end: 0 s; 3 ends: 0.01 s; 5 and more: 0.02 s.
     """

@@ -1,11 +1,11 @@
-"""The record that the allocator of a tree keeps for the next one: the longest lease, empty nodes, and jobs that were not given out.
+"""The record that a tree's allocator keeps for the next one: the longest lease, empty nodes, and jobs that were never given out.
 
-A runner keeps the longest lease that it was told, so that jobs of a silent node may go out only after that one. Nobody but a node
-that is silent could tell a longer one again, so the record has a copy. What empty nodes are is told in `facts.empty_nodes`.
+A runner keeps the longest lease that it was ever sent. So jobs of a silent node may go out only after that lease. The only other source for
+the longest lease would be the silent node itself, so the record has a copy. Empty nodes are explained in `facts.empty_nodes`.
 
-Jobs that were not given out are the last word of an allocator that stops in order: it gives out nothing after it. The next allocator
-takes that word out of the record when it claims the record for its own term, before it gives anything out. So the word holds for one
-successor only, and a former allocator that was frozen can write it no more.
+An allocator that stops in order writes the jobs that it never gave out as its last step: it gives out nothing afterwards. The next
+allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything out. So they hold for one
+successor only, and an earlier allocator that was frozen can no longer write them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class LongestLease:
         self._record = LongestLeaseRecord(term)
 
     async def claim(self, lease_ms: int) -> LongestLeaseRecord:
-        """Takes the record for our term, once it is durable that nodes may know or get this lease. Raises `KeyFenced`, `BusError`.
+        """Claim the record for this allocator's term. When it returns, the record durably has a lease at least as long as `lease_ms`.
 
-        Returns what the allocator before left, with the longest lease that nodes may know or get.
+        Returns what the earlier allocator left, with the longest lease that nodes may know or get. Raises `KeyFenced` and `BusError`.
         """
         bucket = await _bucket_with_copies(self._bus)
         await bucket.write_lost_again()
@@ -47,15 +47,15 @@ class LongestLease:
         return msgspec.structs.replace(left, lease_ms=self._record.lease_ms)
 
     async def lower_to(self, lease_ms: int) -> None:
-        """No node knows a longer one any more. Raises `KeyFenced`, `BusError`."""
+        """Record that no node knows a longer lease any more. Raises `KeyFenced` and `BusError`."""
         await self._write(lease_ms=lease_ms)
 
     async def keep_empty(self, nodes: list[NodeName]) -> None:
-        """These nodes run nothing. Raises `KeyFenced`; after another `BusError` it may have been written."""
+        """Record which nodes run nothing. Raises `KeyFenced`; after any other `BusError` the record may have been written."""
         await self._write(empty_nodes=nodes)
 
     async def hand_over(self, not_given_out: dict[OperationId, list[IndexRun]]) -> None:
-        """No node has these jobs, and none gets them from us any more. Raises `KeyFenced`, `BusError`."""
+        """Record jobs that no node has and that this allocator will never give out. Raises `KeyFenced` and `BusError`."""
         await self._write(not_given_out=not_given_out)
 
     async def _write(self, **changes: object) -> None:
@@ -73,7 +73,7 @@ class LongestLease:
 
 
 async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
-    """The highest term of an allocator that may have told a node anything, 0 for none. Raises `BusError`."""
+    """Return the highest term of an allocator that may have sent a node anything; 0 if there is none. Raises `BusError`."""
     bucket = await _bucket_with_copies(bus)
     await bucket.write_lost_again()
     entry = await bucket.get(tree)
@@ -85,7 +85,7 @@ async def _bucket_with_copies(bus: Bus) -> CopiedBucket:
 
 
 def _read(value: bytes) -> LongestLeaseRecord:
-    """The record in a value. One that cannot be read has no copy either, and is as good as lost."""
+    """Decode a record. A record that cannot be decoded has no copy either, and counts as lost: an empty record is returned."""
     try:
         return msgspec.json.decode(value, type=LongestLeaseRecord)
     except msgspec.DecodeError as error:

@@ -1,7 +1,8 @@
-"""Reading heartbeats: what a node has told before is not read again.
+"""Decoding heartbeats without decoding again what a node has reported before.
 
-A heartbeat is the whole picture of its node, and of most allocations there is nothing new. A report in the same bytes as in the
-node's heartbeat before is the same object, and so is the list of all while none of them changed.
+A heartbeat carries the whole report of its node, and most allocations in it did not change. An allocation report with the same bytes as
+in the node's previous heartbeat becomes the same object. The list of all allocation reports is the same object while none of them
+changed.
 """
 
 from __future__ import annotations
@@ -15,29 +16,31 @@ from headrace.runtime.border import Caller
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 
-#: Of all nodes together. With the objects it is ten times as much: 150 MB for 10,000 nodes with 20 allocations each.
+#: Upper bound of the bytes kept for all nodes together. With the decoded objects it is ten times as much: 150 MB for 10,000 nodes with 20
+#: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
-#: So many may be gone between two reports that stood beside each other. Behind more all are read anew.
+#: Upper bound of the allocation reports that may be missing between two that were neighbours. If more are missing, all further reports
+#: are decoded.
 _MOST_GONE: Final = 4
 _NO_REPORTS: Final = msgspec.Raw(b"\x90")
 _Reports: Any = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_REPORTS)]
 
 
 class _UnreadHeartbeat(Heartbeat, frozen=True):
-    """A heartbeat in which the reports are bytes still."""
+    """A heartbeat whose allocation reports are still bytes."""
 
     allocations: msgspec.Raw = msgspec.field(default_factory=lambda: _NO_REPORTS)  # type: ignore[assignment]
 
 
 class _Picture:
-    """The newest picture of a node, in bytes and read."""
+    """The newest node report, as bytes and decoded."""
 
     __slots__ = ("data", "parts", "reports")
 
     def __init__(self, data: bytes, reports: list[AllocationReport], parts: list[msgspec.Raw]) -> None:
         self.data = data
         self.reports = reports
-        #: The bytes of each report, within the data.
+        #: The bytes of each allocation report, within `data`.
         self.parts = parts
 
 
@@ -45,16 +48,16 @@ _NO_PICTURE: Final = _Picture(b"", [], [])
 
 
 class PictureReader:
-    """Reads heartbeats. The pictures of the nodes that were silent for longest are dropped where all take too many bytes."""
+    """Decodes heartbeats. If the kept reports take too many bytes, the reports of the nodes silent for longest are dropped."""
 
     def __init__(self, most_bytes: int = _MOST_KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
         self._pictures: OrderedDict[str, _Picture] = OrderedDict()
-        #: Of all pictures.
+        #: Bytes of all kept node reports.
         self.kept_bytes = 0
 
     def read(self, data: bytes, caller: Caller) -> Heartbeat:
-        """The heartbeat in these bytes, as `decode` reads it. Raises `BadMessage`."""
+        """Decode a heartbeat, with the same result as `decode`. Raises `BadMessage`."""
         heartbeat = decode(data, _UnreadHeartbeat)
         known = self._pictures.get(caller.name, _NO_PICTURE)
         picture = bytes(heartbeat.allocations)
@@ -63,7 +66,7 @@ class PictureReader:
         else:
             known = _read(picture, known)
             self._keep(caller.name, known)
-        # The one that is read is nobody else's yet.
+        # The heartbeat was just decoded, and nothing else refers to it yet.
         msgspec.structs.force_setattr(heartbeat, "allocations", known.reports)
         return heartbeat
 
@@ -77,13 +80,14 @@ class PictureReader:
 
 
 def _read(data: bytes, before: _Picture) -> _Picture:
-    """A picture, of which those reports that stood in the one before need not be read."""
+    """Decode a node report. Allocation reports with the same bytes as in the report before are not decoded again."""
     reports: list[AllocationReport] = []
     try:
         parts: list[msgspec.Raw] = decode(data, _Reports)
         known, most, at = before.parts, len(before.parts), 0
         for part in parts:
-            # A node shows what it got first first. So one comes right behind the one before it, or some between them are gone.
+            # A node lists its oldest allocation first. So a known report follows right after the one before it, or some between them are
+            # gone.
             passed = at
             while passed < most and known[passed] != part:
                 passed += 1

@@ -1,4 +1,4 @@
-"""Young objects: the collector of cycles looks at what was made while it is at hand, and never again."""
+"""Young objects: the garbage collector examines new objects while they are in the CPU cache, and never again."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import gc
 from typing import Final
 
 _YOUNGEST: Final = 0
-#: Heartbeats between two looks. What a few of them made is in the caches of the core still, so that a look at it is cheap.
+#: Messages between two runs. The objects that a few messages made are still in the core's caches, so that examining them is cheap.
 _EVERY: Final = 4
 
 
 class YoungObjects:
-    """Has the collector look at what was made since its last look, once in so many messages.
+    """Runs the garbage collector on the objects made since its last run, once in a number of messages.
 
-    By itself it looks when so many more were made than were freed. Whoever puts new objects in the place of others frees as many
-    as it makes, so that one look found tens of thousands of them, and no message was answered meanwhile.
-    What is in use after that is put aside for good. It is freed as all is that nobody refers to, and heartbeats make no cycles that
-    last longer: a look at all of it would find nothing, and nobody would be answered meanwhile.
+    By itself the collector runs once a number of objects more were made than freed. Code that replaces objects frees as many as it makes,
+    so that one run found tens of thousands of new objects, and no message was answered meanwhile.
+
+    Objects still in use after a run are frozen for good. They are freed like all objects to which nothing refers. Heartbeats make no
+    cycles that last longer, so a run over all objects would find nothing, and no message would be answered meanwhile.
     """
 
     def __init__(self, every: int = _EVERY) -> None:
         self._every = self._left = every
 
     def note(self) -> None:
-        """One more message was handled."""
+        """Count one more message that was handled."""
         self._left -= 1
         if self._left == 0:
             self._left = self._every
