@@ -83,7 +83,7 @@ class AdmissionEngine:
         return Outcome(None)
 
     def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:
-        """Record that decided events are durable as the entry `sequence`. Returns the operations that they change."""
+        """Record that decided events are durable as the entry `sequence`. Return the operations that they change."""
         return Outcome(self.state.confirm(events, sequence))
 
     # --- users -----------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ class PoolsWatch:
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
-        """Wait until the mirror has what the bucket has now. Returns False if that is not certain in time."""
+        """Wait until the mirror has what the bucket has now. Return False if that is not certain in time."""
         assert self._mirror is not None
         try:
             return await self._mirror.catch_up(timeout_s=timeout_s)

@@ -106,7 +106,7 @@ class Pulse:
         return reason
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        """Record that the heartbeat in flight was answered and the answer is obeyed. Returns the time at which it was sent."""
+        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which it was sent."""
         assert self._in_flight_ns is not None
         sent_ns = self._in_flight_ns
         self._in_flight_ns = None

@@ -46,7 +46,7 @@ class Stopping:
         return self.mode is not StopMode.LEAVE
 
     def begin(self, mode: StopMode, seq: int, moment: Moment) -> bool:
-        """Take a request to stop. Returns False if it is not more urgent than the request before."""
+        """Take a request to stop. Return False if it is not more urgent than the request before."""
         if self.mode is not None and _SEVERITY[mode] <= _SEVERITY[self.mode]:
             return False
         self.mode = mode

@@ -98,7 +98,7 @@ class ArchiveBook:
         return None
 
     def want(self, key: ArchiveKey, archive: Archive, moment: Moment) -> ArchiveRecord | None:
-        """Record that a user sends an archive. Returns the record of a new archive, or None for a known one."""
+        """Record that a user sends an archive. Return the record of a new archive, or None for a known one."""
         known = self._entries.get(key)
         if known is not None:
             known.wanted_at_ms = moment.wall_ms
@@ -112,7 +112,7 @@ class ArchiveBook:
             self._entries[key].missing.discard(piece)
 
     def note_checked(self, key: ArchiveKey) -> ArchiveRecord | None:
-        """Record that an archive can be unpacked. Returns its new record, or None if a piece is missing again."""
+        """Record that an archive can be unpacked. Return its new record, or None if a piece is missing again."""
         entry = self._entries.get(key)
         if entry is None or entry.missing:
             return None

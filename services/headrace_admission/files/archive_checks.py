@@ -108,7 +108,7 @@ class ArchiveChecks:
         await self._on_checked(check.key, reason)
 
     def _reason(self, check: _Check) -> str:
-        """Read an archive to its end, in a thread. Returns why it is unusable, or an empty text."""
+        """Read an archive to its end, in a thread. Return why it is unusable, or an empty text."""
         pieces = _Pieces(check.archive, partial(self._piece, check.key))
         try:
             for member in members(pieces):

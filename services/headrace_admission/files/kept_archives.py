@@ -46,7 +46,7 @@ class KeptArchives:
         self._left: list[_Keys] = []
 
     async def claim(self) -> Mapping[ArchiveKey, ArchiveRecord]:
-        """Claim all records for this term. Returns the records of complete archives; the others are to be removed."""
+        """Claim all records for this term. Return the records of complete archives; the others are to be removed."""
         whole: dict[ArchiveKey, ArchiveRecord] = {}
         for name in await self._archives.entries():
             user, sha256 = name.split(".")[:2]

@@ -140,7 +140,7 @@ class LogReader:
         await checkpoints.begin_anew()
 
     async def _begin(self, log: Log, checkpoints: CheckpointStore, *, leads: bool) -> tuple[int, int]:
-        """Load the checkpoint, the first time and whenever the log has removed the next entry. Returns the log's bounds.
+        """Load the checkpoint, the first time and whenever the log has removed the next entry. Return the log's bounds.
 
         A process that `leads` does without a damaged checkpoint if the log holds everything.
         """
@@ -168,7 +168,7 @@ class LogReader:
         self.engine.on_restored(part, self._clock.moment())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
-        """Let the log continue behind the checkpoint, which covers entries that the log has lost. Returns the log's bounds.
+        """Let the log continue behind the checkpoint, which covers entries that the log has lost. Return the log's bounds.
 
         Without this, new entries would get sequences that the checkpoint covers, and the next start would skip them.
         """

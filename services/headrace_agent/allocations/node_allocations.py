@@ -99,7 +99,7 @@ class NodeAllocations:
             self._used -= allocation.resources
 
     def hand_out(self, allocation: Allocation, place: int = 0) -> JobKey:
-        """Make a slot of an allocation its job: the next slot, or the slot at position `place`. Returns the key of the job."""
+        """Make a slot of an allocation its job: the next slot, or the slot at position `place`. Return the key of the job."""
         assert allocation.job is None, allocation.id
         slots = allocation.unstarted
         slot = slots[place]
@@ -144,7 +144,7 @@ class NodeAllocations:
         return len(allocation.unstarted) if allocation is not None and allocation.state is _S.RUNNING else 0
 
     def forget(self, allocation_id: AllocationId) -> bool:
-        """Drop an ended allocation. Returns False if the allocation is not ended or not known."""
+        """Drop an ended allocation. Return False if the allocation is not ended or not known."""
         allocation = self.by_id.get(allocation_id)
         if allocation is None or allocation.state is not _S.ENDED:
             return False

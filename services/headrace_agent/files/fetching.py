@@ -47,7 +47,7 @@ class FilesFetcher:
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def fetch(self, order: FetchFiles) -> FilesFailure | None:
-        """Fetch and unpack the files of an operation. Returns the reason if that fails, else None."""
+        """Fetch and unpack the files of an operation. Return the reason if that fails, else None."""
         async with self._turns:
             try:
                 with self._folders.archive(order.operation) as path:
@@ -96,7 +96,7 @@ class FilesFetcher:
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
         """Remove files.
 
-        If that fails for any reason, the agent goes on, and the next agent process tries again. Returns False then.
+        If that fails for any reason, the agent goes on, and the next agent process tries again. Return False then.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)

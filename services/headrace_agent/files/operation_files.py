@@ -96,7 +96,7 @@ class OperationFiles:
         return sorted(self._here - set(held))[:MOST_OPERATIONS_ASKED]
 
     def over(self, operations: Iterable[OperationId], held: Collection[OperationId]) -> list[RemoveFiles]:
-        """Record that operations have ended. Returns the removal of the files of those without allocations (`held`)."""
+        """Record that operations have ended. Return the removal of the files of those without allocations (`held`)."""
         gone = [each for each in operations if each in self._here and each not in held]
         self._here.difference_update(gone)
         return [RemoveFiles(each) for each in gone]

@@ -47,7 +47,7 @@ class CredentialRenewal:
     async def renew(self) -> bool:
         """Renew the credential and use it on a new connection.
 
-        Returns False if there is nothing to renew or no JWT was granted.
+        Return False if there is nothing to renew or no JWT was granted.
         """
         if self._credential is None:
             return False

@@ -121,7 +121,7 @@ def _progress_in(name: str, folder: int, owner: int) -> int | None:
 
 
 def parse_progress(data: bytes) -> int | None:
-    """Parse `0.25` or `30/400` as thousandths. Returns None for anything else."""
+    """Parse `0.25` or `30/400` as thousandths. Return None for anything else."""
     done, slash, total = data.partition(b"/")
     try:
         part = float(done) / float(total) if slash else float(done)

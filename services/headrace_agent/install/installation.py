@@ -85,7 +85,7 @@ def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
 
 
 def install(settings: AgentSettings, config: Path, place: Place, *, restart: bool) -> Iterator[str]:
-    """Install the units and start the agent. Yields what was done, and a diff before a unit file is replaced.
+    """Install the units and start the agent. Yield what was done, and a diff before a unit file is replaced.
 
     Raises the errors of `check`, `StateInUse` if an agent runs there outside of the units, and OSError.
     """
@@ -196,7 +196,7 @@ def _write(place: Place, unit: Unit) -> Iterator[str]:
 def own_folder(state: Path, account: str) -> int:
     """Give the state folder and its files to the account that runs the agent, and close the folder to other accounts.
 
-    Returns how many had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
+    Return how many had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
     """
     uid, gid = (found := pwd.getpwnam(account) if account else pwd.getpwuid(0)).pw_uid, found.pw_gid
     paths = [state, *state.iterdir()]

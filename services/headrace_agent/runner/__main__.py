@@ -23,7 +23,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 
 def main(arguments: list[str]) -> int:
-    """Run the runner to its end. Returns its exit status."""
+    """Run the runner to its end. Return its exit status."""
     try:
         settings = parse(arguments)
     except BadInput as error:

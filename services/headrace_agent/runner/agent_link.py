@@ -90,7 +90,7 @@ class AgentLink:
         return self._agent < 0 or not self._connections[self._agent].outbox
 
     def on_event(self, fd: int, mask: int) -> bool:
-        """Handle an event of the poll. Returns False if the descriptor does not belong to the link."""
+        """Handle an event of the poll. Return False if the descriptor does not belong to the link."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connections:

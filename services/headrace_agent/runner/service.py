@@ -102,7 +102,7 @@ class Runner:
         self.close()
 
     def step(self, most_ms: int = 60_000) -> bool:
-        """Wait for events, at most `most_ms`, and handle them. Returns True if the runner may end."""
+        """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
         # Ends come before messages: the next job waits for the resources that an end makes free.

@@ -78,7 +78,7 @@ class RunnerProcess:
                 self.pid = pid
 
     def kill(self) -> bool:
-        """Kill the process. Returns False if it is not known, if this process may not kill it, or if it is gone."""
+        """Kill the process. Return False if it is not known, if this process may not kill it, or if it is gone."""
         if self._pidfd < 0:
             return False
         try:

@@ -137,7 +137,7 @@ class RunnerLink:
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
         """Start no runner any more, and wait until all queued messages are written, at most `timeout_s` seconds.
 
-        With `with_runner`, wait until the runner is gone too. Returns False if the time was not enough.
+        With `with_runner`, wait until the runner is gone too. Return False if the time was not enough.
         """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
@@ -161,7 +161,7 @@ class RunnerLink:
         return not scope.cancelled_caught
 
     async def _converse(self, connection: socket.socket) -> bool:
-        """Use one connection from `Hello` to its end. Returns True if the runner's full report arrived."""
+        """Use one connection from `Hello` to its end. Return True if the runner's full report arrived."""
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
         self._silence, self._has_pinged, self._answers_pings, self._why_over = Silence(), False, False, _GONE

@@ -179,7 +179,7 @@ class KeptJobs:
         self._write(self._file_of(job), record)
 
     def write_end(self, end: JobEnd) -> bool:
-        """Record an end in the job's file. Returns False if that failed and the end is held in memory for `retry`."""
+        """Record an end in the job's file. Return False if that failed and the end is held in memory for `retry`."""
         file = self._file_of(end.key)
         try:
             self._write(file, EndRecord(end), is_last=True)

@@ -59,7 +59,7 @@ class Retention:
     def next_to_go(self) -> str | None:
         """Return the operation whose logs must be removed now, and drop it from the records.
 
-        Returns None if the logs are within the bound, or if all of them are in use.
+        Return None if the logs are within the bound, or if all of them are in use.
         """
         if self.total_bytes <= self._most_bytes:
             return None

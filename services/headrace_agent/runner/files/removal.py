@@ -63,7 +63,7 @@ class Removal:
             entries -= len(found) + 1
 
     def _clear(self, path: str, *, is_folder: bool) -> bool:
-        """Remove one entry from its folder. Returns False if it stays there."""
+        """Remove one entry from its folder. Return False if it stays there."""
         if not is_folder:
             return self._unlink(path)
         try:

@@ -56,7 +56,7 @@ class LinuxProcesses:
             self._children_fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
     def become_reaper(self) -> bool:
-        """Make this process the parent of all orphans below it, even of daemons. Returns False if the kernel refuses."""
+        """Make this process the parent of all orphans below it, even of daemons. Return False if the kernel refuses."""
         self._is_reaper = adopt_orphans(True)
         return self._is_reaper
 
@@ -80,14 +80,14 @@ class LinuxProcesses:
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
 
     def signal(self, pid: int, number: int) -> bool:
-        """Send a signal. Returns False if there is no such process.
+        """Send a signal. Return False if there is no such process.
 
-        Returns True for a process that this account may not signal, as after `sudo`.
+        Return True for a process that this account may not signal, as after `sudo`.
         """
         return _is_there(lambda: os.kill(pid, number))
 
     def signal_group(self, pgid: int, number: int) -> bool:
-        """Send a signal to a process group. Returns False if the group has no member, not even an unreaped one."""
+        """Send a signal to a process group. Return False if the group has no member, not even an unreaped one."""
         return _is_there(lambda: os.killpg(pgid, number))
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
@@ -99,7 +99,7 @@ class LinuxProcesses:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self, pid: int) -> Reaped | None:
-        """Reap a child. Returns None while it lives."""
+        """Reap a child. Return None while it lives."""
         found, status, usage = os.wait4(pid, os.WNOHANG)
         if found == 0:
             return None

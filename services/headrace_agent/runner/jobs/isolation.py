@@ -78,7 +78,7 @@ class Isolation:
         return Account()
 
     def remove(self, job: JobKey) -> bool:
-        """Remove what the job's limits needed, after its end. Returns False if that is not possible yet."""
+        """Remove what the job's limits needed, after its end. Return False if that is not possible yet."""
         return True
 
 

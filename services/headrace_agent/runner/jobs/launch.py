@@ -146,7 +146,7 @@ class Launcher:
         self._log_folders.make_spare()
 
     def _prepare(self, run: Run, account: Account | None) -> str:
-        """Make everything that the job needs on disk. Returns its scratch folder, or an empty string if it needs none."""
+        """Make everything that the job needs on disk. Return its scratch folder, or an empty string if it needs none."""
         try:
             if not self._retention.holds(run.job.operation):
                 self._log_folders.open(run.job.operation)

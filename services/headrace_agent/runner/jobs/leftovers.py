@@ -20,7 +20,7 @@ _PAUSE_MS = 10
 
 
 def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
-    """Kill the processes of leftover jobs and wait until none is left, at most 2 s. Returns how many were killed."""
+    """Kill the processes of leftover jobs and wait until none is left, at most 2 s. Return how many were killed."""
     names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
     sessions = {
         leftover.process.pid

@@ -92,7 +92,7 @@ class ProcessTable:
     def begin(self, run: Run) -> Launched | None:
         """Begin to start the job.
 
-        Returns its process if it runs by now; else `on_start` returns it later. Raises `NotStarted`.
+        Return its process if it runs by now; else `on_start` returns it later. Raises `NotStarted`.
         """
         launched = self._starts.begin(run)
         self.retention.job_started(run.job.operation, self._host.processes.now().wall_ms / 1000)
@@ -167,7 +167,7 @@ class ProcessTable:
         return fd in self._pidfds
 
     def on_output(self, fd: int) -> tuple[JobKey, str] | None:
-        """Read once from a pipe. Returns the job and the reason if its log cannot be written from now on, else None."""
+        """Read once from a pipe. Return the job and the reason if its log cannot be written from now on, else None."""
         process = self._pipes[fd]
         before = process.failure
         try:
@@ -238,7 +238,7 @@ class ProcessTable:
     def _sweep(self) -> set[str]:
         """Reap dead orphans, and kill living orphans whose job is closing or over.
 
-        Returns the names of closing jobs that have orphans.
+        Return the names of closing jobs that have orphans.
         """
         found: set[str] = set()
         self._strays = False
@@ -250,7 +250,7 @@ class ProcessTable:
         return found
 
     def _sweep_once(self, found: set[str]) -> bool:
-        """Sweep once, adding closing jobs with orphans to `found`. Returns True if a process died meanwhile."""
+        """Sweep once, adding closing jobs with orphans to `found`. Return True if a process died meanwhile."""
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False

@@ -52,7 +52,7 @@ class Starts:
         return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
-        """Begin to start a job. Returns the process if it runs by now, else None. Raises `NotStarted`.
+        """Begin to start a job. Return the process if it runs by now, else None. Raises `NotStarted`.
 
         Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the
         loop waits that long, unless another start is slow already.
