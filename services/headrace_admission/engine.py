@@ -77,7 +77,7 @@ class AdmissionEngine:
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:
-        """Apply a log entry that was written in this term, unless it is part of the state already."""
+        """Apply an entry of the log, which `term` wrote, unless the entry is part of the state already."""
         self._term = term
         self.state.take_entry(events, sequence)
         return Outcome(None)

@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     #: Milliseconds at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter.
     stop_timeout_ms: int
-    #: Name of the agent's machine; tells two agents with the same node name apart.
+    #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""
     accounts: Accounts = Accounts()
     #: Folder that holds one folder of files for each operation that has files.
@@ -79,7 +79,7 @@ class Reconnect(msgspec.Struct, frozen=True):
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """End the agent after all messages have been sent. `with_runner`: the runner was told to end too."""
+    """End the agent after all messages have been sent. `with_runner`: the runner was ordered to end too."""
 
     with_runner: bool
 

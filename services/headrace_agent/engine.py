@@ -45,14 +45,14 @@ from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
-#: Unacknowledged job ends from which on no further job starts.
+#: Upper bound of unacknowledged job ends; at this number no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: Milliseconds between the time at which the runner ends its jobs and the time at which they are given to other nodes; at most
 #: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the rest for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
 #: Nanoseconds; the latest end of a lease that the runner accepts.
 _LATEST_NS: Final = 2**62
-#: Unstarted jobs in an allocation above which the heartbeat about an ended job of it may wait.
+#: With more unstarted jobs than this in an allocation, the heartbeat about its ended job may wait.
 _MANY_AHEAD: Final = 8
 #: Milliseconds between a successful enrolment and the next request, for a node that the allocator does not know yet.
 _ENROL_AGAIN_MS: Final = 1_000
@@ -344,7 +344,7 @@ class AgentEngine:
 
     def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         if self._left:
-            # The runner may have been away when it was told to end.
+            # The runner may have been away when it was ordered to end.
             return self._end_runner()
         self.pulse.open()
         self._limits = picture.isolation

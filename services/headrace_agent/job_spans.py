@@ -33,7 +33,7 @@ class JobSpans:
         self._jobs: dict[JobKey, _Job] = {}
 
     def on_told(self, run: Run) -> None:
-        """Record that the runner was told to start a job."""
+        """Record that the runner was ordered to start a job."""
         if tracing.is_on() and run.job not in self._jobs:
             self._note(run, tracing.now_ns())
 

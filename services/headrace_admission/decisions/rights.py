@@ -30,7 +30,7 @@ def no_change(state: State, operation: Operation, user: str) -> NotAllowed | Non
 def no_reading(state: State, operation: Operation, user: str) -> NotAllowed | None:
     """Return the refusal to read command, environment and output of an operation, or None.
 
-    The same users may read as may change.
+    The users who may change the operation may also read them.
     """
     return _no_manage(state, operation, user, f"read what operation {operation.id} of {operation.user} keeps to itself")
 

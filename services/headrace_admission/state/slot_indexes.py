@@ -30,5 +30,5 @@ class SlotIndexes:
             heapq.heapify(self._free)
 
     def give_back(self, index: int) -> None:
-        """Return an index to the free ones."""
+        """Give an index back, so that it can be taken again."""
         heapq.heappush(self._free, index)

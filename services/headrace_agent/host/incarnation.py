@@ -19,7 +19,7 @@ _LARGEST = 10**16 - 1
 
 
 def next_incarnation(state: str, now_ms: int) -> Incarnation:
-    """Return an incarnation that is greater than all before, after its number was saved in the state folder.
+    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all before.
 
     If the folder cannot be written, the order depends on the wall clock alone.
     """

@@ -51,7 +51,7 @@ class JobExchange:
             return [entry.name for entry in islice(entries, _MOST_FILES) if entry.name != _TRASH]
 
     def look(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
-        """Return the progress of jobs in thousandths, as far as the entries `names` contain any.
+        """Return the progress of jobs in thousandths, as found in the entries `names`.
 
         Entries that belong to no job are removed at the second look that finds them. `jobs` maps all running jobs to their
         accounts. The caller must look the jobs up after the names. Raises OSError.

@@ -4,7 +4,7 @@ Invariants (`check`):
 
 * A job is either live or ended, and an ended job stays until it is acknowledged.
 * The deadline of a kill never moves to a later time.
-* No job starts before a lease arrived, nor after the runner was told to end all jobs.
+* No job starts before a lease arrived, nor after the runner was ordered to end all jobs.
 * A queued job of an allocation starts only after a job of that allocation has ended by itself. Any other end drops the queue.
 """
 

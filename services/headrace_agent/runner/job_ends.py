@@ -34,7 +34,7 @@ def result_of(
     """Return the result that an end counts as, and the reason. `stop` is the runner's stop if its signal came before the end.
 
     After a signal of the runner the job counts as the stop says, because a completed job and an obedient one look alike from
-    outside. Only an interruptible job tells by its exit code which of the two it was.
+    outside. Only an interruptible job shows by its exit code which of the two it was.
     """
     if stop is not None:
         if interruptible and stop.result is JobResult.ABORTED:

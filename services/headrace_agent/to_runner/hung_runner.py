@@ -19,7 +19,7 @@ from typing import Final
 LOOK_S: Final = 3.0
 #: Looks in a row without any message, while an answer is due, after which a runner counts as hung.
 _HUNG: Final = 10
-#: Looks in a row after which a hung runner is killed: twice as many. The new runner ends its jobs and reports them lost.
+#: Silent looks in a row after which the runner is killed. The new runner ends its jobs and reports them lost.
 _KILL: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")
 

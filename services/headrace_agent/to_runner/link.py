@@ -35,7 +35,7 @@ from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_run
 _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
-#: Seconds after which a connection counts as settled. After a shorter one the pause before reconnecting grows, because the next
+#: Seconds after which a connection counts as settled. After a shorter connection the pause before reconnecting grows, because the next
 #: connection would most likely end as soon.
 _SETTLED_S = 1.0
 _GONE = "the runner is gone and is being started again"
@@ -149,7 +149,7 @@ class RunnerLink:
                 if self._conversation is not None:
                     await self._gone.wait()
                 elif (connection := self._connect()) is not None:
-                    # The runner lives and was away when it was told to end. It gets the order when it sends its full report.
+                    # The runner lives and was away when it was ordered to end. It gets the order when it sends its full report.
                     await self._converse(connection)
                 elif self._child is not None:
                     # The runner was started a moment ago, and there is no connection to it yet.
@@ -176,7 +176,7 @@ class RunnerLink:
                 try:
                     await self._read(connection)
                 finally:
-                    # Before the other tasks have ended: messages are dropped from now on.
+                    # This is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                 tasks.cancel_scope.cancel()
         finally:

@@ -87,8 +87,8 @@ class _File(msgspec.Struct):
     fd: int = -1
     #: Offset of the next record.
     size_bytes: int = 0
-    #: Checksum of the first record, on which those of the later records depend; 0 in a file of an older version, where none
-    #: does.
+    #: Checksum of the first record, on which the checksums of the later records depend. 0 in a file of an older version, whose
+    #: checksums do not depend on it.
     first: int = 0
 
 

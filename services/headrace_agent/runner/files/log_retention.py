@@ -1,4 +1,4 @@
-"""The size of all logs, and which are removed when it exceeds the bound: those of the operation that was idle for the longest time.
+"""The size of all logs, and the choice of logs to remove: first those of the operation that was idle for the longest time.
 
 Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks.
 """

@@ -21,7 +21,7 @@ from headrace_agent.runner.host.starting import CannotStart
 from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
 from headrace_agent.runner.protocol import Run
 
-#: Starts that were given up and whose processes do not end, from which on no further job starts.
+#: Upper bound of given-up starts whose processes do not end; at this number no further job starts.
 _MOST_GIVEN_UP: Final = 256
 #: Milliseconds for which the loop waits for a process to run its program, before it goes on with other work.
 _QUICK_MS: Final = 2
