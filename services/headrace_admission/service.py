@@ -342,8 +342,8 @@ class AdmissionService:
         return await self._deciding(self.engine.on_report)(request, caller)
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
-        # The state is ahead of the log by the events in flight, and these may never become durable. The page must not contain
-        # them.
+        # The state is ahead of the log by the events in flight, and these may never become durable. So the
+        # answer waits until they are durable.
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 

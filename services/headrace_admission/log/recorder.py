@@ -105,7 +105,7 @@ class Recorder:
         #: Durable entries that are to be published to services.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Published entries that users have not received. If older ones are dropped here, readers notice that they missed them.
+        #: Published entries that users have not received. If older entries are dropped here, readers notice that they missed them.
         self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
         self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last

@@ -158,8 +158,8 @@ class LinuxProcesses:
         try:
             environment = _read_all(f"/proc/{pid}/environ")
             if not environment:
-                # During exec the environment is briefly empty; a process that was started without variables has an empty one
-                # for good. It is read between two checks of the field that exec sets last. Otherwise an exec that ends between
+                # During exec the environment is briefly empty; the environment of a process that was started without
+                # variables stays empty. It is read between two checks of the field that exec sets last. Otherwise an exec that ends between
                 # two reads would look like the second case.
                 if not _has_its_program(pid):
                     return None

@@ -40,7 +40,7 @@ class CannotIsolate(Exception):
 class Account(NamedTuple):
     """The resource usage of a job that ended. 0: not known."""
 
-    #: Text that says so if the job ended because of its memory limit; else empty.
+    #: Text about the memory limit if that ended the job; else empty.
     out_of_memory: str = ""
     cpu_ms: int = 0
     max_rss_bytes: int = 0
