@@ -108,7 +108,7 @@ class StartsAndEnds:
         self._files.drop_failures(self._held.specs)
         return [Tell(Acknowledge(recorded))] if recorded else []
 
-    # --- news of the runner -----------------------------------------------------------------------------------------
+    # --- reports of the runner --------------------------------------------------------------------------------------
 
     def on_started(self, started: Started) -> list[AgentEffect]:
         """Record that a job runs. If this agent does not know the job, it asks for the runner's full report."""
@@ -158,7 +158,7 @@ class StartsAndEnds:
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
         return effects or self._hand_ahead(allocation)
 
-    # --- what follows -----------------------------------------------------------------------------------------------
+    # --- starts and closes ------------------------------------------------------------------------------------------
 
     def start_waiting(self) -> list[AgentEffect]:
         """Start waiting allocations in their order, as far as there are free resources and their files are here.

@@ -19,7 +19,7 @@ _LONGEST_ID: Final = 64
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """What identifies the orders that the agent waits for."""
+    """The orders that the agent waits for: node, incarnation, heartbeat and lowest term."""
 
     node: NodeName
     incarnation: Incarnation

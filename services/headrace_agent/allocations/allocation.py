@@ -80,7 +80,7 @@ class Allocation(msgspec.Struct):
     closes_for: tuple[tuple[int | None, str], ...] = ()
     #: Why the node returned the allocation, or the slots behind its running job, by itself; empty: it did not.
     given_back_for: str = ""
-    #: How the allocation was decided, from its start order; None if that order did not say.
+    #: Record of the decision that started the allocation, from its start order; None if the order had none.
     start: StartRecord | None = None
     jobs_ended: int = 0
     jobs_ended_ms: int = 0

@@ -56,7 +56,7 @@ RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | Tell | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):
-    """What the host knows about a main process that ended."""
+    """Facts about a main process that ended, as the host reports them."""
 
     #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: now.
     main_ended_ns: int = 0

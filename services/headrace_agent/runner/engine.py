@@ -183,7 +183,7 @@ class RunnerEngine:
         return Outcome(None, effects + self._leave())
 
     def on_exited(self, key: JobKey, exit: JobExit, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Record that a job's main process ended and no process of the job is left. After an end by itself, the next queued job starts.
+        """Record that a job's main process ended and no process of the job is left. If it ended by itself, the next queued job starts.
 
         A main process that ended before the runner's signal counts as ended by itself, even if other processes of the job lived
         longer.

@@ -65,7 +65,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     #: True if `not_started_for` is a host fault.
     is_host_fault: bool = False
-    #: How the allocation was decided; returned in the full report, and with the end.
+    #: Record of the decision that started the allocation; returned in the full report, and with the end.
     start: StartRecord | None = None
 
 

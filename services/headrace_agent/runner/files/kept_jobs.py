@@ -37,7 +37,7 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
     allocation: str
     #: Identity of the boot: a process of another boot is certainly gone.
     boot: str
-    #: How the allocation was decided, for the report of a lost job; None in files of older versions.
+    #: Record of the decision that started the allocation, for the report of a lost job; None in files of older versions.
     start: StartRecord | None = None
 
 
