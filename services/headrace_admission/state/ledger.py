@@ -126,7 +126,7 @@ class Ledger:
         return self.done_count == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Return the nodes that could not start a job. Empty if any attempt has ended in another way."""
+        """Return the nodes of the kept failures, if none of these jobs could be started and no attempt ended in another way."""
         ended_otherwise = self.done_count + self.counts[JobResult.ABORTED] + self.counts[JobResult.LOST]
         if ended_otherwise or not all(end.not_started for end in self.failures):
             return []
