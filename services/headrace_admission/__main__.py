@@ -8,7 +8,7 @@ from headrace_admission.settings import AdmissionSettings
 
 
 def main() -> None:
-    """Runs the service until it is asked to stop."""
+    """Run the service until it is asked to stop."""
     run_service("admission", AdmissionSettings, serve)
 
 

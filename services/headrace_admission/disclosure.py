@@ -1,6 +1,6 @@
-"""Answers that depend on who asks: what of an operation is told to whom, and which rights somebody has.
+"""Answers that depend on the user: which parts of an operation a user may see, and which rights a user has.
 
-Command, environment and output of an operation are for its owner, and for those who may manage its pool. Pure.
+Command, environment and output of an operation are for its owner, and for users who may manage its pool. Pure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from headrace_admission.state.state import State
 
 
 def get_operation(state: State, request: wire.GetOperation, user: str) -> OperationView | Refusal:
-    """One operation, as far as it is told to this user."""
+    """Return one operation, without the parts that this user may not see."""
     answer = queries.get_operation(state, request)
     return _told_to(state, answer, user) if isinstance(answer, OperationView) else answer
 
 
 def explain_operation(state: State, request: wire.ExplainOperation, user: str) -> wire.OperationExplanation | Refusal:
-    """The explanation of an operation, as far as it is told to this user."""
+    """Return the explanation of an operation, without the parts that this user may not see."""
     answer = queries.explain_operation(state, request)
     if not isinstance(answer, wire.OperationExplanation):
         return answer
@@ -42,7 +42,10 @@ def explain_operation(state: State, request: wire.ExplainOperation, user: str) -
 
 
 def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[Struct, bool]:
-    """The answer without operations whose start is not recorded, which may never have been. False if it must wait for the log."""
+    """Return the answer without operations whose start is not recorded and may never be, and whether it may be sent now.
+
+    False: the answer must wait for the log.
+    """
     if isinstance(answer, wire.OperationList) and unrecorded:
         return replace(
             answer, operations=[each for each in answer.operations if each.operation not in unrecorded]
@@ -53,7 +56,7 @@ def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[
 
 
 def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
-    """The answer to an agent that was asked for the output of a job."""
+    """Answer an agent that asks whether a user may read the output of an operation's jobs."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return queries.not_found(state, request.operation)
@@ -61,7 +64,7 @@ def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
 
 
 def rights_of(state: State, _request: GetRights, user: str) -> Rights:
-    """The rights of the user themselves."""
+    """Return the rights of the user who asks."""
     person = state.configuration.everywhere.person(user)
     rules = state.configuration.trees.values()
     found = [row for each in rules if each.configured is not None for row in _rights_in(each.configured, person)]

@@ -1,7 +1,8 @@
-"""The decisions of admission: which operations start, run and wait, and what people and allocators change while they do.
+"""The decisions of admission: which operations start, run and wait, and how users and allocators change them.
 
-Each `on_…` makes one `Transaction` and returns its events as effects: they are part of the state already, and the shell records them
-in this order before it lets the answer out. Questions that change nothing are functions of `queries`, asked of `state`.
+Each `on_…` makes one `Transaction` and returns its events as effects. The events are part of the state already; the shell
+records them in this order before it sends the answer. Questions that change nothing are functions of `queries`, which read
+`state`.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from headrace_admission.state.state import State
 
 A = TypeVar("A")
 P = ParamSpec("P")
-#: An answer to let out when the events are durable.
+#: An answer that may be sent once its events are durable.
 Decision = Outcome[msgspec.Struct, Event]
 
 
 class HalfDecided(HeadraceError):
-    """A decision failed after a part of it took effect. The state holds what no log will: the process must end."""
+    """A decision failed after a part of it took effect. The state differs from the log, so the process must end."""
 
 
 class AdmissionEngine:
-    """All operations, of all trees."""
+    """All operations of all trees."""
 
     def __init__(
         self,
@@ -58,14 +59,14 @@ class AdmissionEngine:
         keep_finished_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.state = State(everywhere, keep_finished=keep_finished, keep_finished_bytes=keep_finished_bytes)
-        #: Of the newest entry of the log: whoever leads has announced its own there.
+        #: Term of the newest log entry. A leader has announced its own term in the log.
         self._term = 0
         self._impossible_ends = 0
 
     # --- from the log ----------------------------------------------------------------------------------------------
 
     def on_restored(self, part: Page | Restored | None, moment: Moment) -> Outcome[None, Never]:
-        """Takes a part of a checkpoint, in place of what was known: None first, then each page, then the rest."""
+        """Load a part of a checkpoint: None first, which empties the state, then each page, then the rest."""
         match part:
             case None:
                 self.state = self.state.emptied()
@@ -76,16 +77,16 @@ class AdmissionEngine:
         return Outcome(None)
 
     def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:
-        """Takes an entry of the log that this term wrote, unless it is part of the state already."""
+        """Apply an entry of the log, which `term` wrote, unless the entry is part of the state already."""
         self._term = term
         self.state.take_entry(events, sequence)
         return Outcome(None)
 
     def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:
-        """Notes that decided events are durable as the entry `sequence`. Answers with their operations."""
+        """Record that decided events are durable as the entry `sequence`. Return the operations that they change."""
         return Outcome(self.state.confirm(events, sequence))
 
-    # --- people ----------------------------------------------------------------------------------------------------
+    # --- users -----------------------------------------------------------------------------------------------------
 
     def on_start(self, request: wire.StartOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         return self._decide(moment, starts.start, request, user)
@@ -106,7 +107,7 @@ class AdmissionEngine:
         return self._decide(moment, updates.resume, request, user)
 
     def on_scan_asked(self, _request: wire.ScanQueues, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        """Judges the queues out of turn, for an administrator."""
+        """Scan the queues now, outside of the usual period, for an administrator."""
         person = self.state.configuration.everywhere.person(user)
         if not person.administrator:
             return Outcome(not_allowed(person, "have the queues judged anew"))
@@ -146,21 +147,21 @@ class AdmissionEngine:
     # --- configuration and time ------------------------------------------------------------------------------------
 
     def on_configuration(self, tree: TreeName, rules: TreeRules | None, moment: Moment) -> Outcome[None, Event]:
-        """Takes a tree's rules as they are now. None says that the tree is configured no more."""
+        """Apply the present rules of a tree. None: the tree is not configured any more."""
         if rules is None:
             return self._decide(moment, ends_and_retries.remove_tree, tree)
         return self._decide(moment, configuration.take_rules, tree, rules)
 
     def on_scan(self, moment: Moment) -> Outcome[None, Event]:
-        """Judges all queues anew."""
+        """Scan all queues and start every waiting operation that may run."""
         return self._decide(moment, promotion.scan)
 
-    # --- watching --------------------------------------------------------------------------------------------------
+    # --- checks and metrics ----------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """One check for each operation and for each pool of each configured tree.
+        """Yield one check for each operation and for each pool of each configured tree.
 
-        Of a tree that was removed nobody knows any more, after a restart, what stood above its ephemeral pools.
+        Pools of a removed tree are not checked: after a restart the parents of its ephemeral pools are not known any more.
         """
         for operation in list(self.state.operations):
             yield partial(self.state.check_operation, operation)

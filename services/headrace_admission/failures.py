@@ -8,13 +8,13 @@ from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation
 
-#: So many nodes that cannot start it are told of an operation that still tries.
+#: Nodes that could not start a live operation must be at least this many to be named in its view.
 _NODES_TO_TELL: Final = 3
 _MOST_CHARACTERS: Final = 4000
 
 
 def failure_words(operation: Operation) -> str:
-    """The reason of an operation that fails since too many runs of its jobs have failed."""
+    """Return the reason of an operation that fails because too many attempts of its jobs have failed."""
     count = operation.ledger.counts[JobResult.FAILED]
     limit = operation.spec.max_failed_job_count
     words = f"{count} failed job{'' if count == 1 else 's'}, max_failed_job_count is {limit}"
@@ -24,7 +24,10 @@ def failure_words(operation: Operation) -> str:
 
 
 def trouble_words(operation: Operation) -> str:
-    """The nodes that could not start a live operation, once they are many and no run ended in another way. Else nothing."""
+    """Return a text that names the nodes which could not start a live operation.
+
+    Empty while they are fewer than `_NODES_TO_TELL`, or if an attempt has ended in another way.
+    """
     return "" if is_final(operation.state) else _never_ran_words(operation, _NODES_TO_TELL)[:_MOST_CHARACTERS]
 
 
@@ -34,7 +37,7 @@ def _never_ran_words(operation: Operation, least_nodes: int) -> str:
         return ""
     where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
     last = _end_words(operation.ledger.failures[-1])
-    # A run that has not ended is nobody's knowledge here.
+    # Nothing is known here about attempts that have not ended.
     return f"as far as its runs ended it never ran anywhere: {where} could not start it; the last: {last}"
 
 

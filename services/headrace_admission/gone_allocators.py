@@ -1,6 +1,7 @@
-"""Trees whose allocator does not come back: what they have of operations of several trees can run in the others.
+"""Trees whose allocator does not come back: the jobs that they have of operations of several trees can run in the other trees.
 
-After the lease of its nodes nothing runs there any more: without answers to heartbeats the runners end their jobs before.
+After the lease of its nodes nothing runs in such a tree any more: without answers to heartbeats the runners end their jobs
+earlier.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.nodes import GiveUpNode, LongestLeaseRecord
 
-#: An allocator may still have answered a heartbeat so long after its last renewal.
+#: Seconds after its last renewal during which an allocator may still have answered a heartbeat.
 _MARGIN_S: Final = 2 * LEASE_S
 _ANSWER_S: Final = 1.0
-#: No node has such a name, so that nothing follows from the question.
+#: Name that no node has, so that the request changes nothing.
 _NO_NODE: Final = NodeName("")
 
 
 class Silence:
-    """The time for which the allocator of each tree has not renewed its lease while this process looked. Pure."""
+    """The time for which this process has seen the allocator of each tree not renew its lease. Pure."""
 
     def __init__(self) -> None:
-        #: By tree: the revision of its lease, and when it was seen first.
+        #: By tree: the revision of its lease, and the time in seconds at which that revision was first seen.
         self._seen: dict[TreeName, tuple[int, float]] = {}
 
     def is_longer(self, tree: TreeName, revision: int, than_s: float, now_s: float) -> bool:
-        """True if the lease has stood at this revision for longer than so many seconds."""
+        """Return whether the lease has had this revision for longer than `than_s` seconds."""
         seen = self._seen.get(tree)
         if seen is None or seen[0] != revision:
             seen = self._seen[tree] = (revision, now_s)
         return now_s - seen[1] > than_s
 
     def end(self, tree: TreeName) -> None:
-        """The allocator was heard, or nobody can tell: the time counts anew."""
+        """Restart the count for a tree: its allocator answered, or that could not be found out."""
         self._seen.pop(tree, None)
 
 
 async def is_gone(bus: Bus, tree: TreeName, silence: Silence, clock: Clock) -> bool:
-    """True if nothing was heard of a tree's allocator for the longest lease of its nodes. To be asked every few seconds."""
+    """Return whether a tree's allocator was silent for the longest lease of its nodes. To be called every few seconds."""
     role = role_of("allocator", tree)
     try:
         lease = await (await bus.key_value(subjects.LEASES_BUCKET)).get(role)
@@ -55,13 +56,14 @@ async def is_gone(bus: Bus, tree: TreeName, silence: Silence, clock: Clock) -> b
         revision = lease.revision if lease is not None else 0
         if not silence.is_longer(tree, revision, longest_s + _MARGIN_S, clock.steady_s()):
             return False
-        # One that cannot reach the bucket serves its nodes all the same. No node can answer in its place: they do not hear the question.
+        # An allocator that cannot reach the bucket still serves its nodes, so it is asked directly. Nodes cannot answer in its
+        # place, since they do not receive this subject.
         await bus.request(subjects.give_up_node(tree), encode(GiveUpNode(_NO_NODE)), timeout_s=_ANSWER_S)
     except NoResponders:
         silence.end(tree)
         return True
     except RequestTimeout:
-        # The server still has its connection, so it may serve its nodes. It is asked again the next time.
+        # The server still has the allocator's connection, so it may serve its nodes. It is asked again at the next call.
         return False
     except (BusError, msgspec.DecodeError):
         silence.end(tree)

@@ -1,8 +1,10 @@
-"""Work that preemption cost, by pool, reason and hour, as the log tells it.
+"""Work that preemption cost, by pool, reason and hour, computed from the log.
 
-A run counts with what its job was given times how long it ran. What a job had saved on its way is not known, so this is the most that
-was lost. A run that was done, or that says by its exit status that it saved its state, lost nothing.
-Hours are kept for a week, so that people see a day beside the days before. The same log gives the same rows.
+An attempt counts with the resources of its job times its run time. It is not known what a job had saved on its way, so this is
+an upper bound of the lost work. An attempt that was completed, or that says by its exit code that it saved its state, lost
+nothing.
+
+Hours are kept for a week, so that users can compare a day with the days before. The same log gives the same rows.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from headrace.wire.integral import LARGEST_CPU_VOLUME, Volume
 from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, LostWork
 from headrace.wire.preemption import PreemptionReason
 
-#: The oldest hours go first where there are more rows. Of sums the place that lost something first goes first.
+#: Upper bounds. Beyond the first, the rows of the oldest hours are dropped; beyond the second, the sum that was begun first.
 _MOST_ROWS: Final = 50_000
 _MOST_SUMS: Final = 10_000
-#: Resources of which metrics tell the lost work, with their units.
+#: Resources with a metric of lost work, and their units.
 _UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}
 _NOTHING: Final = Volume()
 
 
 class LostIn(NamedTuple):
-    """The place where work was lost, and the reason."""
+    """The tree and pool in which work was lost, and the reason."""
 
     tree: TreeName
     pool: PoolName
@@ -37,17 +39,17 @@ class LostIn(NamedTuple):
 
 
 class LostWorkRow(msgspec.Struct, frozen=True, array_like=True):
-    """Lost work as a checkpoint keeps it."""
+    """Lost work as a checkpoint stores it."""
 
     tree: TreeName
     pool: PoolName
     lost: LostWork
-    #: True if it is all that was lost there since ever, not that of its hour.
+    #: True: everything that was ever lost there; False: what was lost in one hour.
     is_sum: bool = False
 
 
 class LostWorkBook:
-    """Lost work of the last hours, and its sums since ever. Changed only by `State`."""
+    """Lost work of the last hours, and its sums since the beginning. Changed only by `State`."""
 
     def __init__(self) -> None:
         self._hours: dict[int, dict[LostIn, LostWork]] = {}
@@ -55,7 +57,7 @@ class LostWorkBook:
         self._row_count = 0
 
     def note(self, tree: TreeName, pool: PoolName, end: JobEnd, given: Resources, at_ms: int) -> None:
-        """Counts a run that ended, if it was preempted before it was done."""
+        """Count an attempt that ended, if it was preempted before it was completed."""
         if end.preemption is None or end.result is JobResult.COMPLETED or end.exit_code == EXIT_SAVED:
             return
         ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
@@ -66,19 +68,19 @@ class LostWorkBook:
             self._add_to_sum(where, lost)
 
     def restore(self, rows: Iterable[LostWorkRow]) -> None:
-        """Takes the rows of a checkpoint."""
+        """Load the rows of a checkpoint."""
         for row in rows:
             add = self._add_to_sum if row.is_sum else self._add
             add(LostIn(row.tree, row.pool, row.lost.reason), row.lost)
 
     def rows(self) -> list[LostWorkRow]:
-        """All rows, for a checkpoint."""
+        """Return all rows, for a checkpoint."""
         sums = [LostWorkRow(at.tree, at.pool, lost, is_sum=True) for at, lost in self._ever.items()]
         hours = self._hours.values()
         return sums + [LostWorkRow(at.tree, at.pool, lost) for hour in hours for at, lost in hour.items()]
 
     def told(self, tree: TreeName, pools: Container[PoolName] | None, since_ms: int, until_ms: int) -> list[LostWork]:
-        """The work lost in these pools together, or in all, by hour and reason, in order of time."""
+        """Return the work lost in these pools together, or in all pools if None, by hour and reason in order of time."""
         found: dict[tuple[int, PreemptionReason], LostWork] = {}
         for hour_ms in sorted(hour for hour in self._hours if since_ms - HOUR_MS < hour < until_ms):
             for at, lost in self._hours[hour_ms].items():
@@ -88,13 +90,13 @@ class LostWorkBook:
 
     @property
     def kept_since_ms(self) -> int:
-        """Unix time of the oldest hour that is kept, 0 while nothing was lost."""
+        """Return the Unix time in milliseconds of the oldest hour that is kept, 0 if nothing was lost."""
         return min(self._hours, default=0)
 
     def picture(self, trees: Iterable[TreeName]) -> Callable[[], Iterator[Figure]]:
-        """Takes a picture of the sums. The call that is returned makes figures of it, in any thread.
+        """Copy the sums. The returned function makes metrics of the copy, in any thread.
 
-        The root of each tree is told from the beginning.
+        The root of each tree has metrics from the beginning.
         """
         reasons = [LostIn(tree, ROOT_POOL, reason) for tree in trees for reason in PreemptionReason]
         sums = {at: _NOTHING for at in reasons} | {at: lost.work for at, lost in self._ever.items()}
@@ -122,21 +124,21 @@ def _figures(sums: Mapping[LostIn, Volume]) -> Iterator[Figure]:
         name = f"pool_lost_work_{resource}"
         says = f"The {resource} of runs that were preempted before they were done, times how long they ran, of this pool alone."
         for at, work in sums.items():
-            # The process tells of all trees, so that the tree is a label like the others.
+            # The process reports all trees, so the tree is a label like the other labels.
             labels = {"tree": at.tree, "pool": at.pool, "reason": at.reason.value}
             key = f"{name}_{at.reason.value}_{at.tree}_{at.pool}"
             yield Figure(key, unit, FigureKind.COUNTER, getattr(work, resource), says, name, labels)
 
 
 def _work(given: Resources, ran_ms: int) -> Volume:
-    """The resources of a run times the seconds that it took."""
+    """Return the resources of an attempt times the seconds that it ran."""
     u, c, g, m, n = given.as_tuple()
     cpu = min(round(c * ran_ms / 1000), LARGEST_CPU_VOLUME)
     return Volume(u * ran_ms / 1000, cpu, g * ran_ms / 1000, m * ran_ms / 1000, n * ran_ms / 1000)
 
 
 def _sum(one: LostWork | None, other: LostWork) -> LostWork:
-    """Both together, of the same hour and reason."""
+    """Return the sum of two amounts of the same hour and reason."""
     if one is None:
         return other
     figures = zip(msgspec.structs.astuple(one.work), msgspec.structs.astuple(other.work), strict=True)

@@ -1,4 +1,4 @@
-"""News of operations: the view of each that changed is published for whoever waits for it."""
+"""News of operations: the view of each changed operation is published for clients that wait for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.wire.codec import encode
 from headrace_admission.queries import news_of
 from headrace_admission.state.operation import Operation
 
-#: Views that are published between two turns of the loop.
+#: Views that are published between two turns of the event loop.
 _SLICE: Final = 8
 
 
 class News:
-    """Operations whose change is to be told. One that changes again before its turn is told of once."""
+    """Operations with unpublished changes. Several changes before an operation's turn are published once."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -29,12 +29,12 @@ class News:
         self._wake = anyio.Event()
 
     def note(self, operations: Iterable[Operation]) -> None:
-        """These changed."""
+        """Record that these operations changed."""
         self._changed.update((operation.id, operation) for operation in operations)
         self._wake.set()
 
     async def publish(self) -> None:
-        """Publishes until cancelled."""
+        """Publish until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()

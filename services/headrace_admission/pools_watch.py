@@ -1,4 +1,4 @@
-"""The trees' configurations as they come from the bucket of pools, until the engine takes them."""
+"""The trees' configurations as they arrive from the bucket of pools, until the engine takes them."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
-#: So long after a write was heard the bucket is asked whether it has more than we have. By then the write is stored or never will be,
-#: and the mirror has looked by itself more than once.
+#: Seconds after a write was heard during which the mirror may not have it yet, so that the bucket itself is asked. After that
+#: time the write is stored or never will be, and the mirror has looked by itself more than once.
 _MAY_LACK_IT_S: Final = 12.0
 
 
 class PoolsWatch:
-    """Follows the bucket, and keeps what came until it is taken."""
+    """Follows the bucket, and keeps new configurations until they are taken."""
 
     def __init__(self, runtime: Runtime[AdmissionSettings]) -> None:
         self._runtime = runtime
-        #: None for a tree that is gone. The service's own tree needs no configuration.
+        #: New configurations by tree; None for a removed tree. The service's own tree needs no configuration.
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
         self._writes: Writes | None = None
         self._heard = 0
-        #: Steady time until which the mirror may lack a write that somebody knows of.
+        #: Steady time in seconds until which the mirror may lack a write that a client knows of.
         self._may_lack_until_s = math.inf
-        #: Looks at the bucket that have begun, and the newest one of them that succeeded.
+        #: Number of looks at the bucket that have begun, and the number of the newest look that succeeded.
         self._looks = self._last_good_look = 0
         self._looking = anyio.Lock(fast_acquire=True)
-        #: Set when the whole content of the bucket has come.
+        #: Set when the whole content of the bucket has arrived.
         self.known = anyio.Event()
 
     async def follow(self) -> None:
-        """Follows the bucket until cancelled."""
+        """Follow the bucket until cancelled."""
         bucket = await self._runtime.bus.key_value(subjects.POOLS_BUCKET, history=subjects.POOLS_HISTORY)
         await self._listen()
         async with bucket.mirror(self._on_entries) as mirror:
@@ -58,19 +58,19 @@ class PoolsWatch:
             await anyio.sleep_forever()
 
     def take(self) -> Iterator[tuple[TreeName, TreeRules | None]]:
-        """Hands out the configurations that came, each once."""
+        """Yield the new configurations, each once."""
         while self._came:
             yield self._came.popitem()
 
     async def wait_for_change(self) -> None:
-        """Returns when configurations came."""
+        """Wait until there are new configurations."""
         await self._changed.wait()
         self._changed = anyio.Event()
 
     async def _wait_for_revision(self, revision: int, timeout_s: float) -> NotReady | None:
-        """Waits until the mirror has a revision. Refuses one that the bucket does not have, without waiting for it to come.
+        """Wait until the mirror has a revision. A revision that the bucket does not have is refused at once.
 
-        A revision that was told to a client is in the bucket, unless the bucket lost it.
+        A revision that was sent to a client is in the bucket, unless the bucket lost it.
         """
         assert self._mirror is not None
         if revision <= self._mirror.revision:
@@ -84,7 +84,7 @@ class PoolsWatch:
         return NotReady(why, revision=known)
 
     async def _look_once_more(self, timeout_s: float) -> bool:
-        """Waits for what the bucket has now. One look serves all requests that came before it began."""
+        """Wait until the mirror has what the bucket has now. One look serves all requests that came before it began."""
         begun = self._looks
         with anyio.move_on_after(timeout_s):
             async with self._looking:
@@ -99,9 +99,10 @@ class PoolsWatch:
     async def wait_for_pool(
         self, books: Mapping[TreeName, TreeBook], revision: int, tree: TreeName, pool: PoolName
     ) -> NotReady | None:
-        """Lets `pool create && run` find the pool, whatever the watch has brought so far.
+        """Wait until a pool that was just created is known, so that `pool create && run` finds it.
 
-        Nobody knows of a pool before its write was heard here, so where none was for a while there is nothing to look for.
+        A pool that a client knows was written, and this process heard the write. If no write was heard for a while, the bucket
+        is not asked.
         """
         wait_s = self._runtime.settings.revision_wait_ms / 1000
         not_ready = await self._wait_for_revision(revision, wait_s)
@@ -115,7 +116,7 @@ class PoolsWatch:
     async def wait_for_start(
         self, books: Mapping[TreeName, TreeBook], request: StartOperation, user: str
     ) -> BadRequest | NotReady | None:
-        """The same for the pool of a start. Refuses one by a user whose name is none."""
+        """Wait for the pool of a start as `wait_for_pool` does. A user without a legal name is refused."""
         spec = request.spec
         tree = spec.pool_trees[0] if spec.pool_trees else spec.tree
         try:
@@ -125,7 +126,7 @@ class PoolsWatch:
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
-        """Waits until the mirror has what the bucket has now. False if that is not known in time."""
+        """Wait until the mirror has what the bucket has now. Return False if that is not certain in time."""
         assert self._mirror is not None
         try:
             return await self._mirror.catch_up(timeout_s=timeout_s)
@@ -134,9 +135,9 @@ class PoolsWatch:
             return False
 
     async def catch_up_from_start(self, known: Iterable[TreeName]) -> None:
-        """Returns when everything has come that the bucket has now, however long that takes.
+        """Wait until everything that the bucket has now has arrived, however long that takes.
 
-        Of the `known` trees those that it does not have were removed while nobody looked.
+        Trees in `known` that the bucket does not have were removed while this process was not running.
         """
         await self.known.wait()
         while not await self.catch_up(_RETRY_S):  # noqa: ASYNC110 - each is a question
@@ -147,11 +148,13 @@ class PoolsWatch:
                 self._came.setdefault(tree, None)
 
     async def _listen(self) -> None:
-        """Listens to writes where requests of users come in, so that they are heard in the order in which they were made."""
+        """Listen to writes on the connection of users' requests, so that writes and requests are heard in the order in which
+        they were made.
+        """
         try:
             self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
         except PermissionRefused:
-            # A server of the release before. Each start into an unknown pool looks then.
+            # The server is of the previous release. Then each start in an unknown pool asks the bucket.
             logger().info("writes of pools not heard", bucket=subjects.POOLS_BUCKET)
         else:
             self._may_lack_until_s = -math.inf

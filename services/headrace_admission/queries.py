@@ -1,6 +1,6 @@
-"""Questions about the state, for people and for services that keep up.
+"""Questions about the state, from users and from services that follow it.
 
-Answers come in pages or cut short, so that none grows too large. Everything here is pure.
+Answers are pages or are cut, so that none grows too large. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: Attempts that are told with their operation, and on a page of their own: 11 bytes each at most.
+#: Attempts that are sent with their operation, and on a page of their own; each takes at most 11 bytes.
 _ATTEMPTS_WITH_OPERATION: Final = 4_096
 _ATTEMPTS_OF_PAGE: Final = 32_768
-#: Holders of one level that are listed.
+#: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
-#: Of an answer, beside what is cut by its size.
+#: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
-#: So many letters of a name that is not known must be right for a name to be near it. Ids begin with the time of their start.
+#: Numbers of letters that an unknown name and a suggested one must share at the beginning. Ids begin with the time of their
+#: start.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
 
 
 class Queues:
-    """The places in the queues at one moment, counted once for each queue that is asked for."""
+    """The positions in the queues at one time. Each queue is counted once, when it is first needed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._places: dict[tuple[TreeName, PoolName], dict[OperationId, int]] = {}
 
     def waiting(self, operation: Operation) -> list[WaitingFor]:
-        """The limits that hold an operation back, by tree. One that is ending waits for nothing."""
+        """Return the limits that hold an operation back, by tree. An operation that is ending waits for nothing."""
         if operation.state not in (OperationState.PENDING, OperationState.RUNNING):
             return []
         found = []
@@ -72,10 +73,10 @@ class Queues:
         return found
 
     def _place(self, tree: TreeName, pool: PoolName, operation: OperationId) -> tuple[int, int]:
-        """The operation's place in a queue, and the length of the queue."""
+        """Return the operation's position in a queue, and the length of the queue."""
         queue = self._state.books[tree].queues[pool]
         if next(reversed(queue)) == operation:
-            # The last one, as every operation that just started and waits, is not counted through.
+            # The last position, which a newly started operation has, is known without counting.
             return len(queue), len(queue)
         places = self._places.get((tree, pool))
         if places is None:
@@ -84,7 +85,7 @@ class Queues:
 
 
 def not_found(state: State, name: str) -> NotFound:
-    """The refusal for an unknown operation, with those whose names begin in the same way, as far as any does."""
+    """Return the refusal for an unknown operation, with operations whose names begin in the same way, if there are any."""
     for letters in sorted({len(name), *(least for least in _BEGINNINGS if least < len(name))}, reverse=True):
         beginning_so: list[str] = [other for other in state.operations if name and other.startswith(name[:letters])]
         if beginning_so:
@@ -93,13 +94,13 @@ def not_found(state: State, name: str) -> NotFound:
 
 
 def get_operation(state: State, request: wire.GetOperation) -> OperationView | NotFound:
-    """One operation, as people see it."""
+    """Return one operation as users see it."""
     operation = state.operations.get(request.operation)
     return view(state, operation) if operation else not_found(state, request.operation)
 
 
 def list_operations(state: State, request: wire.ListOperations) -> wire.OperationList | BadRequest:
-    """Operations that match, newest first, behind the one that `request` names."""
+    """Return the operations that match, newest first, after the one that `request.after` names."""
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
     if wanted and wanted not in list(OperationState):
         return BadRequest("state", request.state, "one of " + ", ".join([*OperationState, _WAITING]))
@@ -120,7 +121,7 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
 
 
 def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
-    """A page of an operation's jobs."""
+    """Return a page of an operation's jobs."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)
@@ -129,7 +130,7 @@ def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
 
 
 def explain_operation(state: State, request: wire.ExplainOperation) -> wire.OperationExplanation | NotFound:
-    """Every pool at which a live operation's slot is counted, from the root down in each of its trees."""
+    """Return an operation with every pool in which its slot counts, from the root down in each of its trees."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)
@@ -151,7 +152,7 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
-    """Pools of a tree by name, ephemeral ones included, with the counts that their limits compare."""
+    """Return the pools of a tree by name, including ephemeral pools, with the counts that their limits bound."""
     tree, configured = request.tree, state.configuration.trees
     if tree not in configured:
         return NotFound("tree", tree, near=near(tree, configured))
@@ -172,18 +173,18 @@ def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | Not
 
 
 def lost_work(state: State, request: GetLostWork) -> LostWorkTold | NotFound:
-    """The work that a pool with all below it lost to preemption."""
+    """Return the work that a pool and all pools below it lost to preemption."""
     tree, configured = request.tree, state.configuration.trees
     if tree not in configured:
         return NotFound("tree", tree, near=near(tree, configured))
-    # Of the whole tree that of pools too which are gone.
+    # For the whole tree, removed pools count too.
     pools = None if request.pool == ROOT_POOL else set(state.books[tree].with_all_below(request.pool))
     lost = state.lost_work.told(tree, pools, request.since_ms, request.until_ms)
     return LostWorkTold(request.pool, tree, lost, state.lost_work.kept_since_ms)
 
 
 def whole_operations(state: State, request: WholeOperationsRequest, admission_term: int) -> WholeOperations:
-    """A page of a tree's ephemeral pools by name, or else of its live operations by id."""
+    """Return a page of a tree's ephemeral pools by name; after the last of them, a page of its live operations by id."""
     by_name = state.books[request.tree].ephemeral.by_name if request.tree in state.books else {}
     pools = (by_name[name] for name in sorted(by_name) if name > request.after_pool)
     page_of_pools = next(runs_within(pools, PAGE_OF_OPERATIONS_BYTES), [])
@@ -200,18 +201,18 @@ def whole_operations(state: State, request: WholeOperationsRequest, admission_te
     page = next(runs_within((live_operation(each, tree) for each in known), PAGE_OF_WHOLE_BYTES), [])
     unfinished = (at for at, each in enumerate(page, 1) if len(each.attempts) == _ATTEMPTS_WITH_OPERATION)
     last = next(unfinished, None)
-    # Whoever follows may belong to other trees only: then the next page is empty.
+    # The operations that follow may belong to other trees only; then the next page is empty.
     more = last is not None or (bool(page) and page[-1].operation != names[-1])
     return WholeOperations(state.sequence, admission_term, page[:last], more=more)
 
 
 def view(state: State, operation: Operation) -> OperationView:
-    """An operation as people see it, with its place in the queues."""
+    """Return an operation as users see it, with its positions in the queues."""
     return view_of(operation, Queues(state).waiting(operation))
 
 
 def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
-    """An operation as the allocator and fair share of one of its trees need it."""
+    """Return an operation as the allocator and fair_share of one of its trees need it."""
     ledger, owners = operation.ledger, operation.ledger.owners
     placement = operation.placements.get(tree)
     return LiveOperation(
@@ -223,7 +224,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         ephemeral_pool=operation.ephemeral_pool,
         started_at_ms=operation.started_at_ms,
         block=ledger.block,
-        # Of several trees each has allocators with terms of their own.
+        # An operation of several trees has several allocators, each with terms of its own.
         block_term=ledger.block_term if owners is None else 0,
         done=ledger.done_bits() if owners is None else owners.bits_of_others(tree),
         attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
@@ -235,18 +236,21 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
 
 
 def _is_known_in(tree: TreeName, operation: Operation) -> bool:
-    """True if an operation runs in a tree or is being ended there, so that its allocator must know it."""
+    """True if an operation runs in a tree or is being ended there, so that the tree's allocator must know it."""
     owners, is_in_tree = operation.ledger.owners, tree in operation.placements
     if owners is None:
         return is_in_tree
     if owners.count(tree):
         return True
-    # One that is ending without a job in any tree must be released by some tree.
+    # An ending operation that has no job in any tree must still be released by some tree.
     return is_in_tree and not (is_ending(operation.state) and owners.owning_trees())
 
 
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:
-    """The state of an operation in one tree. It may wait there, or end since it has left, while it runs in others."""
+    """Return the state of an operation in one tree.
+
+    It may wait there, or be ending because it left, while it runs in other trees.
+    """
     if placement is None:
         return OperationState.ABORTING
     waits = operation.state is OperationState.RUNNING and placement.blocked_by is not None
@@ -254,13 +258,13 @@ def _state_in(operation: Operation, placement: TreePlacement | None) -> Operatio
 
 
 def news_of(operation: Operation) -> OperationView:
-    """An operation that changed, as people see it: without its command, which never does and may be long."""
+    """Return a changed operation as users see it, without its command, which never changes and may be long."""
     view = view_of(operation)
     return msgspec.structs.replace(view, spec=without_command(view.spec))
 
 
 def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: bool = False) -> OperationView:
-    """An operation as people see it. `short` leaves out the fields that lists do not show."""
+    """Return an operation as users see it. `short` leaves out the fields that lists do not show."""
     counts, spec = operation.ledger.counts, operation.spec.in_tree(operation.spec.tree, operation.spec.pool)
     named = [*spec.pool_trees, *spec.tentative_pool_trees]
     is_over = is_ending(operation.state) or is_final(operation.state)
@@ -293,7 +297,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
-    """One pool with its counts and limits. A full one also names the holders of its slots."""
+    """Return one pool with its counts and limits. A full pool also names the holders of its slots."""
     book = state.books[tree]
     counts, queue = book.counts(pool), book.queues.get(pool, {})
     full = not book.free_slots(pool)
@@ -316,7 +320,7 @@ def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
 
 
 def _holders(state: State, book: TreeBook, pool: PoolName) -> list[PoolHolder]:
-    """The first operations that hold slots of a pool, the longest running first."""
+    """Return the first operations that hold slots of a pool, the longest running first."""
     holders = (
         (state.live[member.operation].started_at_ms, member.operation)
         for member in book.slots_below(pool)

@@ -1,4 +1,4 @@
-"""Jobs that failed run again as soon as their back-off is over."""
+"""Failed jobs are retried as soon as their back-off is over."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.recorder import Recorder
 
-#: A job waits up to so much longer than its back-off.
+#: Seconds between two looks: a job may wait this much longer than its back-off.
 _LOOK_S: Final = 0.25
 
 
 async def retry_jobs(
     engine: AdmissionEngine, shell: Shell[Any], recorder: Recorder, checkpointing: Checkpointing
 ) -> None:
-    """Lets jobs run again when they may, for ever."""
+    """Retry failed jobs when their back-off is over, until cancelled."""
     while True:
         await anyio.sleep(_LOOK_S)
         if engine.state.pausing:

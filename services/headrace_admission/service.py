@@ -1,4 +1,7 @@
-"""The shell of admission: receives, calls the engine, records its events, and only then answers and tells others."""
+"""The shell of admission: it receives a request, calls the engine and records the events.
+
+Only then does it answer and publish.
+"""
 
 from __future__ import annotations
 
@@ -53,18 +56,18 @@ from headrace_admission.state.state import State
 from headrace_admission.traced_starts import traced
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
-#: A subject or the verb of a user, the message, and who answers it.
+#: A subject or the verb of a user, the type of the message, and its handler.
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
-#: Answers at a time that are read from the log: each reads and decodes up to some megabytes.
+#: Requests at a time that read the log to answer. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
 
 async def serve(runtime: Runtime[AdmissionSettings]) -> None:
-    """Follows the log while another process leads. Leads until the process is asked to stop, then writes a checkpoint."""
+    """Follow the log while another process leads. As leader, serve until asked to stop, then write a checkpoint."""
     settings = runtime.settings
-    # A mistake in it is told at once, not when somebody joins.
+    # A mistake in the authority file is reported now, not when a host joins.
     read_authority(settings)
     everywhere = GlobalRules(
         settings.max_operation_count,
@@ -98,7 +101,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
 
 
 class AdmissionService:
-    """One term of admission."""
+    """Admission in one term."""
 
     _event_log: Log
     _store: CheckpointStore
@@ -119,7 +122,7 @@ class AdmissionService:
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
     async def start(self) -> None:
-        """Reads the log to its end, shuts former appenders out, then serves."""
+        """Read the log to its end, fence off earlier appenders, then serve."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
         await together(self._open_log, self._nodes.open, self._files.open, self._keep_pools)
         log, store = self._event_log, self._store
@@ -172,11 +175,11 @@ class AdmissionService:
         self._runtime.tasks.start_soon(pools.keep)
 
     async def write_checkpoint(self) -> None:
-        """Writes the checkpoint that a successor starts from."""
+        """Write the checkpoint from which a successor starts."""
         await self._checkpointing.write_last()
 
     def figures(self) -> list[Figure]:
-        """The figures of the log and of the checkpoints."""
+        """Return the metrics of the log, the checkpoints and the archives."""
         return [*self._recorder.figures(), *self._checkpointing.figures(), *self._files.figures()]
 
     async def _serve(self) -> None:
@@ -252,7 +255,10 @@ class AdmissionService:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def _asking(self, question: Callable[[State, Any], msgspec.Struct]) -> Handler:
-        """The handler of requests that only read, and take long. Waiting for the log afterwards holds no turn."""
+        """Return the handler of requests that only read and take long.
+
+        The handler gives up its turn before it waits for the log.
+        """
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
             async with self._runtime.border.slow.turn():
@@ -262,7 +268,7 @@ class AdmissionService:
         return handle
 
     def _asking_as_user(self, question: Callable[[State, Any, str], msgspec.Struct]) -> Handler:
-        """The same where the answer depends on who asks."""
+        """Return a handler as `_asking` does, for answers that depend on the user."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             return await self._asking(lambda state, asked: question(state, asked, caller.name))(request, caller)
@@ -270,10 +276,11 @@ class AdmissionService:
         return handle
 
     def _deciding(self, on_request: Callable[[Any, Moment], Decision]) -> Handler:
-        """The handler of an allocator's requests that the engine decides."""
+        """Return the handler of an allocator's requests that the engine decides."""
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
-            # A term that nobody took must not be recorded: no true one would be heard after it.
+            # A term that no allocator has taken must not be recorded, since allocators with a lower, real term would be refused
+            # from then on.
             role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
             if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
                 return NotReady(f"term {request.term} of {role} is not known to be taken")
@@ -282,7 +289,7 @@ class AdmissionService:
         return handle
 
     def _deciding_for_user(self, on_request: Callable[[Any, str, Moment], Decision]) -> Handler:
-        """The handler of a user's requests that the engine decides."""
+        """Return the handler of a user's requests that the engine decides."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             return await self._decide(lambda moment: on_request(request, caller.name, moment))
@@ -335,7 +342,8 @@ class AdmissionService:
         return await self._deciding(self.engine.on_report)(request, caller)
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
-        # The state runs ahead of the log by what is in flight; the page must not tell what may never have happened.
+        # The state is ahead of the log by the events in flight, and these may never become durable. So the
+        # answer waits until they are durable.
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
@@ -345,7 +353,7 @@ class AdmissionService:
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
         if request.operation in self.engine.state.operations:
             return await self._if_not_missed(disclosure.get_operation(self.engine.state, request, caller.name))
-        # All ids are compared, to name those that begin in the same way.
+        # All ids are compared, to name the operations whose ids begin in the same way.
         return await self._asking_as_user(disclosure.get_operation)(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
@@ -354,13 +362,13 @@ class AdmissionService:
     # --- from a decision to an answer -----------------------------------------------------------------------------
 
     async def _decide(self, decide: Callable[[Moment], Decision]) -> msgspec.Struct:
-        """Decides, and answers when the decision and all before it are durable."""
+        """Decide, and return the answer when the decision and all earlier decisions are durable."""
         busy = self._busy()
         if busy is not None:
             return busy
         await self._checkpointing.until_open()
         began_s = self._runtime.clock.steady_s()
-        # From the decision to the recorder's queue nothing may wait: that is the order of the log.
+        # There must be no `await` from the decision to the recorder's queue, because the queue gives the order of the log.
         try:
             self._take_rules()
             decision = decide(self._shell.moment())
@@ -373,19 +381,23 @@ class AdmissionService:
         return NotRecorded(waited_ms=waited_ms, why=self._recorder.appender.why_waiting)
 
     async def _if_not_missed(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Answers with what is recorded, and that something is not known once no successor can have recorded it."""
+        """Return the answer without unrecorded operations.
+
+        An answer about an unknown or unrecorded operation is sent only after a flush of the log, since a successor may already
+        have recorded more.
+        """
         answer, is_sure = disclosure.recorded_part(answer, self._recorder.unrecorded_starts())
         return answer if is_sure else await self._after_flush(answer)
 
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Answers when everything that was decided before is durable, and nobody else writes the log."""
+        """Return the answer when all earlier decisions are durable and no other process writes the log."""
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             await self._recorder.flush()
             return answer
         return NotReady(self._recorder.appender.why_waiting)
 
     def _busy(self) -> Busy | None:
-        """The refusal while too many requests wait for the log, or one waits too long."""
+        """Return the refusal while too many requests wait for the log or one of them waits too long, else None."""
         appender = self._recorder.appender
         oldest_ms = int(appender.oldest_waiting_s(self._runtime.clock.steady_s()) * 1000)
         if appender.waiting > self._settings.most_waiting or oldest_ms > self._settings.longest_waiting_ms:
@@ -394,7 +406,7 @@ class AdmissionService:
         return None
 
     def _tell_terms(self) -> None:
-        """Tells the terms of the ledger to whoever takes one. An allocator's term below them would be refused for ever."""
+        """Make the ledger's allocator terms known to processes that take a term: a lower term would always be refused."""
         for tree, term in self.engine.state.allocator_terms.items():
             self._runtime.terms.see(role_of("allocator", tree), term)
 
@@ -429,7 +441,7 @@ class AdmissionService:
     # --- configuration and time ----------------------------------------------------------------------------
 
     def _take_rules(self) -> None:
-        """Takes the configurations that came, before anything else is decided."""
+        """Apply the configurations that arrived, before anything else is decided."""
         for tree, rules in self._pools.take():
             self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.moment()).effects)
             held = self.engine.state.configuration.held_back.get(tree)

@@ -1,4 +1,4 @@
-"""The trace of an operation, from the request that starts it on."""
+"""The trace of an operation, which begins with the request that starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OnStart = Callable[[StartOperation, Caller], Awaitable[msgspec.Struct]]
 
 
 def traced(on_start: OnStart) -> OnStart:
-    """The handler of starts, of which each operation is given the trace that it is part of."""
+    """Return a handler that gives each started operation a trace context, then calls `on_start`."""
 
     async def handle(request: StartOperation, caller: Caller) -> msgspec.Struct:
         with start_of_operation("StartOperation", request.operation, request.spec.trace) as trace:

@@ -1,1 +1,1 @@
-"""agent: the node's side of the heartbeats, and the runner that holds its jobs."""
+"""The agent of a node: sends the heartbeats and obeys the answers. Its runner holds the jobs."""

@@ -1,7 +1,7 @@
-"""Adoption: what the picture of the runner means for the allocations of the node.
+"""Adoption: bring the node's allocations in line with a full report (`Picture`) of the runner.
 
-Pure. The agent believes what the runner has. It tells again, or counts as lost, what the runner has not. A job of a former life of
-the agent is adopted with an allocation of its own.
+Pure. The agent believes what the runner reports. A job that the report lacks is either sent to the runner again or counts as
+lost. A job of an earlier agent process is adopted with an allocation of its own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headrace_agent.starts_and_ends import StartsAndEnds
 
 
 class Adoption:
-    """Brings the allocations of a node and the jobs of its runner together."""
+    """Reconciles the allocations of a node with the jobs of its runner."""
 
     def __init__(self, held: NodeAllocations, jobs: StartsAndEnds) -> None:
         self._held = held
         self._jobs = jobs
 
     def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
-        """Takes the whole picture of the runner. Afterwards waiting allocations start as far as there is room."""
+        """Process a full report of the runner, then start waiting allocations as far as there are free resources."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
         self._jobs.makes_folders = picture.makes_folders
-        # Nothing is ahead at the runner, and nothing is to be before all that it has is known here.
+        # The runner drops its queued jobs at `Hello`. None may be queued again before the whole report is processed.
         self._jobs.runs_ahead = False
         effects = self._catch_up(picture, moment)
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
@@ -49,7 +49,7 @@ class Adoption:
         return effects + self._jobs.start_waiting()
 
     def lose_all(self, reason: str, moment: Moment) -> list[AgentEffect]:
-        """All jobs are lost: the runner does not tell what became of them."""
+        """Count all jobs as lost, because the runner does not report what became of them."""
         return [
             effect
             for allocation in list(self._held.by_job.values())
@@ -57,7 +57,7 @@ class Adoption:
         ]
 
     def _catch_up(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
-        """Follows the runner to the jobs that it went on with while nobody listened."""
+        """Follow the runner to the queued jobs that it started while it had no connection to an agent."""
         ended = {end.key: end for end in picture.ended}
         effects: list[AgentEffect] = []
         for allocation in self._held.by_job.values():
@@ -80,9 +80,9 @@ class Adoption:
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
-        """Adopts a job of a former life of the agent, as closing if it was interrupted.
+        """Adopt a job of an earlier agent process, as a closing allocation if the job was interrupted.
 
-        Other slots of its allocation are not known any more.
+        The other slots of the allocation are not known any more.
         """
         key = kept.run.job
         note = note_in(kept.run)
@@ -107,7 +107,10 @@ class Adoption:
         return [line_about("info", "adopted", allocation, pid=kept.started.pid)]
 
     def _tell_again_or_lose(self, allocation: Allocation, same_runner: bool, moment: Moment) -> list[AgentEffect]:
-        """A runner process starts nothing twice, so the one that did not confirm a job may be told again."""
+        """Send an unconfirmed job to the runner again, or count the job as lost.
+
+        A runner process never starts the same job twice, so sending the job again to the same process is safe.
+        """
         job = allocation.job
         assert job is not None, allocation.id
         if same_runner and job.started is None:

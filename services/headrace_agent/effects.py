@@ -1,4 +1,4 @@
-"""Effects that the agent's engine asks of its shell, and what the shell tells it besides messages. Data only."""
+"""Effects that the agent's engine asks of its shell, and the facts that the shell gives the engine. Data only."""
 
 from __future__ import annotations
 
@@ -17,65 +17,69 @@ from headrace_agent.runner.protocol import ToRunner
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Facts about one life of an agent that do not change."""
+    """Facts about one agent process that do not change."""
 
     node: NodeName
     tree: TreeName
     incarnation: Incarnation
-    #: What the host offers.
+    #: The resources that the host offers.
     total: Resources
-    #: The scrubbed environment on which that of every job is built.
+    #: The scrubbed environment; each job's environment is built on it.
     environment: dict[str, str]
-    #: At a stop: from the interruption of the jobs to their kill, unless their own timeout is shorter.
+    #: Milliseconds at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter.
     stop_timeout_ms: int
-    #: The machine of this agent, as people tell it from others.
+    #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""
     accounts: Accounts = Accounts()
-    #: Holds a folder of files for each operation that has some.
+    #: Folder that holds one folder of files for each operation that has files.
     files_folder: str = ""
-    #: Where jobs tell how far they are, and learn when they are killed; empty: nowhere.
+    #: Folder for the progress files that jobs write and the deadline files that the runner writes; empty: none.
     exchange_folder: str = ""
-    #: The most that is kept of one stream of one job, whatever its operation says. The runner reads no larger figures.
+    #: Upper bound in bytes of what is kept of one stream of one job, whatever its operation says. The runner accepts no larger
+    #: number.
     largest_log_cap_bytes: int = 2**60
 
 
 class Trouble(enum.StrEnum):
-    """Reasons for which jobs cannot start, as the shell sees them."""
+    """The kinds of problems for which jobs cannot start, as the shell reports them."""
 
-    #: The runner is not connected; what runs there is as it was, or not known yet.
+    #: The runner is not connected; its jobs are as last reported, or not known yet.
     RUNNER_AWAY = "runner_away"
-    #: No runner could be started, and there is none: nothing can be running.
+    #: No runner could be started and none exists, so nothing can be running.
     NO_RUNNER = "no_runner"
-    #: Logs cannot be written, or what the runner keeps of jobs.
+    #: The logs or the runner's job files cannot be written.
     LOGS = "logs"
-    #: The host could not start a job a while ago.
+    #: The host recently failed to start a job.
     HOST_FAULT = "host_fault"
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """Send this heartbeat, then say `on_orders` or `on_heartbeat_lost`."""
+    """Send this heartbeat, then call `on_orders` or `on_heartbeat_lost`."""
 
     heartbeat: Heartbeat
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Send this to the runner, if it is connected. Its next picture makes up for what it misses."""
+    """Send this message to the runner if it is connected.
+
+    Otherwise it is dropped; the runner's next full report makes up for it.
+    """
 
     message: ToRunner
 
 
 class Enrol(msgspec.Struct, frozen=True):
-    """Enrol, after a pause, until it succeeded. Then say `on_enrolled`."""
+    """Enrol the node after a pause of `after_ms`, trying until it succeeds. Then call `on_enrolled`."""
 
     after_ms: int
 
 
 class Reconnect(msgspec.Struct, frozen=True):
-    """The runner has something that the books do not know: connect anew for its picture."""
+    """Connect to the runner anew to get its full report: it has a job that the agent does not know."""
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """The agent may end, after all that was told before has gone out. `with_runner`: the runner was told to end, too."""
+    """End the agent after all messages have been sent. `with_runner`: the runner was ordered to end too."""
 
     with_runner: bool
 
@@ -92,7 +96,7 @@ AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord | FetchFiles |
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:
-    """A line with the fields by which an allocation and its job can be followed through all logs."""
+    """Return a log line with the fields by which an allocation and its job can be followed through all logs."""
     fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
     if allocation.job is not None:
         fields["index"] = allocation.job.key.index
@@ -101,7 +105,7 @@ def line_about(level: Literal["debug", "info"], event: str, allocation: Allocati
 
 
 def line_about_end(end: JobEnd) -> LogRecord:
-    """A line about the end of a job."""
+    """Return a log line about the end of a job."""
     fields: dict[str, str | int] = {
         "operation": end.operation,
         "allocation": end.allocation,

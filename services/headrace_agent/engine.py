@@ -1,19 +1,23 @@
-"""The agent's decisions: which orders are obeyed, what every heartbeat says, when one goes, and how the agent stops.
+"""The agent's decisions: which orders it obeys, what each heartbeat reports, when a heartbeat is sent, and how the agent stops.
 
-After each call `due_ns` says when `on_tick` has something to do.
+After each call `due_ns` returns the time of the next `on_tick`. These rules are decided here, beyond the contract of the
+messages:
 
-What is decided here, beyond the wire's own words:
-
-* Until the first picture of a runner, or the news that there is no runner, no heartbeat goes: it could not be the whole picture.
-* After a restart of the agent its allocations are those of the runner's picture, each with its one job, and closing if that was
-  interrupted. Slots that were not started are not in the picture any more, so the allocator hands them out anew.
-* While something is wrong (`trouble`), and once the agent was asked to stop, starts end at once with their slots given back.
-* Every picture is answered with the lease, before any job: the runner may be a new one, which starts nothing without.
-* An answer that says `enrolled=False` extends no lease: whoever does not count the node may give its jobs to others.
-* While the runner is away or does not answer, no lease is extended. Once the lease is over its jobs are reported lost, so that they run
-  elsewhere: the runner ends them when it wakes, and a new runner ends what the one before left.
-* Orders that would take an allocation beyond `LARGEST_ALLOCATION_JOBS`, or all beyond `LARGEST_PICTURE_BYTES`, are void as a whole,
-  as a heartbeat could not report it.
+* No heartbeat is sent before the runner's first full report (`Picture`), or the news that there is no runner. Until then the
+  agent does not know everything that runs on the node.
+* After a restart of the agent its allocations are those of the runner's full report. Each has one job, and is closing if that
+  job was interrupted. Slots that had not started are not in that report, so the allocator assigns them again.
+* While there is a problem (`trouble`), and after the agent was asked to stop, new allocations are returned at once with their
+  slots.
+* The agent answers every full report of the runner with the lease, before any job. The runner may be a new process, which
+  starts no job without a lease.
+* An answer with `enrolled=False` does not extend the lease: an allocator that does not count the node may assign its jobs to
+  other nodes.
+* While the runner is away or does not answer, the lease is not extended. When the lease has expired, the jobs are reported as
+  lost, so that they run on other nodes. The runner ends them when it runs again, and a new runner ends what its predecessor
+  left.
+* Orders that would take one allocation beyond `LARGEST_ALLOCATION_JOBS` slots, or all allocations together beyond
+  `LARGEST_PICTURE_BYTES`, are void as a whole, because a heartbeat could not report the result.
 """
 
 from __future__ import annotations
@@ -41,16 +45,16 @@ from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
-#: With so many ends unacknowledged no further job starts.
+#: Upper bound of unacknowledged job ends; at this number no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
-#: The runner ends its jobs so long before the node's jobs are given to others; half of a lease shorter than twice this.
-#: Half of that margin is for jobs that ignore SIGTERM, the rest for the kill itself.
+#: Milliseconds between the time at which the runner ends its jobs and the time at which they are given to other nodes; at most
+#: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the rest for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
-#: The runner reads no larger figure.
+#: Nanoseconds; the latest end of a lease that the runner accepts.
 _LATEST_NS: Final = 2**62
-#: An allocation with more jobs ahead than this is in no hurry to get further ones.
+#: With more unstarted jobs than this in an allocation, the heartbeat about its ended job may wait.
 _MANY_AHEAD: Final = 8
-#: Enrolled, and the allocator does not know it yet: not asked again before this.
+#: Milliseconds between a successful enrolment and the next request, for a node that the allocator does not know yet.
 _ENROL_AGAIN_MS: Final = 1_000
 _STOP_REASON: Final = "the agent of this host stopped"
 
@@ -58,17 +62,17 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class AgentEngine:
-    """One life of an agent."""
+    """The decisions of one agent process, from its start to its end."""
 
     def __init__(self, identity: Identity, with_files: Iterable[OperationId] = ()) -> None:
-        """`with_files` names operations whose files are here from former lives."""
+        """`with_files` names the operations whose files earlier agent processes left on this host."""
         self._identity = identity
         self.held = NodeAllocations(identity.total)
         self._files = OperationFiles(identity.files_folder, with_files)
         self.pulse = Pulse()
-        #: The highest term obeyed.
+        #: The highest allocator term whose orders were obeyed.
         self.term: Term = 0
-        #: Answers and nudges that were not obeyed.
+        #: Number of void answers and nudges, which were not obeyed.
         self.void = 0
         self._jobs = StartsAndEnds(identity, self.held, self._files)
         self._faults = HostFaults()
@@ -76,19 +80,19 @@ class AgentEngine:
         self._stopping = Stopping(identity.stop_timeout_ms)
         self._starts = StartsToTell()
         self._limits = ""
-        #: Why the tree gives the node nothing, as the allocator said last.
+        #: Why the tree assigns nothing to this node, as the newest answer said; empty: it may get jobs.
         self._left_out = ""
         self._trouble: dict[Trouble, str] = {Trouble.RUNNER_AWAY: "the runner is not connected yet"}
         self._enrolling = False
         self._enrolled_ns: int | None = None
         self._left = False
-        #: What the runner was told last, for a runner that does not know it.
+        #: The lease that was last sent to the runner; sent again to a runner that may not know it.
         self._lease: NodeLease | None = None
-        #: Times that a lease was over, with jobs here, before it was extended.
+        #: Times that the lease expired while jobs were here, and was extended afterwards.
         self._leases_passed = 0
 
     def due_ns(self) -> int | None:
-        """CLOCK_BOOTTIME at which `on_tick` has something to do."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which `on_tick` has something to do, or None."""
         due = (
             *(self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns),
             self._lost_ns(),
@@ -96,12 +100,12 @@ class AgentEngine:
         return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
     def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Waits for the runner, and is the first call."""
+        """Begin to wait for the runner, and enrol the node. This must be the first call."""
         self.pulse.started(moment.steady_ns)
         return Outcome(None, self._enrol(moment))
 
     def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Does what is due at this moment: waits that are over, deadlines, the next heartbeat. To call it earlier does no harm."""
+        """Do what is due now: overdue waits, deadlines, the next heartbeat. An early call does no harm."""
         if self._faults.end_pause(moment):
             return self.on_trouble(Trouble.HOST_FAULT, "", moment)
         effects = self._jobs.give_back_overdue(moment)
@@ -115,7 +119,7 @@ class AgentEngine:
         return self._done(effects, moment)
 
     def on_orders(self, orders: Orders, moment: Moment) -> Outcome[None, AgentEffect]:
-        """The answer to a heartbeat. One that is void has no effect but to be counted: its heartbeat is as good as lost."""
+        """Obey the answer to a heartbeat. A void answer is only counted; its heartbeat then counts as lost."""
         in_flight = self.pulse.seq if self.pulse.in_flight else None
         awaited = Awaited(self._identity.node, self._identity.incarnation, in_flight, self.term)
         why = why_orders_are_void(orders, awaited, self.held)
@@ -144,14 +148,17 @@ class AgentEngine:
         return self._done(effects, moment)
 
     def on_heartbeat_lost(self, seq: int, unit: float, moment: Moment) -> Outcome[None, AgentEffect]:
-        """The heartbeat `seq` was not answered, or not with orders to obey. `unit` in [0, 1) spreads the pause."""
+        """Record that the heartbeat `seq` got no answer, or none that was obeyed.
+
+        `unit` in [0, 1) spreads the pause before the next one.
+        """
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return Outcome(None)
         self.pulse.lost(unit, moment.steady_ns, stopping=self._stopping.mode is not None)
         return self._done([], moment)
 
     def on_nudge(self, nudge: Nudge, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Sends a heartbeat now, unless the nudge is void."""
+        """Send a heartbeat now, unless the nudge is void."""
         why = why_nudge_is_void(nudge, self._identity.node, self.term)
         if why:
             self.void += 1
@@ -161,7 +168,7 @@ class AgentEngine:
         return self._done([], moment)
 
     def on_enrolled(self, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Admission knows the node: the first heartbeat goes."""
+        """Record that admission has enrolled the node, and send the first heartbeat."""
         self._enrolling = False
         self._enrolled_ns = moment.steady_ns
         self.pulse.want(HeartbeatReason.STARTED)
@@ -169,7 +176,7 @@ class AgentEngine:
         return self._done([], moment)
 
     def on_runner(self, message: ToAgent, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Takes a message of the runner."""
+        """Process a message of the runner."""
         self._jobs.hold = self._hold()
         effects: list[AgentEffect]
         match message:
@@ -197,9 +204,12 @@ class AgentEngine:
         return self._done(effects, moment)
 
     def on_trouble(self, kind: Trouble, words: str, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Something is wrong, or (with no words) right again. `RUNNER_AWAY` and `NO_RUNNER` end with the runner's picture."""
+        """Record a problem, or (if `words` is empty) its end.
+
+        `RUNNER_AWAY` and `NO_RUNNER` also end with the runner's full report.
+        """
         if kind is Trouble.NO_RUNNER and words:
-            # Nothing can run without a runner, so there is a picture that is whole: ours.
+            # Nothing can run without a runner, so the agent knows everything that runs here: nothing. Heartbeats may go.
             self.pulse.open()
         before = self._trouble.get(kind, "")
         if kind in (Trouble.RUNNER_AWAY, Trouble.NO_RUNNER):
@@ -219,21 +229,21 @@ class AgentEngine:
     def on_files(
         self, operation: OperationId, failure: FilesFailure | None, moment: Moment
     ) -> Outcome[None, AgentEffect]:
-        """The files of an operation came, or did not."""
+        """Record that the files of an operation arrived, or could not be fetched."""
         self._jobs.hold = self._hold()
         self.pulse.want(HeartbeatReason.PERIOD)
         return self._done(self._jobs.on_files(operation, failure), moment)
 
     def unused_files(self) -> list[OperationId]:
-        """Operations whose files lie here and of which nothing else does, once it is known what runs here."""
+        """Return the operations that have files here but no allocation; empty until the runner has reported what runs here."""
         return self._files.unused(self.held.specs) if self._limits else []
 
     def on_over(self, operations: list[OperationId], moment: Moment) -> Outcome[None, AgentEffect]:
-        """Operations are over: their files go."""
+        """Remove the files of operations that have ended."""
         return self._done([*self._files.over(operations, self.held.specs)], moment)
 
     def on_progress(self, progress: Mapping[JobKey, int], moment: Moment) -> Outcome[None, AgentEffect]:
-        """Takes how far jobs are. The next heartbeat tells it, and none goes for its sake."""
+        """Record the progress of jobs, in thousandths. The next heartbeat reports it; no heartbeat is sent just for progress."""
         for key, thousandths in progress.items():
             allocation = self.held.by_job.get(key)
             if allocation is not None and allocation.job is not None:
@@ -241,7 +251,7 @@ class AgentEngine:
         return Outcome(None)
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
-        """Begins to stop. A later wish counts only if it is more urgent."""
+        """Begin to stop. A later request counts only if its mode is more urgent."""
         if not self._stopping.begin(mode, self.pulse.seq, moment):
             return Outcome(None)
         self.pulse.want(HeartbeatReason.STOPPING)
@@ -254,16 +264,16 @@ class AgentEngine:
         return self._done(effects + self._close_all(self._stopping.interruption_ms), moment)
 
     def checks(self) -> Iterator[Check]:
-        """The checks of the allocations and of the heartbeats."""
+        """Yield the checks of the allocations and of the heartbeats."""
         yield self.held.check
         yield self.pulse.check
 
     def check(self) -> list[str]:
-        """Broken invariants in words, or none if all hold."""
+        """Return a description of each broken invariant; empty if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Allocations, jobs and heartbeats of this node."""
+        """Return the metrics of this node's allocations, jobs and heartbeats."""
         return [
             *self.held.figures(),
             *self.pulse.figures(),
@@ -283,7 +293,7 @@ class AgentEngine:
         ]
 
     def _extend_lease(self, lease_ms: int, sent_ns: int) -> list[AgentEffect]:
-        """Lets the jobs run until shortly before the allocator may give them to others."""
+        """Extend the runner's lease to shortly before the time at which the allocator may give the jobs to other nodes."""
         margin_ms = min(_LEASE_MARGIN_MS, lease_ms // 2)
         until_ns = sent_ns + (lease_ms - margin_ms) * NS_PER_MS
         known = self._lease
@@ -299,10 +309,13 @@ class AgentEngine:
         return [LogRecord("warning", "lease was over, its jobs may run elsewhere", fields), told]
 
     def _lost_ns(self) -> int | None:
-        """CLOCK_BOOTTIME at which the jobs of a runner that does not answer are lost: others may have them then."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which the jobs of an unresponsive runner count as lost, or None.
+
+        From then on the allocator may give them to other nodes.
+        """
         if self._lease is None or Trouble.RUNNER_AWAY not in self._trouble or not self.held.by_job:
             return None
-        # The runner has had both halves of the margin: for SIGTERM, and for the kill.
+        # By then the runner has had both halves of the margin: one for SIGTERM, one for the kill.
         return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
     def _enrol(self, moment: Moment) -> list[AgentEffect]:
@@ -315,7 +328,7 @@ class AgentEngine:
         return [Enrol(pause_ms)]
 
     def _note_left_out(self, why: str) -> list[AgentEffect]:
-        """Tells once why the tree gives the node nothing, and once that it may get jobs again."""
+        """Log once why the tree assigns nothing to the node, and once that the node may get jobs again."""
         if why == self._left_out:
             return []
         self._left_out = why
@@ -325,19 +338,20 @@ class AgentEngine:
         return [line]
 
     def _on_host_fault(self, why: str, moment: Moment) -> list[AgentEffect]:
-        """Starts nothing for a while: the host could not start a job, and would not start the next one."""
+        """Start no job for a while: the host could not start one, and would most likely not start the next one either."""
         self._faults.note(moment)
         return list(self.on_trouble(Trouble.HOST_FAULT, why, moment).effects)
 
     def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
         if self._left:
-            return self._end_runner()  # it may have been away when it was told
+            # The runner may have been away when it was ordered to end.
+            return self._end_runner()
         self.pulse.open()
         self._limits = picture.isolation
         self._trouble.pop(Trouble.RUNNER_AWAY, None)
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
-        # Before any job: a runner without a lease starts none, and it may be a new one.
+        # The lease goes before any job: the runner may be a new process, which starts no job without a lease.
         effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
         effects += self._adoption.on_picture(picture, moment)
         if picture.trouble:
@@ -348,11 +362,11 @@ class AgentEngine:
         return effects
 
     def _end_runner(self) -> list[AgentEffect]:
-        """Ends the runner with all that is left of its jobs, unless it stays for the next agent."""
+        """End the runner with all its remaining jobs, unless the runner stays for the next agent."""
         return [Tell(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
-        """Closes all allocations that have a job. Its own timeout holds where it is shorter."""
+        """Close all allocations that have a job. The operation's own interruption timeout applies if it is shorter."""
         effects: list[AgentEffect] = []
         for allocation in list(self.held.by_job.values()):
             spec = self.held.specs.get(allocation.operation)
@@ -363,7 +377,7 @@ class AgentEngine:
         return effects
 
     def _hold(self) -> str:
-        """The reason for which no job starts, empty if jobs start."""
+        """Return the reason why no job may start, or an empty string if jobs may start."""
         return "the agent is stopping" if self._stopping.mode is not None else self._all_trouble()
 
     def _all_trouble(self) -> str:
@@ -377,7 +391,7 @@ class AgentEngine:
         return short_text("; ".join(words))
 
     def _done(self, effects: list[AgentEffect], moment: Moment) -> Outcome[None, AgentEffect]:
-        """Adds whatever is due: the end of the agent, or a heartbeat."""
+        """Add what is due after the effects: the end of the agent, or a heartbeat."""
         if self._left:
             return Outcome(None, effects)
         if self._stopping.may_leave(self.pulse, self.held, moment):

@@ -1,4 +1,4 @@
-"""The trace of a heartbeat, for whoever asks for one. All other heartbeats have none: there are too many of them."""
+"""Traces of single heartbeats, made on request. There are too many heartbeats to trace them all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace.wire.heartbeat import Heartbeat
 from headrace.wire.refusals import NotAllowed, NotReady, WrongState, not_allowed
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
-#: Until the heartbeat was answered or given up.
+#: Seconds that a request waits until its heartbeat was answered or given up.
 _WAIT_S: Final = 3.0
 
 
 class HeartbeatTraces:
-    """Traces the next heartbeat once somebody has asked. `beat` has it sent at once."""
+    """Traces the next heartbeat after a request. `beat` sends that heartbeat at once."""
 
     def __init__(self, person: Callable[[str], Person], beat: Callable[[], None]) -> None:
         self._person = person
@@ -30,7 +30,7 @@ class HeartbeatTraces:
     async def on_asked(
         self, request: TraceHeartbeat, caller: Caller
     ) -> HeartbeatTraced | NotAllowed | NotReady | WrongState:
-        """Answers when the heartbeat is over."""
+        """Trace the next heartbeat for a caller, and answer with its trace id when the heartbeat is over."""
         person = self._person(caller.name)
         if not person.administrator:
             return not_allowed(person, f"have heartbeats of node {request.node} traced")
@@ -53,7 +53,7 @@ class HeartbeatTraces:
 
     @contextmanager
     def span(self, heartbeat: Heartbeat) -> Iterator[None]:
-        """Sends a heartbeat and obeys the answer, in a span if somebody asked for it."""
+        """Surround the sending of a heartbeat and the handling of its answer with a span, if a trace was requested."""
         asked, self._asked = self._asked, []
         if not asked:
             yield

@@ -1,4 +1,4 @@
-"""Spans of the jobs of traced operations: from the order to the process, and the run of the process."""
+"""Spans of the jobs of traced operations: from the order to the running process, and from there to its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.wire.trace import SpanContext, has_span, job_span, placement_span,
 from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Ended, Picture, Recalled, Run, Started, ToAgent
 
-#: Jobs that are known here at a time. No host runs more.
+#: Upper bound of jobs tracked at a time; no host runs more.
 _MOST_JOBS: Final = 10_000
 
 
@@ -26,19 +26,19 @@ class _Job(msgspec.Struct):
 
 
 class JobSpans:
-    """Writes the spans of this node's jobs, as far as they are traced."""
+    """Records the spans of this node's jobs, if their operation is traced."""
 
     def __init__(self, node: NodeName) -> None:
         self._node = node
         self._jobs: dict[JobKey, _Job] = {}
 
     def on_told(self, run: Run) -> None:
-        """The runner is told to start a job."""
+        """Record that the runner was ordered to start a job."""
         if tracing.is_on() and run.job not in self._jobs:
             self._note(run, tracing.now_ns())
 
     def on_runner(self, message: ToAgent) -> None:
-        """The runner tells of a start, of an end, or of all that runs."""
+        """Record a report of the runner: a start, an end, or everything that runs."""
         if not tracing.is_on():
             return
         match message:

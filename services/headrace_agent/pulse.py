@@ -1,6 +1,7 @@
-"""The times of heartbeats: one is in flight at most, and one goes at once when something calls for it.
+"""The timing of heartbeats: at most one is in flight, and one is sent at once when there is a reason.
 
-Otherwise one goes when the allocator said, and never in a tight loop. Pure. Moments are nanoseconds of CLOCK_BOOTTIME.
+Without a reason the next heartbeat is sent when the allocator asked for it, and never in a tight loop. Pure. All times are
+nanoseconds of CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -10,50 +11,55 @@ from typing import Final
 from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
-#: Between two heartbeats at least, so that jobs which end one right after the other are told together. The end of the last job that
-#: ran here does not wait for that.
+#: Shortest time between two heartbeats, so that jobs which end one right after the other are reported together. The heartbeat
+#: about the end of the last job on the node does not wait for it.
 _GAP_NS: Final = 10 * NS_PER_MS
-#: Both wait for this part of the time until the next heartbeat that the allocator asked for. It asks for longer times with more nodes
-#: and under load: a node of one short job would else take as much of its time as a thousand others. A nudge ends all of that.
+#: Every heartbeat, also the one about the last job, waits at least this part (1/100) of the period that the allocator asked
+#: for. The allocator asks for longer periods with more nodes and under load: a node with one short job after another would
+#: otherwise take as much of the allocator's time as a thousand other nodes. A nudge ends this pause.
 _PART_OF_PACE: Final = 100
-#: Between two heartbeats where all that calls for one may wait.
+#: Shortest time between two heartbeats if every reason for the next one may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
-#: Before the next heartbeat when one was lost; doubled with each further one, so far that ten thousand nodes are 2,000 a second.
-#: Of the time that the allocator gave itself until the next one, the first pause is an eighth at least, and the longest all of it:
-#: an allocator that has no time for more would have none for any, were each that it misses told again at once.
+#: Pause before the next heartbeat after one was lost. It doubles with each further loss, up to a bound at which ten thousand
+#: nodes send 2,000 heartbeats a second. The first pause is at least an eighth of the period that the allocator asked for, and
+#: the longest at least the whole period: an allocator that is too busy to answer would only get busier from quick retries.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
-#: The first heartbeat waits so long to be told of the enrolment, so that it does not come from an unknown node.
+#: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
 _ENROLMENT_NS: Final = 300 * NS_PER_MS
 
 
 class Pulse:
-    """The rhythm. It beats only when opened: before the picture of the runner is known, a heartbeat would be a lie."""
+    """The timing of heartbeats.
+
+    No heartbeat is sent before `open`: until the runner has reported its jobs, a heartbeat would be wrong.
+    """
 
     def __init__(self) -> None:
-        #: Of the newest heartbeat.
+        #: Sequence number of the newest heartbeat.
         self.seq = 0
-        #: Of the newest heartbeat whose answer was obeyed.
+        #: Sequence number of the newest heartbeat whose answer was obeyed.
         self.applied = 0
-        #: Of the newest heartbeat that was answered or given up.
+        #: Sequence number of the newest heartbeat that was answered or given up.
         self.settled = 0
         self.lost_in_a_row = 0
         self._open = False
-        #: When the one in flight was sent.
+        #: Time at which the heartbeat in flight was sent; None: none is in flight.
         self._in_flight_ns: int | None = None
         self._sent_ns = 0
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
-        #: True if all that calls for a heartbeat may wait for more of its kind.
+        #: True if every reason for the next heartbeat may wait for further reasons.
         self._may_wait = False
-        #: True if no job is left whose end could go with what calls for a heartbeat.
+        #: True if no job is left on the node whose end could be reported in the same heartbeat.
         self._is_last = False
-        #: Not before this, whatever calls for it.
+        #: Earliest time of the next heartbeat, whatever the reason.
         self._floor_ns = 0
-        #: The end of the gap, 0 if none holds; and of that before the end of the last job.
+        #: Earliest times of the next heartbeat after the newest answer: in general, and after the end of the last job. 0: no
+        #: bound.
         self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
-        #: From the newest answer to the heartbeat that it asked for.
+        #: Time from the newest answer to the next heartbeat, as the allocator asked.
         self._told_ns = 0
 
     @property
@@ -71,10 +77,10 @@ class Pulse:
         self._open = True
 
     def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
-        """Something calls for a heartbeat: one goes as soon as none is in flight and no pause holds.
+        """Ask for a heartbeat: it is sent as soon as none is in flight and no pause holds.
 
-        What may wait goes with what follows within a tenth of a second. Nothing follows the end of the last job, and a node that
-        runs nothing has no reason to wait.
+        With `may_wait` it waits up to a tenth of a second for further reasons. With `is_last` it does not wait: no other end
+        follows the end of the last job, and the node has nothing left to run.
         """
         self._is_last = self._is_last or is_last
         self._may_wait = may_wait and (self._wanted is None or self._may_wait)
@@ -82,13 +88,13 @@ class Pulse:
             self._wanted = reason
 
     def end_pause(self, now_ns: int) -> None:
-        """Somebody spoke to us: there is no reason to wait longer for an allocator."""
+        """End all pauses, because a message arrived: a service is there again, or asks for a heartbeat."""
         self._floor_ns, self._gap_ns, self._last_gap_ns = min(self._floor_ns, now_ns), 0, 0
 
     def take(self, now_ns: int) -> HeartbeatReason | None:
-        """Returns the reason to send a heartbeat now, or None if it is not the time.
+        """Return the reason to send a heartbeat now, or None if it is not time yet.
 
-        The heartbeat is then in flight with a new `seq`.
+        With a reason, a heartbeat with a new `seq` is in flight afterwards.
         """
         next_ns = self.next_ns()
         if next_ns is None or now_ns < next_ns:
@@ -100,7 +106,7 @@ class Pulse:
         return reason
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        """The heartbeat in flight was answered and is obeyed. Returns when it was sent."""
+        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which it was sent."""
         assert self._in_flight_ns is not None
         sent_ns = self._in_flight_ns
         self._in_flight_ns = None
@@ -114,7 +120,7 @@ class Pulse:
         return sent_ns
 
     def lost(self, unit: float, now_ns: int, *, stopping: bool) -> None:
-        """Gives up the heartbeat in flight. `unit` in [0, 1) spreads the pauses of many nodes."""
+        """Give up the heartbeat in flight. `unit` in [0, 1) spreads the pauses of many nodes."""
         self._in_flight_ns = None
         self.settled = self.seq
         first_ns, longest_ns = max(_FIRST_PAUSE_NS, self._told_ns // 8), max(_LONGEST_PAUSE_NS, self._told_ns)
@@ -126,7 +132,7 @@ class Pulse:
         self._floor_ns = self._due_ns = now_ns + pause_ns
 
     def next_ns(self) -> int | None:
-        """The time at which `take` will give one, or None while one is in flight."""
+        """Return the time from which on `take` returns a reason, or None while a heartbeat is in flight or none may be sent."""
         if not self._open or self._in_flight_ns is not None:
             return None
         floor_ns = max(self._floor_ns, self._last_gap_ns if self._is_last else self._gap_ns)
@@ -136,7 +142,7 @@ class Pulse:
         return min(due_ns, max(floor_ns, self._sent_ns + _TOGETHER_NS)) if self._may_wait else floor_ns
 
     def figures(self) -> list[Figure]:
-        """Heartbeats sent, and how they fared."""
+        """Return the metrics of heartbeats: sent, obeyed, and lost in a row."""
         return [
             counter("heartbeats", "heartbeats", self.seq, "Heartbeats that were sent."),
             gauge(
@@ -154,6 +160,6 @@ class Pulse:
         ]
 
     def check(self) -> list[str]:
-        """Broken invariants in words."""
+        """Return a description of each broken invariant."""
         in_order = self.applied <= self.settled <= self.seq
         return [] if in_order else [f"heartbeats: {self.applied} obeyed, {self.settled} settled, {self.seq} sent"]

@@ -1,4 +1,4 @@
-"""Orders by which the runner starts and interrupts jobs, with notes for a later life of the agent."""
+"""Orders by which the runner starts and interrupts jobs, with notes for a later agent process."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
 class AdoptionNote(msgspec.Struct, frozen=True):
-    """Facts that the runner keeps with a job for a later life of the agent."""
+    """Facts that the runner keeps with a job, so that a later agent process can adopt the job."""
 
     resources: Resources
     spec: JobSpec
 
 
-#: What jobs write there is dropped.
+#: The progress file of a job whose progress cannot be read; what the job writes there is dropped.
 _NOWHERE: Final = "/dev/null"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
@@ -46,10 +46,11 @@ def run_order(
     *,
     makes_folders: bool = True,
 ) -> Run:
-    """The order that starts a job of an allocation.
+    """Return the order that starts a job of an allocation.
 
-    `files` is the folder of its files, and `failure` the reason why they did not come. A runner that is older than its agent does not make
-    folders for the exchange with jobs; what jobs of accounts tell there is dropped then.
+    `files` is the folder of the operation's files, and `failure` the reason why the files did not come. A runner that is older
+    than the agent does not make folders for progress files (`makes_folders` False); the progress of jobs with an account is
+    then dropped.
     """
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
@@ -83,12 +84,12 @@ def run_order(
 
 
 def interrupt_order(key: JobKey, allocation: Allocation, timeout_ms: int, reason: str) -> Interrupt:
-    """The order that ends the job of an allocation."""
+    """Return the order that ends the job of an allocation."""
     return Interrupt(key, timeout_ms, reason, _encoder.encode(allocation.preemption))
 
 
 def note_in(run: Run) -> AdoptionNote | None:
-    """Returns the note in an order, or None if it cannot be read."""
+    """Return the note in an order, or None if it cannot be read."""
     try:
         return _decoder.decode(run.note)
     except (msgspec.DecodeError, UnicodeDecodeError):

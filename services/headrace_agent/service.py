@@ -1,7 +1,7 @@
-"""The shell of the agent: bus, runner, signals and clocks around the engine.
+"""The shell of the agent: connects the engine with the bus, the runner, signals and clocks.
 
-Everything the engine decides happens on one loop, an input at a time. Its effects are performed in their order, and what takes long
-(a heartbeat, an enrolment) is only handed to the task that does it.
+The engine takes one input at a time, all on one event loop. The shell performs its effects in their order. Slow effects (a
+heartbeat, an enrolment) are only handed to the task that performs them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from headrace_agent.to_runner.link import RunnerLink
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: The runner writes what is left and goes within this, or is left alone.
+#: Seconds that a runner has to write what is left and end; after that the agent ends without it.
 _RUNNER_END_S = 5.0
 _LOOK_AT_FOLDERS_S = 10.0
 _LOOK_AT_EXCHANGE_S = 2.0
@@ -68,12 +68,13 @@ _SIGNALS = {
 
 
 async def serve(runtime: Runtime[AgentSettings]) -> None:
-    """Runs the agent until it has stopped as it was asked to. Raises `StateInUse`, `ForeignState`."""
+    """Run the agent until it has stopped as it was asked to. Raises `StateInUse`, `ForeignState`."""
     state = runtime.settings.state()
     try:
         lock: int | None = claim(state, "agent")
     except OSError:
-        lock = None  # the runner will say what is wrong with the folder
+        # The runner will report what is wrong with the folder.
+        lock = None
     try:
         await Agent(runtime, next_incarnation(state, runtime.clock.wall_ms())).run()
     finally:
@@ -86,7 +87,7 @@ def _tree(settings: AgentSettings) -> TreeName:
 
 
 class Agent:
-    """One life of the agent of one host."""
+    """The agent of one host, from its start to its end."""
 
     def __init__(self, runtime: Runtime[AgentSettings], incarnation: Incarnation) -> None:
         settings = runtime.settings
@@ -124,21 +125,22 @@ class Agent:
         self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
-        #: Set when there is something new for the task that waits for it.
+        #: Each event is set when there is new work for the task that waits for it.
         self._beat = anyio.Event()
         self._enrol = anyio.Event()
         self._changed = anyio.Event()
-        #: CLOCK_BOOTTIME at which the engine is told the time next; None: not before something changes.
+        #: CLOCK_BOOTTIME in nanoseconds of the next `on_tick`; None: no tick is due until something changes.
         self._awaited_ns: int | None = None
         self._leave = anyio.Event()
         self._look = anyio.Event()
         self._with_runner = False
 
     async def run(self) -> None:
-        """Runs until the agent has stopped."""
+        """Run until the agent has stopped."""
         self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
         async with anyio.create_task_group() as tasks:
-            # Before anybody can say anything, and without waiting for a bus: whoever stops us finds the runner and its jobs.
+            # The engine starts before any input can arrive, and without waiting for the bus: a request to stop then finds the
+            # runner and its jobs.
             self._do(self.engine.on_start(self._shell.moment()))
             for job in (
                 self._watch_signals,
@@ -157,8 +159,8 @@ class Agent:
         self._log.info("agent stopped", with_runner=self._with_runner, runner_gone=gone, **figures)
 
     async def _speak(self, tasks: TaskGroup) -> None:
-        """Sends nothing before it hears what may come back."""
-        # A subject that this release listens on may be a right that the credential does not have yet.
+        """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
+        # This release may listen on a subject that the old credential does not allow yet, so the credential is renewed first.
         await self._renewal.renew()
         await self.listen()
         tasks.start_soon(self._renewal.keep)
@@ -175,7 +177,7 @@ class Agent:
             self._changed.set()
 
     def _perform(self, effect: AgentEffect) -> None:
-        # The commonest first: each class that it is not costs time.
+        # The most frequent effects come first, since each `case` that does not match costs time.
         match effect:
             case LogRecord():
                 getattr(self._log, effect.level)(effect.event, **effect.fields)
@@ -207,7 +209,7 @@ class Agent:
         if isinstance(message, Ended):
             has_failed = message.end.result is JobResult.FAILED and bool(message.end.reason)
             if has_failed or message.is_host_fault:
-                # Perhaps for want of room on a disk, of which every job that starts here would die.
+                # Perhaps a disk is full, which every job that starts here would fail for. Check the folders now.
                 self._look.set()
         self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.moment()))
@@ -225,7 +227,7 @@ class Agent:
         self._do(self.engine.on_trouble(kind, words, self._shell.moment()))
 
     async def listen(self) -> None:
-        """Listens, all subscriptions in force when it returns."""
+        """Subscribe to all requests. All subscriptions are in force on return."""
         border = self._runtime.border
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
         logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
@@ -271,7 +273,7 @@ class Agent:
             self._on_trouble(Trouble.LOGS, "; ".join(filter(None, defects)))
             with anyio.move_on_after(_LOOK_AT_FOLDERS_S):
                 await self._look.wait()
-                # However many jobs fail together.
+                # Many jobs may fail together; one check then serves them all.
                 await anyio.sleep(_LOOK_AGAIN_S)
 
     async def _look_at_exchange(self) -> None:
@@ -279,11 +281,12 @@ class Agent:
         while True:
             try:
                 exchange = await anyio.to_thread.run_sync(JobExchange, folder)
-                # Before the runner's first picture a job that runs is as unknown as one that is over.
+                # Before the runner's first full report, a running job cannot be told from a finished one.
                 while self.engine.pulse.is_open:
                     names = await anyio.to_thread.run_sync(exchange.names)
                     if names:
-                        # Of what is there now the jobs are known by now, or over.
+                        # The jobs are looked up after the names: a file that is listed belongs to a job that is known by now,
+                        # or to one that has ended.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
                         progress = await anyio.to_thread.run_sync(exchange.look, names, jobs)
                         self._do(self.engine.on_progress(progress, self._shell.moment()))
@@ -321,7 +324,7 @@ class Agent:
     async def _request(
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
     ) -> T | None:
-        """Returns the answer to a request, or None. The log then says why."""
+        """Return the answer to a request, or None. With None the reason is logged."""
         about = {"request": type(request).__name__}
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)

@@ -21,77 +21,83 @@ from headrace_agent.host.state_folder import mark_of
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The agent of one host.
 
-    SIGTERM and SIGINT stop it as `stop_mode` says. SIGUSR1 lets the jobs end first, SIGUSR2 leaves them running at the runner for the
-    next agent, SIGQUIT kills them at once. A more urgent wish may follow a gentler one.
+    SIGTERM and SIGINT stop it as `stop_mode` says. SIGUSR1 lets the jobs end first. SIGUSR2 leaves the jobs running at the
+    runner for the next agent. SIGQUIT kills them at once. After one of these signals a more urgent one still takes effect.
     """
 
-    #: Of a whole fleet, which would come back at once.
+    #: Upper bound of the random delay before reconnecting, so that a fleet does not reconnect all at once.
     longest_reconnect_delay_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2_000
-    #: The node's name; empty: made from the host's name.
+    #: Name of the node; empty: derived from the host's name.
     node: str = ""
-    #: The machine, should two be given one node's name; empty: its host name, a hash of its machine id, and its state folder.
-    #: `*`: any may have the name.
+    #: Machine name, by which two agents with the same node name are told apart; empty: host name, a hash of the machine id, and
+    #: a mark of the state folder. `*`: any machine may have the node name.
     machine: str = ""
-    #: Comma-separated, or a list: what pools and operations may ask a node to have.
+    #: Tags of the node, by which pools and operations choose nodes: a list, or one string with commas.
     tags: list[str] | str = ""
-    #: Cores offered, such as 12 or 0.5; empty: what the host (or the container) has.
+    #: Cores offered, such as 12 or 0.5; empty: all cores of the host (or of the container).
     cpu: str | int | float = ""
-    #: Memory offered, such as 64GiB; empty: what the host (or the container) has.
+    #: Memory offered, such as 64GiB; empty: all memory of the host (or of the container).
     memory: str | int = ""
-    #: GPUs offered. They are not looked for.
+    #: GPUs offered. The agent does not detect them.
     gpu: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
-    #: Jobs at a time, where they take one slot each. A thousand keep every heartbeat well below the largest message.
+    #: Jobs at a time, if each takes one slot. The bound of 1,000 keeps every heartbeat well below the largest message.
     user_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1_000
-    #: Network units offered; they mean what the owner of the fleet says.
+    #: Network units offered; the owner of the fleet decides what a unit means.
     network: Annotated[int, msgspec.Meta(ge=0, le=2**50)] = 0
-    #: Folder of the runner: jobs, ends, logs, scratch; empty: `headrace/agent-<node>` in the user's state folder.
+    #: Folder of the runner for jobs, ends, logs and scratch folders; empty: `headrace/agent-<node>` in the user's state folder.
     state_folder: str = ""
-    #: Folder for logs of jobs; empty: `logs` in the state folder.
+    #: Folder for the logs of jobs; empty: `logs` in the state folder.
     logs_folder: str = ""
-    #: Folder for files of operations; empty: `files` in the state folder. Every account that jobs run as must reach it.
+    #: Folder for the files of operations; empty: `files` in the state folder. Every account that jobs run as must be able to
+    #: reach it.
     files_folder: str = ""
-    #: PATH of the jobs; empty: the agent's own, with the folder of its interpreter at the end.
+    #: PATH of the jobs; empty: the agent's own PATH, followed by the folder of its Python interpreter.
     path: str = ""
-    #: Accounts as which jobs run where the agent is root, else all run as the agent: `same` for that of the person's name, a table
-    #: such as `{alice = "research"}`, or `agent` for its own. No job starts for whoever has none.
+    #: Accounts that jobs run as, if the agent runs as root; any other agent runs all jobs as its own account. `same`: the
+    #: account with the name of the person; a table such as `{alice = "research"}`: the account it names; `agent`: the agent's
+    #: own account. Jobs of a person without an account do not start.
     users: dict[str, str] | str = ""
-    #: With `users` `same`, persons whose account has a smaller uid start no job: it is an account of the system, such as `daemon`.
-    #: 0: `UID_MIN` of /etc/login.defs, or 1000 where that file does not say it.
+    #: Smallest uid allowed with `users` set to `same`. Jobs of a person whose account has a smaller uid do not start, since
+    #: that is a system account such as `daemon`. 0: `UID_MIN` of /etc/login.defs, or 1000 if that file does not set it.
     lowest_uid: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
-    #: An unanswered heartbeat is given up after this.
+    #: Time after which an unanswered heartbeat is given up.
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
-    #: An unanswered request to be enrolled, likewise.
+    #: Time after which an unanswered request to enrol the node is given up.
     enrol_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
-    #: What SIGTERM means: `interrupt`, `wait`, `leave` or `kill`.
+    #: What SIGTERM does: `interrupt`, `wait`, `leave` or `kill`.
     stop_mode: StopMode = StopMode.INTERRUPT
-    #: At a stop, from the interruption of the jobs to their kill, unless their own timeout is shorter. 3 s more are for the last ends.
+    #: Time at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter. The agent then waits
+    #: up to 3 s more for the last ends to be recorded.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
-    #: False: the runner is started by something else, such as a unit of systemd that `headrace agent install` wrote.
+    #: False: something else starts the runner, such as a systemd unit that `headrace agent install` wrote.
     starts_runner: bool = True
-    #: The strongest limits of jobs to try. What keeps jobs from the agent itself is another matter, and `users` says it.
+    #: The strongest limits on jobs to try. How the agent itself is protected from jobs depends on `users` instead.
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
-    #: A cgroup v2 folder that was delegated to this user; empty: none.
+    #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""
-    #: Processes and threads of one job at a time, where cgroups count them. 0: no limit.
+    #: Upper bound of processes and threads of one job at a time, where cgroups count them. 0: no limit.
     job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
-    #: Of one stream of one job whose operation names no cap.
+    #: Bytes kept of each output stream of a job whose operation sets no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
-    #: Of one stream of one job at most, whatever cap its operation names.
+    #: Upper bound in bytes of what is kept of one output stream of one job, whatever cap its operation sets.
     largest_log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 1024 * 1024 * 1024
-    #: Of all logs together; the oldest of operations that run nothing here go first.
+    #: Upper bound in bytes of all logs together. The oldest logs of operations that run nothing here are removed first.
     logs_total_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 10 * 1024 * 1024 * 1024
 
     def node_name(self) -> NodeName:
-        """Raises `BadInput` when the setting is no legal name, or nothing usable is left of the host's."""
+        """Return the name of the node.
+
+        Raises `BadInput` if the setting is not a legal name, or if none can be derived from the host's name.
+        """
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
     def accounts(self) -> Accounts:
-        """The accounts of persons, none unless the agent is root. Raises `BadInput`."""
+        """Return the mapping from persons to accounts; empty unless the agent runs as root. Raises `BadInput`."""
         accounts = parse_accounts(self.users, self.lowest_uid or facts.lowest_uid_of_people())
         return accounts if facts.is_root() else Accounts()
 
     def warning_of_accounts(self) -> str:
-        """The words on a setting `users` that does not do what it says, or gives the host away. Empty for any other."""
+        """Return a warning if the setting `users` has no effect or lets jobs run as root; else an empty string."""
         if not facts.is_root():
             has_names = self.users and self.users != AGENT
             return "jobs run as the agent, since only root starts them as other accounts" if has_names else ""
@@ -100,14 +106,14 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return "" if self.users else f"no job starts: the agent is root, and neither accounts nor `{AGENT}` are set"
 
     def agent_isolation(self) -> Isolation:
-        """The isolation of the agent's key, and of the socket of its runner, from jobs."""
+        """Return the isolation of the agent's key, and of the socket of its runner, from jobs."""
         key = [facts.absolute(self.credential_file)] if self.credential_file else []
         return isolation_of(self.users, [*key, self.state()], is_root=facts.is_root())
 
     def machine_name(self) -> str:
-        """The machine and its state folder, by which this agent is told from another that was given the same name.
+        """Return a name of the machine and its state folder, by which two agents with the same node name are told apart.
 
-        One beside it with a folder of its own knows as little of the jobs here as one elsewhere.
+        Two agents on one machine with different state folders must differ too: neither knows the jobs of the other agent.
         """
         if self.machine == "*":
             return ""
@@ -117,7 +123,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return facts.machine_name() + (f", state folder {mark}" if mark else "")
 
     def tag_list(self) -> list[str]:
-        """The tags, each once. Raises `BadInput` for more or longer ones than a node may have."""
+        """Return the tags, sorted and without duplicates. Raises `BadInput` if there are too many or one is too long."""
         tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
         found = sorted({tag.strip() for tag in tags} - {""})
         for tag in found:
@@ -128,7 +134,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return found
 
     def total(self) -> Resources:
-        """The resources that the node offers. Raises `BadInput`."""
+        """Return the resources that the node offers. Raises `BadInput`."""
         total = Resources(
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
@@ -143,17 +149,20 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return total
 
     def state(self) -> str:
-        """Absolute path of the state folder."""
+        """Return the absolute path of the state folder."""
         return facts.absolute(self.state_folder or facts.default_state_folder(self.node_name()))
 
     def files(self) -> str:
-        """Absolute path of the folder for files of operations."""
+        """Return the absolute path of the folder for the files of operations."""
         return facts.absolute(self.files_folder) if self.files_folder else f"{self.state()}/files"
 
     def exchange(self) -> str:
-        """Absolute path of the folder in which jobs and the agent leave word for each other. Whoever reaches their files reaches it."""
+        """Return the absolute path of the folder for progress and deadline files.
+
+        It lies beside the folder of the operations' files, so every account that reaches those files reaches it.
+        """
         return f"{self.files()}-exchange"
 
     def logs(self) -> str:
-        """Absolute path of the logs folder."""
+        """Return the absolute path of the logs folder."""
         return facts.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"

@@ -1,10 +1,10 @@
-"""Starts and ends of this node's jobs: which start, which are interrupted, and what an end leads to.
+"""Starts and ends of this node's jobs: which jobs start, which are interrupted, and what follows from an end.
 
-Pure. A job is handed to the runner once. It is told again only to the very process that has not confirmed it, which by contract
-starts nothing twice. Every message to the runner may be missed: what then differs shows in the runner's next picture.
+Pure. A job is sent to the runner once. It is sent again only to the same runner process that has not confirmed it: by contract
+a runner process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
 
-The runner has the next jobs of an allocation ahead and goes on by itself. Whoever closes the allocation recalls them first: only what
-is certain not to start is given back.
+The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the
+queued jobs first, because only slots that will certainly not start may be returned to the allocator.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from headrace_agent.files.operation_files import FilesFailure, FilesFault, Opera
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
 
-#: The runner has at most so many jobs of an allocation ahead, and gets more when half of them have started.
+#: Upper bound of queued jobs of one allocation at the runner. The queue is refilled when half of them have started.
 MOST_AHEAD: Final = 8
 _NO_COMMAND: Final = "the command of its operation is not known here: the note of its job cannot be read"
 
 
 class StartsAndEnds:
-    """The jobs of one node. While `hold` gives a reason nothing starts, and what would start is given back."""
+    """The jobs of one node. While `hold` names a reason no job starts, and every allocation that would start is returned."""
 
     def __init__(self, identity: Identity, held: NodeAllocations, files: OperationFiles) -> None:
         self._identity = identity
         self._held = held
         self._files = files
-        #: Process id of the runner whose picture came last.
+        #: Process id of the runner that sent the newest full report.
         self.runner_pid = 0
-        #: That runner takes jobs ahead.
+        #: True if that runner accepts queued jobs (`RunAhead`).
         self.runs_ahead = False
-        #: That runner makes folders for the exchange with jobs.
+        #: True if that runner makes the jobs' folders for progress files.
         self.makes_folders = False
         self.hold = ""
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
 
     def start(self, order: Start, moment: Moment) -> list[AgentEffect]:
-        """Takes an allocation to start, or gives it back at once with the reason."""
+        """Add an allocation that is to start, or return it at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
             return [LogRecord("info", "known allocation started again", fields)]
@@ -70,22 +70,22 @@ class StartsAndEnds:
         return [given, *self._files.want(self._held.specs.get(order.operation))]
 
     def extend(self, order: Extend) -> list[AgentEffect]:
-        """Adds slots to an allocation.
+        """Add slots to an allocation.
 
-        An unknown one is not in the heartbeat either, by which the allocator sees that these slots never arrived.
-        One that was adopted with a note that cannot be read closes with them: nobody here knows how to start them.
+        An unknown allocation is ignored. It is not in the heartbeat either, so the allocator sees that the slots never arrived.
+        An allocation that was adopted with an unreadable note closes, because this agent does not know how to start its jobs.
         """
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None:
             return [LogRecord("info", "unknown allocation extended", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
-            # Its job runs to its end. Were only the slots refused, the next answer would bring them again.
+            # The running job runs to its end. If only the new slots were refused, the next answer would bring them again.
             return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 
     def take_back(self, order: TakeBack) -> list[AgentEffect]:
-        """Closes an allocation that the allocator wants back."""
+        """Close an allocation that the allocator takes back."""
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None or allocation.state is AllocationState.ENDED:
             return []
@@ -94,9 +94,10 @@ class StartsAndEnds:
         return self.close(allocation, order.timeout_ms, reason)
 
     def forget(self, order: Forget, keep: set[AllocationId]) -> list[AgentEffect]:
-        """Drops what is recorded elsewhere.
+        """Drop the ends that admission has recorded and the allocations that the allocator has forgotten.
 
-        Allocations in `keep` were extended a moment ago: they have slots to give back that no heartbeat has told of.
+        Allocations in `keep` stay: the same answer extended them, so they have slots to return that no heartbeat has reported
+        yet.
         """
         recorded = [key for key in order.ends if self._held.ends.strike(key)]
         for allocation_id in order.allocations:
@@ -107,10 +108,10 @@ class StartsAndEnds:
         self._files.drop_failures(self._held.specs)
         return [Tell(Acknowledge(recorded))] if recorded else []
 
-    # --- news of the runner -----------------------------------------------------------------------------------------
+    # --- reports of the runner --------------------------------------------------------------------------------------
 
     def on_started(self, started: Started) -> list[AgentEffect]:
-        """A job runs. One that nobody here knows calls for the whole picture."""
+        """Record that a job runs. If this agent does not know the job, it asks for the runner's full report."""
         allocation = self._held.by_job.get(started.job)
         if allocation is None or allocation.job is None:
             return [] if started.job in self._held.ends else [Reconnect()]
@@ -118,12 +119,15 @@ class StartsAndEnds:
         return [line_about("debug", "job started", allocation, pid=started.pid)]
 
     def on_ended(self, end: JobEnd, moment: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
-        """A job ended, perhaps told before. The next job of its allocation starts at once, or has started as the runner says."""
+        """Record the end of a job; an end that is known already is ignored.
+
+        The next job of the allocation then starts, or has started already if the runner says so (`followed_by`).
+        """
         if end.key in self._held.ends:
             return []
         allocation = self._held.by_job.get(end.key)
         if allocation is not None and end.start is None:
-            # Of a runner that is older than its agent, or that did not see the end.
+            # The runner is older than the agent, or it did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
         self._held.ends.keep(end)
         effects: list[AgentEffect] = [line_about_end(end)]
@@ -142,22 +146,24 @@ class StartsAndEnds:
         return effects + self.start_waiting()
 
     def on_recalled(self, allocation_id: AllocationId) -> list[AgentEffect]:
-        """Nothing of an allocation is ahead at the runner: it closes now, if it is to."""
+        """Handle the runner's confirmation that no job of the allocation is queued: close the allocation now if a close was
+        pending.
+        """
         allocation = self._held.by_id.get(allocation_id)
         return self.not_ahead(allocation) if allocation is not None else []
 
     def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Nothing of an allocation is ahead at the runner, as it says. A running one closes if it is to, or goes on."""
+        """Record that no job of the allocation is queued at the runner. A pending close happens now; else new jobs are queued."""
         reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, ()
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
         return effects or self._hand_ahead(allocation)
 
-    # --- what follows -----------------------------------------------------------------------------------------------
+    # --- starts and closes ------------------------------------------------------------------------------------------
 
     def start_waiting(self) -> list[AgentEffect]:
-        """Starts waiting allocations in their order as far as there is room, and their files are here.
+        """Start waiting allocations in their order, as far as there are free resources and their files are here.
 
-        Gives all of them back while `hold` says why.
+        While `hold` names a reason, all of them are returned to the allocator instead.
         """
         effects: list[AgentEffect] = []
         for allocation in self._held.waiting():
@@ -173,7 +179,7 @@ class StartsAndEnds:
         return effects
 
     def on_files(self, operation: OperationId, failure: FilesFailure | None) -> list[AgentEffect]:
-        """The files of an operation came, or did not. Its jobs start, fail to start, or are left to other nodes."""
+        """Record that the files of an operation arrived or could not be fetched; its jobs then start, fail, or are returned."""
         self._files.fetched(operation, failure)
         effects: list[AgentEffect] = []
         if failure is not None:
@@ -184,19 +190,20 @@ class StartsAndEnds:
         return effects + self.start_waiting()
 
     def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
-        """Gives back allocations that have waited for room as long as they may."""
+        """Return the allocations whose waiting time for free resources is over."""
         effects: list[AgentEffect] = [
             self._give_back(allocation, "it waited for room on this host as long as it may")
             for allocation in self._held.waiting()
             if allocation.waits_until_ns is not None and allocation.waits_until_ns <= moment.steady_ns
         ]
-        # A smaller one behind them may have room.
+        # A smaller allocation behind them may fit now.
         return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
-        """Starts no next job, and interrupts the one there is unless `timeout_ms` is None.
+        """Start no further job of the allocation, and interrupt its running job unless `timeout_ms` is None.
 
-        What is ahead at the runner is recalled first, and the rest done when that is certain.
+        If jobs of the allocation are queued at the runner, they are recalled first; the rest is done when the runner confirms
+        that.
         """
         if allocation.ahead or allocation.closes_for:
             is_asked = bool(allocation.closes_for)
@@ -210,14 +217,15 @@ class StartsAndEnds:
         order = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         if before is not None and before.timeout_ms <= timeout_ms:
             if before.note == order.note:
-                return []  # the runner knows, or learns it with its picture
-            # Only the runner keeps what it is preempted for beyond this life.
+                # The runner knows this interruption, or learns of it after its next full report.
+                return []
+            # Only the runner keeps the note about the preemption beyond the life of this agent process.
             order = msgspec.structs.replace(before, note=order.note)
         allocation.interrupt = order
         return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
-        """The order by which the runner starts a job of the allocation."""
+        """Return the order by which the runner starts a job of the allocation."""
         spec, failure = self._held.specs[allocation.operation], self._files.failure_of(allocation.operation)
         files, makes_folders = self._files.folder_of(spec), self.makes_folders
         return run_order(self._identity, allocation, key, spec, files, failure, makes_folders=makes_folders)
@@ -231,12 +239,12 @@ class StartsAndEnds:
         key = self._held.hand_out(allocation)
         order = self.run_order(allocation, key)
         if order.not_started_for:
-            # Its other jobs would fare no better.
+            # The other jobs of the allocation would fail in the same way.
             self._held.move(allocation, AllocationEvent.CLOSE)
         return [line_about("debug", "starting job", allocation), Tell(order), *self._hand_ahead(allocation)]
 
     def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
-        """The runner went on with a job that was ahead."""
+        """Follow the runner to a queued job that it has started."""
         places = [place for place, slot in enumerate(allocation.unstarted) if allocation.key_of(slot) == key]
         if not places or key in self._held.ends:
             self._held.strike(
@@ -251,7 +259,9 @@ class StartsAndEnds:
         return [line_about("debug", "next job", allocation), *self._hand_ahead(allocation)]
 
     def _hand_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Gives the runner the next jobs of an allocation, so that it need not ask, once it has few left."""
+        """Queue the next jobs of an allocation at the runner once few are left there, so that the runner need not wait for the
+        agent.
+        """
         may = self.runs_ahead and allocation.state is AllocationState.RUNNING and not allocation.closes_for
         if not may or self.hold or allocation.ahead > MOST_AHEAD // 2:
             return []
@@ -263,7 +273,7 @@ class StartsAndEnds:
         return [Tell(RunAhead(order)) for order in orders]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
-        """Returns the reason for which an allocation is given back at once. It is empty if the allocation is taken."""
+        """Return the reason to return a new allocation at once, or an empty string if the agent accepts it."""
         if not _is_legal(order.operation):
             return "its operation has no legal id"
         if order.operation not in self._held.specs:
@@ -274,7 +284,10 @@ class StartsAndEnds:
 
 
 def _is_legal(operation: str) -> bool:
-    """True if the runner accepts the id. Ids become parts of paths there, and it breaks off over any other text."""
+    """Return whether the runner accepts the id.
+
+    Ids become parts of paths there, and the runner closes the connection for any other text.
+    """
     try:
         operation_id(operation)
     except BadInput:

@@ -1,7 +1,7 @@
-"""The stop of the agent: which wish counts, and when the agent may leave.
+"""The stop of the agent: which request to stop counts, and when the agent may leave.
 
-Pure. A later wish counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent. With the other
-modes the runner ends with the agent.
+Pure. A later request counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent. With the
+other modes the runner ends with the agent.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from headrace.wire.nodes import StopMode
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.pulse import Pulse
 
-#: For the last ends to be acknowledged, after the kill.
+#: Milliseconds after the kill in which the last ends may still be acknowledged.
 _LAST_ENDS_MS: Final = 3_000
-#: For the runner to say that nothing is ahead.
+#: Milliseconds to wait for the runner's confirmation that no job is queued.
 _RECALL_MS: Final = 3_000
 _SEVERITY: Final = {StopMode.WAIT: 1, StopMode.LEAVE: 2, StopMode.INTERRUPT: 3, StopMode.KILL: 4}
 
 
 class Stopping:
-    """The wish to stop, if there is one. `timeout_ms` is from the interruption of the jobs to their kill."""
+    """The request to stop, if there is one. `timeout_ms` is the time from the interruption of the jobs to their kill."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.mode: StopMode | None = None
-        #: CLOCK_BOOTTIME after which the agent leaves whatever is still to be told.
+        #: CLOCK_BOOTTIME in nanoseconds at which the agent leaves, even if something is still unreported.
         self.deadline_ns: int | None = None
         self._timeout_ms = timeout_ms
-        #: Newest heartbeat when the stop began: a later one tells the allocator of it.
+        #: Newest heartbeat when the stop began; only a later one reports the stop to the allocator.
         self._seq = 0
         self._began_ns = 0
 
     @property
     def node_state(self) -> NodeState:
-        """The state of the node in a heartbeat."""
+        """Return the state of the node for a heartbeat."""
         if self.mode is StopMode.INTERRUPT:
             return NodeState.STOPPING
         return NodeState.OPEN if self.mode is None else NodeState.DRAINING
@@ -46,7 +46,7 @@ class Stopping:
         return self.mode is not StopMode.LEAVE
 
     def begin(self, mode: StopMode, seq: int, moment: Moment) -> bool:
-        """Takes a wish to stop. Returns False if it is no more urgent than the one before."""
+        """Take a request to stop. Return False if it is not more urgent than the request before."""
         if self.mode is not None and _SEVERITY[mode] <= _SEVERITY[self.mode]:
             return False
         self.mode = mode
@@ -57,12 +57,12 @@ class Stopping:
         return True
 
     def tell_after(self, seq: int) -> None:
-        """The allocator is to be told of more than the heartbeat `seq` says."""
+        """Require that a heartbeat after `seq` is settled before the agent leaves, because there is something new to report."""
         self._seq = max(self._seq, seq)
 
     @property
     def interruption_ms(self) -> int | None:
-        """Time from the interruption of jobs to their kill, or None if they may run on."""
+        """Return the milliseconds from the interruption of the jobs to their kill, or None if the jobs may run on."""
         match self.mode:
             case StopMode.INTERRUPT:
                 return self._timeout_ms
@@ -72,14 +72,17 @@ class Stopping:
                 return None
 
     def may_leave(self, pulse: Pulse, held: NodeAllocations, moment: Moment) -> bool:
-        """True if nothing more is to be awaited. The last job's end starts the time for the ends to be recorded."""
+        """True if the agent need not wait any longer.
+
+        The end of the last job starts the time in which the ends may be recorded.
+        """
         if self.mode is None:
             return False
         if self.mode is StopMode.KILL or (self.deadline_ns is not None and moment.steady_ns >= self.deadline_ns):
             return True
         is_told = pulse.settled > self._seq
         if self.mode is StopMode.LEAVE:
-            # Slots that the runner may still start are nobody else's yet.
+            # The runner may still start these slots, so they cannot be returned to the allocator yet.
             may_give_back = not held.is_recalling or moment.steady_ns >= self._began_ns + _RECALL_MS * NS_PER_MS
             return (is_told and may_give_back) or not pulse.is_open
         if held.by_job or not pulse.is_open:

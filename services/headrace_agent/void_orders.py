@@ -1,6 +1,6 @@
-"""Every rule by which what an allocator says is void: it then has no effect but to be counted.
+"""The rules by which messages of an allocator are void. A void message is only counted and has no other effect.
 
-Pure. Void orders are void as a whole, so that the allocator learns from `applied` that nothing of them happened.
+Pure. Orders are void as a whole, so that the allocator learns from `applied` that none of them were obeyed.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYT
 from headrace.wire.version import Term
 from headrace_agent.allocations.node_allocations import NodeAllocations
 
-#: Longer ones are nobody's names, and would make heartbeats too large.
+#: Characters of the longest id of an allocation or operation. Longer ids are not legal, and would make heartbeats too large.
 _LONGEST_ID: Final = 64
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """The orders that the agent waits for."""
+    """The orders that the agent waits for: node, incarnation, heartbeat and lowest term."""
 
     node: NodeName
     incarnation: Incarnation
-    #: Of the heartbeat in flight; None: none is.
+    #: Sequence number of the heartbeat in flight; None: none is in flight.
     seq: int | None
-    #: The highest term obeyed.
+    #: The highest allocator term whose orders were obeyed.
     term: Term
 
 
 def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations) -> str:
-    """Returns why these orders are void, or nothing if they are to be obeyed."""
+    """Return why these orders are void, or an empty string if they are to be obeyed."""
     if orders.node != awaited.node:
         return f"for {orders.node}"
     if orders.incarnation != awaited.incarnation:
@@ -40,13 +40,13 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
-        # No lease comes with them.
+        # Such an answer extends no lease.
         return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 
 
 def why_nudge_is_void(nudge: Nudge, node: NodeName, term: Term) -> str:
-    """Returns why a nudge is void, or nothing if it is to be obeyed."""
+    """Return why a nudge is void, or an empty string if it is to be obeyed."""
     if nudge.node != node:
         return f"for {nudge.node}"
     return f"term {nudge.term} is over, term {term} is known" if nudge.term < term else ""
@@ -60,7 +60,7 @@ def _too_long_an_id(orders: Orders) -> str:
 
 
 def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
-    """A heartbeat could not tell of all that the node would hold."""
+    """Return why a heartbeat could not report everything that the node would hold, or an empty string if it could."""
     given = [order.slots for order in orders.start] + [order.slots for order in orders.extend]
     if not given:
         return ""
@@ -72,7 +72,9 @@ def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
 
 
 def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:
-    """A heartbeat could not tell of an allocation with more slots than `LARGEST_ALLOCATION_JOBS`."""
+    """Return why an allocation would get more than `LARGEST_ALLOCATION_JOBS` slots, too many for a heartbeat; else an empty
+    string.
+    """
     counts: dict[AllocationId, int] = {}
     for extend in orders.extend:
         allocation = held.by_id.get(extend.allocation)

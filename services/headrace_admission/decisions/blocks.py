@@ -1,6 +1,7 @@
-"""Blocks of jobs: an allocator attaches with its term, and draws indexes that it may give out.
+"""Leases of job indexes: an allocator attaches with its term, and leases indexes that it may assign.
 
-Of an operation of several trees each draws a part of what is left, so that none sits on jobs that another could run at once.
+For an operation of several trees each tree leases a part of the free indexes, so that no tree holds jobs that another tree
+could run at once.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.operation import Operation
 
-#: One draw of an operation of several trees is at most its tree's part of so many.
+#: One lease for an operation of several trees is at most the free indexes, divided by the number of trees times this divisor.
 _PARTS_OF_A_TREE: Final = 2
 
 
 def refused_term(transaction: Transaction, tree: TreeName, term: int) -> Refusal | None:
-    """The refusal for an allocator of a lower term than was heard of, or of one out of all reach. A higher one is recorded."""
+    """Return the refusal for an allocator whose term is lower than the known term or impossibly high.
+
+    A higher term is recorded.
+    """
     highest = transaction.state.allocator_terms.get(tree, 0)
     if term > highest + LARGEST_JUMP:
-        # Once recorded it would shut out every allocator that takes the next term.
+        # If this term were recorded, every allocator with the next regular term would be refused.
         return BadRequest("term", str(term), f"at most {highest + LARGEST_JUMP}")
     if term > highest:
         transaction.record(AllocatorAttached(tree, term))
@@ -34,13 +38,13 @@ def refused_term(transaction: Transaction, tree: TreeName, term: int) -> Refusal
 
 
 def attach(transaction: Transaction, request: Attach, admission_term: int) -> Attached | Refusal:
-    """Lets blocks be drawn by this allocator's term from now on."""
+    """Let the allocator of this term lease blocks from now on."""
     refused = refused_term(transaction, request.tree, request.term)
     return refused or Attached(request.term, transaction.state.sequence, admission_term)
 
 
 def _asked_for(transaction: Transaction, request: DrawBlock | ReturnIndexes) -> Operation | Refusal:
-    """The operation that an allocator speaks of, if the allocator may and the operation is known."""
+    """Return the operation that an allocator names, or a refusal of the allocator or the operation."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused
@@ -49,7 +53,7 @@ def _asked_for(transaction: Transaction, request: DrawBlock | ReturnIndexes) -> 
 
 
 def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
-    """Lets more indexes of a running operation out, up to its number of jobs."""
+    """Lease more indexes of a running operation, up to its number of jobs."""
     operation = _asked_for(transaction, request)
     if not isinstance(operation, Operation):
         return operation
@@ -64,13 +68,16 @@ def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
 
 
 def return_indexes(transaction: Transaction, request: ReturnIndexes) -> ReturnAnswer | Refusal:
-    """Takes indexes back that a tree has not given out, for each tree to draw. Refused if owners have changed meanwhile."""
+    """Release indexes that a tree has not assigned, so that any tree can lease them.
+
+    Refused if the owners have changed meanwhile.
+    """
     operation = _asked_for(transaction, request)
     if not isinstance(operation, Operation):
         return operation
     owners = operation.ledger.owners
     if operation.state is not OperationState.RUNNING or owners is None or owners.changes != request.change:
-        # Also a repeated request comes to this: what it returned may be drawn and out again.
+        # A repeated request is refused here too: another tree may have leased the released indexes by now.
         changed = f"{operation.state.value}, changed {owners.changes if owners is not None else 0} times"
         return WrongState("operation", operation.id, changed, f"running, changed {request.change} times")
     transaction.record(

@@ -1,6 +1,7 @@
 """A change of a tree's configuration, and its consequences for ephemeral pools and waiting operations.
 
-Everything is judged by the tree as it is, not by what changed, so a configuration that changed while nobody looked is taken as well.
+Everything is judged by the present tree, not by what changed. So a configuration that changed while admission was not running
+is applied as well.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> None:
-    """Takes a tree's rules, or holds them back while ephemeral pools live below a pool that would become fifo."""
+    """Apply a tree's rules, or hold them back while ephemeral pools live below a pool that would become fifo."""
     state = transaction.state
     if tree in state.configuration.trees:
         book = state.books[tree]
@@ -43,7 +44,7 @@ def take_rules(transaction: Transaction, tree: TreeName, rules: TreeRules) -> No
 
 
 def take_held_back(transaction: Transaction, tree: TreeName) -> None:
-    """Tries a configuration again that waits for the end of ephemeral pools."""
+    """Try again to apply a configuration that waits for the end of ephemeral pools."""
     held = transaction.state.configuration.held_back.get(tree)
     if held is not None:
         take_rules(transaction, tree, held.rules)
@@ -54,13 +55,13 @@ def _parents(rules: TreeRules) -> dict[PoolName, PoolName]:
 
 
 def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
-    """Brings the ephemeral pools in line with the rules. True if one stands elsewhere than before."""
+    """Bring the ephemeral pools in line with the rules. Return True if the parent of a pool may have changed."""
     book = transaction.state.books[tree]
     for name in [name for name in book.ephemeral.by_name if name in book.rules.pools]:
         transaction.record(EphemeralPoolAdopted(tree, name))
     left_over = _left_over(book)
     for name in left_over:
-        # With default settings and those of its new parent, as if it had been made there.
+        # With default settings and those of its new parent, as if the pool had been made there.
         pool = EphemeralPool(name, default_parent(book, name))
         transaction.record(EphemeralPoolSet(tree, with_parent_settings(book, pool)))
     switched_off = {name for name, pool in book.ephemeral.by_name.items() if _hub_is_off(book, pool)}
@@ -72,7 +73,7 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
 
 
 def _left_over(book: TreeBook) -> list[PoolName]:
-    """Pools that are not configured any more but still in use. The default parent of the others comes first."""
+    """Return pools that are not configured any more but still in use. The tree's default parent pool comes first."""
     used = [*book.ephemeral.below, *book.in_pool]
     found = dict.fromkeys(pool for pool in used if not book.exists(pool))
     return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)
@@ -84,7 +85,7 @@ def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
 
 
 def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolName]) -> None:
-    """Moves the operations of a former hub's pools into the hub. Those that wait elsewhere keep their place there."""
+    """Move the operations of a former hub's pools into the hub. Operations that wait at other pools keep their position there."""
     book = transaction.state.books[tree]
     members = [book.members[name] for pool in pools for name in book.in_pool.get(pool, ())]
     for member in sorted(members, key=lambda member: member.ticket):
@@ -96,7 +97,7 @@ def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolNa
 
 
 def _rehome(transaction: Transaction, tree: TreeName) -> None:
-    """Lets operations that wait at a vanished pool wait at the next full one, or else at their own."""
+    """Let operations that wait at a removed pool wait at the next full pool above theirs, or else at their own pool."""
     book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):

@@ -1,8 +1,8 @@
-"""Ends of jobs and their consequences: the job runs again, or the operation is over.
+"""Ends of jobs and their consequences: the job is retried, or the operation ends.
 
-An end counts once, however often it is reported. A failed, aborted or lost job runs again with its next attempt
-(`next_attempt`), until the operation is ending or has failed too often. A failed one waits before (`retry_at_ms`), the longer the more
-often it has failed.
+An end counts once, however often it is reported. A failed, aborted or lost job is retried with its next attempt
+(`next_attempt`), unless the operation is ending or has failed too often. A failed job waits before its retry (`retry_at_ms`),
+and the wait grows with its failures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AllocatorGone(msgspec.Struct, frozen=True):
 
 
 class DroppedCommands(msgspec.Struct, frozen=True):
-    """Live operations may be without a command, since it was too large to be read from the log."""
+    """Live operations may lack their command, because it was too large to be loaded from the log."""
 
 
 class RetriesDue(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class RetriesDue(msgspec.Struct, frozen=True):
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
-    """Records the new ends among those that an allocator reports. Also returns how many were impossible."""
+    """Record the new ends among those that an allocator reports. Return the answer and the number of impossible ends."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused, 0
@@ -70,17 +70,18 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
 
 
 def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot | None:
-    """The attempt that follows an end. None if the job is completed, or if its operation is ending or must fail."""
+    """Return the attempt that follows an end. None if the job is completed, or if its operation is ending or must fail."""
     if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
         return None
     return JobSlot(end.index, end.attempt + 1)
 
 
 def retry_at_ms(operation: Operation, end: JobEnd, now_ms: int) -> int:
-    """When a job that failed may run again: after its back-off times 2^(earlier failures of it), up to the longest. 0: at once.
+    """Return the Unix time in milliseconds at which a failed job may be retried; 0: at once.
 
-    Example: with 500 ms, up to 10 s, its failures are followed by 0.5, 1, 2, 4, 8, 10, 10, … s.
-    A command that could not even be started took nobody's time, and another host may have it: it is tried again at once.
+    The wait is the operation's back-off times 2^(earlier failures of the job), up to the longest back-off. Example: with 500 ms
+    and at most 10 s the failures of a job are followed by waits of 0.5, 1, 2, 4, 8, 10, 10, … s. A command that could not be
+    started used no run time, and another host may be able to start it, so it is retried at once.
     """
     spec, ledger = operation.spec, operation.ledger
     has_run = end.result is JobResult.FAILED and not end.not_started
@@ -95,7 +96,7 @@ def _longest_backoff_ms(spec: OperationSpec) -> int:
 
 
 def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
-    """Lets jobs that failed run again, of which the back-off is over."""
+    """Retry failed jobs whose back-off is over."""
     for name in sorted(transaction.state.pausing):
         operation = transaction.state.live[name]
         if is_ending(operation.state):
@@ -107,12 +108,12 @@ def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
-    """True if so many failed jobs fail the operation (`max_failed_job_count`)."""
+    """True if this number of failed jobs fails the operation (`max_failed_job_count`)."""
     return failed_jobs >= operation.spec.max_failed_job_count
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
-    """Ends the ending operations among those of which no node holds an allocation any more."""
+    """End those of the ending operations of which no node holds an allocation any more."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused
@@ -124,7 +125,7 @@ def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Ref
 
 
 def remove_tree(transaction: Transaction, tree: TreeName) -> None:
-    """Takes a tree from all its operations. Those that are in no other are aborted."""
+    """Remove a tree from all its operations. Operations that are in no other tree are aborted."""
     state = transaction.state
     state.configure(tree, None)
     for name in list(state.books[tree].members) if tree in state.books else []:
@@ -136,7 +137,7 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
-    """Frees what a tree holds of an operation, and ends one that is ending if no tree holds anything."""
+    """Release what a tree holds of an operation. An ending operation ends if no tree holds anything of it."""
     owners = operation.ledger.owners
     if owners is not None and not is_final(operation.state):
         has_left = tree not in operation.placements
@@ -149,9 +150,10 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 
 
 def lose_indexes(transaction: Transaction, gone: AllocatorGone) -> AllocatorGone:
-    """Loses the jobs that a tree has of operations of several trees: nobody can tell any more how they ended.
+    """Record as lost the jobs that a tree holds of operations of several trees, because nothing can report their ends any more.
 
-    Its former allocator is heard no more. A job whose operation waits for lost nodes stays where it is.
+    The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
+    (`on_lost_node`).
     """
     state, tree = transaction.state, gone.tree
     reason = f"the allocator of tree {tree} did not come back within the lease of its nodes"
@@ -177,9 +179,10 @@ def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
 
 
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:
-    """Moves an operation towards its end. False if the cause means nothing in its state.
+    """Move an operation towards its end. Return False if the cause has no effect in its state.
 
-    With its end its running slots are given on, and a configuration that waited for it is taken.
+    When the operation ends, its running slots are offered to waiting operations, and a configuration that waited for its end is
+    applied.
     """
     state = transaction.state
     chains = {
@@ -198,7 +201,7 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
 
 
 def abort_without_command(transaction: Transaction, dropped: DroppedCommands) -> DroppedCommands:
-    """Abort the operations whose command was not read from the log."""
+    """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
     operations = [state.live[name] for name in state.without_command]
     most = state.configuration.everywhere.largest_replayed_bytes
@@ -210,7 +213,7 @@ def abort_without_command(transaction: Transaction, dropped: DroppedCommands) ->
 
 
 def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:
-    """Records the new ends of one operation, and ends it where they say so. Returns how many were impossible."""
+    """Record the new ends of one operation, and end the operation if they require it. Return the number of impossible ends."""
     impossible = 0
     new: dict[int, LoggedEnd] = {}
     failed_jobs = operation.ledger.counts[JobResult.FAILED]

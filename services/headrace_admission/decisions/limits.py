@@ -1,7 +1,7 @@
-"""Limits: each rule that keeps an operation out of a pool, or makes it wait there, is one function here.
+"""Limits: each rule that keeps an operation out of a pool, or makes it wait there, is one function in this module.
 
-Two limits are of each pool and of the root: `max_operation_count` refuses starts, `max_running_operation_count` makes operations
-wait. A lightweight operation passes the second.
+Each pool and the root have two limits: `max_operation_count` refuses starts, and `max_running_operation_count` makes operations
+wait. The second does not apply to lightweight operations.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headrace_admission.state.tree_book import Member, TreeBook
 
 
 def blocking_pool(book: TreeBook, pool: PoolName, *, vanilla: bool) -> PoolName | None:
-    """The pool at which an operation of this pool has to wait. None if it may run."""
+    """Return the pool at which an operation of this pool has to wait, or None if it may run."""
     return None if book.is_lightweight(pool, vanilla) else full_pool(book, pool)
 
 
 def full_pool(book: TreeBook, pool: PoolName) -> PoolName | None:
-    """The first pool on the way up without a free running slot."""
+    """Return the first pool on the way up to the root that has no free running slot, or None."""
     for each in book.upwards(pool):
         if not book.free_slots(each):
             return each
@@ -33,13 +33,13 @@ def full_pool(book: TreeBook, pool: PoolName) -> PoolName | None:
 
 
 def global_limit(state: State) -> LimitBroken | None:
-    """The limit on operations of all trees together, if one more would break it."""
+    """Return the limit on operations of all trees together, if one more operation would break it."""
     limit, count = state.configuration.everywhere.max_operation_count, len(state.live)
     return LimitBroken("max_operation_count", limit, count) if count >= limit else None
 
 
 def user_limit(state: State, user: str) -> LimitBroken | None:
-    """The limit on operations of one user in all trees together, if one more would break it."""
+    """Return the limit on operations of one user in all trees together, if one more operation would break it."""
     limit, count = state.configuration.everywhere.max_operation_count_per_user, state.live_of_user[user]
     if limit is None or count < limit:
         return None
@@ -47,7 +47,7 @@ def user_limit(state: State, user: str) -> LimitBroken | None:
 
 
 def bytes_limit(state: State, spec: OperationSpec, user: str) -> LimitBroken | None:
-    """The quota of bytes that this start would break: that of the user, or that of all users."""
+    """Return the quota of bytes that this start would break: that of the user, or that of all users."""
     everywhere, book, more = state.configuration.everywhere, state.bytes, spec_bytes(spec)
     used, most = book.live_of_user[user], everywhere.most_operation_bytes_of_a_user
     if used + more > most:
@@ -60,9 +60,9 @@ def bytes_limit(state: State, spec: OperationSpec, user: str) -> LimitBroken | N
 def pool_limit(
     tree: TreeName, book: TreeBook, target: Target, *, running: bool = False, skipped: frozenset[PoolName] = frozenset()
 ) -> LimitBroken | None:
-    """The first limit from the target up that allows no further operation, or with `running` no further running one.
+    """Return the first limit, from the target up, that allows no further operation; with `running`, no further running operation.
 
-    A pool that would be made is empty and not asked, nor are pools in `skipped`.
+    A pool that would be made is empty and not checked. Pools in `skipped` are not checked either.
     """
     for pool in book.upwards(target.nearest_existing):
         if pool in skipped:
@@ -78,7 +78,7 @@ def pool_limit(
 
 
 def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> LimitBroken | None:
-    """The limit that a pool would be made with and that lets nothing run in it."""
+    """Return the limit of a new pool that would let nothing run in it, or None."""
     rules = book.rules
     for name, own, usual in (
         ("max_operation_count", made.max_operation_count, rules.max_operation_count_per_pool),
@@ -90,7 +90,7 @@ def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> Limit
 
 
 def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: str) -> LimitBroken | None:
-    """The limit on ephemeral pools of one user, if a new one would break it. Pools of a hub do not count."""
+    """Return the limit on ephemeral pools of one user, if a new pool would break it. Pools of a hub do not count."""
     if not target.made or target.made[0].of_hub:
         return None
     mine = book.ephemeral.of_user.get(user, set())
@@ -109,10 +109,10 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
 
 
 def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
-    """The limit that keeps an operation from running in `target` at once. None if it may move there.
+    """Return the limit that keeps an operation from running in `target` at once, or None if it may move there.
 
-    Pools above both places are not asked for an operation that counts there as running already. For a waiting or lightweight one
-    they are, though nothing of theirs may change by the move, as upstream.
+    Pools above both the old and the new pool are skipped if the operation counts there as running already. For a waiting or
+    lightweight operation they are checked, even if the move would change nothing in them, as in YTsaurus.
     """
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:
@@ -129,7 +129,7 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
 def unfit_pool(
     book: TreeBook, asked: PoolName, target: Target, *, gang: bool, specified_pools_only: bool = False
 ) -> Refusal | None:
-    """The refusal of a pool that does not take such operations, whatever runs there now."""
+    """Return the refusal of a pool that does not accept such operations, whatever runs there now."""
     if asked == ROOT_POOL:
         return BadRequest("pool", asked, "a pool below the root: no operation runs in the root itself")
     if not book.exists(asked):

@@ -1,4 +1,4 @@
-"""Moves of an operation to other pools. It must be able to run there at once, or it stays where it is."""
+"""Moves of an operation to other pools. It must be able to run there at once; otherwise it stays where it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace_admission.state.state import State
 def plan_move(
     state: State, operation: Operation, request: UpdateOperation, user: str
 ) -> dict[TreeName, Target] | Refusal:
-    """Plans the new pool in each tree where it changes. The move is refused as a whole if one of them cannot be."""
+    """Plan the new pool in each tree where the pool changes. If the move is refused in one tree, it is refused as a whole."""
     if not may_change_parameters(operation.state):
         return WrongState("operation", operation.id, operation.state.value, "pending or running")
     for tree in request.scheduling_options_per_pool_tree:
@@ -51,7 +51,7 @@ def plan_move(
 
 
 def move(transaction: Transaction, operation: Operation, targets: dict[TreeName, Target]) -> None:
-    """Moves an operation as planned, where it runs at once. Slots that it gives back are offered."""
+    """Move an operation as planned; it runs there at once. The slots that it frees are offered to waiting operations."""
     books = transaction.state.books
     chains = {tree: list(books[tree].upwards(operation.placements[tree].pool)) for tree in targets}
     for tree, target in targets.items():
@@ -65,13 +65,13 @@ def move(transaction: Transaction, operation: Operation, targets: dict[TreeName,
 
 
 def _asked_pool(request: UpdateOperation, tree: TreeName) -> PoolName | None:
-    """The pool asked for in a tree. Options for the tree hide those for the whole, even if they name no pool."""
+    """Return the requested pool in a tree, or None. Options for the tree hide those for all trees, even if they name no pool."""
     said = request.scheduling_options_per_pool_tree.get(tree)
     return (said.pool or None) if said is not None else request.pool
 
 
 def _over_limit(state: State, operation: Operation, targets: dict[TreeName, Target]) -> OverLimit | None:
-    """The limits that a move would break, asked in every tree, also where the pool stays."""
+    """Return the limits that a move would break. They are checked in every tree, also where the pool stays the same."""
     if not targets:
         return None
     broken = []

@@ -1,4 +1,4 @@
-"""A new place for an operation in one tree. With its first slot it runs."""
+"""A new placement of an operation in one tree. The operation runs from its first slot on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace_admission.decisions.transaction import Transaction
 
 
 def place(transaction: Transaction, name: OperationId, placement: TreePlacement) -> None:
-    """Puts an operation at a place. One that waits in all its trees runs with its first slot."""
+    """Set the placement of an operation. An operation that waited in all its trees runs from its first slot on."""
     transaction.record(OperationPlaced(name, placement))
     operation = transaction.state.operations[name]
     if operation.state is OperationState.PENDING and placement.blocked_by is None:

@@ -1,4 +1,4 @@
-"""The pool of an operation by the placement rules of a tree. Pure, and without a look at what runs there."""
+"""The pool of an operation by the placement rules of a tree. Pure; does not consider what runs in the pools."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace_admission.state.rules import PoolRules
 
 
 class Asking(msgspec.Struct, frozen=True):
-    """The facts of a start that rules look at."""
+    """The facts of a start that placement rules use."""
 
-    #: Empty: none was asked for.
+    #: The requested pool; empty: none was requested.
     pool: str
     user: str
-    #: Of the user, the primary one first; None: nobody knows them.
+    #: Groups of the user, the primary group first; None: not known.
     groups: Sequence[str] | None = None
 
 
@@ -26,23 +26,23 @@ class Chosen(msgspec.Struct, frozen=True):
 
     pool: PoolName
     rule: PlacementRule
-    #: The operation comes into the user's own pool below it.
+    #: True: the operation goes to the user's own pool below this pool.
     of_user: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True):
     """No rule places the operation."""
 
-    #: The rule that decided so; None: all rules passed on.
+    #: The rule that rejected the operation; None: all rules passed on.
     rule: PlacementRule | None
-    #: True if the rule needs groups of the user that nobody told.
+    #: True if the rule needs groups of the user, which are not known.
     lacks_groups: bool = False
 
 
 def pool_by_rules(
     rules: Sequence[PlacementRule], asking: Asking, pools: Mapping[PoolName, PoolRules]
 ) -> Chosen | Rejected:
-    """Tries the rules in order. `pools` are the configured ones."""
+    """Apply the rules in order until one decides. `pools` are the configured pools."""
     for rule in rules:
         found = _pool(rule, asking, pools)
         if isinstance(found, Rejected):
@@ -54,7 +54,7 @@ def pool_by_rules(
 
 
 def _pool(rule: PlacementRule, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> PoolName | Rejected | None:
-    """The pool that a rule names, or None to pass on."""
+    """Return the pool that a rule names, or None to pass on to the next rule."""
     match rule.name:
         case RuleName.REJECT:
             return Rejected(rule)
@@ -76,7 +76,7 @@ def _pool(rule: PlacementRule, asking: Asking, pools: Mapping[PoolName, PoolRule
 
 
 def _nested(rule: PlacementRule, pool: PoolName, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> Chosen | None:
-    """The user's own pool below a pool, or None if that has none and makes none."""
+    """Return the user's own pool below a pool, or None if there is none and none may be made."""
     user = _name(asking.user)
     for own in (user, PoolName(f"{pool}-{user}")):
         if own in pools and pools[own].parent == pool:
@@ -86,5 +86,5 @@ def _nested(rule: PlacementRule, pool: PoolName, asking: Asking, pools: Mapping[
 
 
 def _name(text: str) -> PoolName:
-    """The pool that is named as a user or a group."""
+    """Return the name of the pool of a user or a group."""
     return PoolName(text.replace(".", "_dot_"))

@@ -1,8 +1,9 @@
 """Promotion: free running slots are given to waiting operations, each queue in the order of arrival.
 
-The pool that lost an operation gives before those above it. A candidate that another pool blocks meanwhile goes to the end of that
-pool's queue, and the slot is offered to the next. Unless the tree promotes only on scans, `settle` follows every change that may let
-somebody run, so nobody waits at a pool with a free slot (`check_settled`).
+The queue of the pool that lost an operation comes before the queues of the pools above it. If another pool blocks a candidate
+by now, the candidate goes to the end of that pool's queue, and the slot is offered to the next one. Unless the tree promotes
+only on scans, `settle` follows every change that may let an operation run, so no operation waits at a pool with a free slot
+(`check_settled`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from headrace_admission.state.tree_book import Member, TreeBook
 
 
 def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolName]) -> None:
-    """Offers a slot that was given back to the queues of `chain`, from its pool upwards."""
+    """Offer a freed slot to the queues of `chain`, from its pool upwards."""
     for pool in chain:
         _drain(transaction, tree, pool)
 
 
 def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
-    """Lets operations run that wait in a pool in which they are lightweight by now."""
+    """Start operations that wait in a pool in which they are lightweight by now."""
     book = transaction.state.books[tree]
     if not any(pool.for_lightweight_operations for pool in book.rules.pools.values()):
         return
@@ -35,7 +36,10 @@ def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
 
 
 def scan(transaction: Transaction) -> None:
-    """Judges waiting operations anew, the longest waiting first. Those at the root are left alone, as upstream."""
+    """Check all waiting operations again, the longest waiting first.
+
+    Operations that wait at the root are left alone, as in YTsaurus.
+    """
     state = transaction.state
     for tree in state.configuration.trees:
         book = state.books[tree]
@@ -45,7 +49,7 @@ def scan(transaction: Transaction) -> None:
 
 
 def settle(transaction: Transaction, tree: TreeName, *, pools_moved: bool) -> None:
-    """Gives out every free slot, from the leaves up. Among pools of one level the longest waiting comes first."""
+    """Assign every free slot, from the leaves up. Among pools of one level the longest waiting operation comes first."""
     book = transaction.state.books[tree]
     if pools_moved:
         strayed = [pool for pool in book.queues if any(True for _ in _strays(book, pool))]
@@ -55,7 +59,7 @@ def settle(transaction: Transaction, tree: TreeName, *, pools_moved: bool) -> No
 
 
 def check_settled(book: TreeBook, pool: PoolName) -> list[str]:
-    """The operations that wait needlessly at a pool, in words. There are none in a tree that promotes at once."""
+    """Return a description of the operations that wait needlessly at a pool. There are none in a tree that promotes at once."""
     if pool not in book.queues:
         return []
     broken = [f"{m.operation} waits at {pool}, which is not above {m.pool}" for m in _strays(book, pool)]
@@ -70,7 +74,7 @@ def _turn(book: TreeBook, pool: PoolName) -> tuple[int, int]:
 
 
 def _drain(transaction: Transaction, tree: TreeName, pool: PoolName) -> None:
-    """Promotes from the front of a pool's queue while the pool has a free slot."""
+    """Promote from the front of a pool's queue while the pool has a free slot."""
     book = transaction.state.books[tree]
     while pool in book.queues and book.free_slots(pool):
         member = next(iter(book.queues[pool].values()))
@@ -78,9 +82,9 @@ def _drain(transaction: Transaction, tree: TreeName, pool: PoolName) -> None:
 
 
 def _judge_anew(transaction: Transaction, tree: TreeName, pools: Iterable[PoolName]) -> None:
-    """Lets each waiting operation run, or wait at the pool that blocks it by now."""
+    """Let each waiting operation run, or wait at the pool that blocks it by now."""
     book = transaction.state.books[tree]
-    # Slots are only taken meanwhile: a pool that is full stays full.
+    # Slots are only taken during this loop, so a full pool stays full.
     full: dict[PoolName, PoolName] = {}
     for member in _waiting(book, pools):
         pool = member.pool
@@ -99,12 +103,12 @@ def _move(transaction: Transaction, tree: TreeName, member: Member, blocked_by: 
 
 
 def _waiting(book: TreeBook, pools: Iterable[PoolName]) -> list[Member]:
-    """A copy of the queues of these pools as one, in the order of the tickets."""
+    """Return the operations in the queues of these pools as one list, in the order of the tickets."""
     return list(heapq.merge(*(list(book.queues[pool].values()) for pool in pools), key=lambda member: member.ticket))
 
 
 def _strays(book: TreeBook, pool: PoolName) -> Iterator[Member]:
-    """Operations that wait at `pool` though it is not above them any more."""
+    """Yield operations that wait at `pool` although it is not above their own pool any more."""
     below: dict[PoolName, bool] = {}
     for member in book.queues[pool].values():
         if member.pool not in below:

@@ -1,4 +1,4 @@
-"""Rights: one function for each question of who may do it."""
+"""Rights: one function for each question of who may do something."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 def no_use(book: TreeBook, person: Person, target: Target) -> NotAllowed | None:
-    """The refusal for a person who may not run operations in a pool: the right `use`."""
+    """Return the refusal for a user who lacks the right `use`, and so may not run operations in a pool; else None."""
     if book.rules.configured is None:
         return None
     return _lacking(book, person, Right.USE, target.nearest_existing, f"run operations in pool {target.pool}")
 
 
 def no_change(state: State, operation: Operation, user: str) -> NotAllowed | None:
-    """The refusal of a change. The owner may change an operation, and whoever may manage its pool in each of its trees."""
+    """Return the refusal of a change, or None.
+
+    The owner may change an operation, and so may users who manage its pool in all its trees.
+    """
     return _no_manage(state, operation, user, f"change operation {operation.id} of {operation.user}")
 
 
 def no_reading(state: State, operation: Operation, user: str) -> NotAllowed | None:
-    """The refusal of the command, the environment and the output of an operation, by the same right."""
+    """Return the refusal to read command, environment and output of an operation, or None.
+
+    The users who may change the operation may also read them.
+    """
     return _no_manage(state, operation, user, f"read what operation {operation.id} of {operation.user} keeps to itself")
 
 
 def may_move(state: State, operation: Operation, user: str) -> bool:
-    """True if the caller is the owner or an administrator. The right `manage` on a pool takes nothing out of it."""
+    """True if the user is the owner or an administrator.
+
+    The right `manage` on a pool does not allow moving operations out of it.
+    """
     return user == operation.user or state.configuration.everywhere.person(user).administrator
 
 
@@ -46,9 +55,9 @@ def _no_manage(state: State, operation: Operation, user: str, what: str) -> NotA
 
 
 def _lacking(book: TreeBook | None, person: Person, right: Right, pool: PoolName, what: str) -> NotAllowed | None:
-    """The refusal for a person without the right on the pool, or on the nearest configured one above an ephemeral pool.
+    """Return the refusal for a user without the right on the pool, or None. For an ephemeral pool the nearest configured ancestor counts.
 
-    In a tree that is configured no more only administrators have rights.
+    In a tree that is not configured any more only administrators have rights.
     """
     lists: list[Access] = []
     if book is not None and book.rules.configured is not None:

@@ -1,4 +1,4 @@
-"""The plan of a start: in which trees and pools an operation would be, or the refusal."""
+"""The plan of a start: the trees and pools into which an operation would go, or the refusal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING_SAID = PerTree()
 
 
 class StartPlan(msgspec.Struct, frozen=True):
-    """The trees that take the operation, in the order in which they were named."""
+    """The trees that accept the operation, in the order in which they were named."""
 
     targets: dict[TreeName, Target]
     #: Trees that were left out because a limit is reached there.
@@ -38,7 +38,7 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 
 def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:
-    """Plans a start by names, rights and limits of every tree that the operation names."""
+    """Plan a start by the names, rights and limits in every tree that the operation names."""
     limit = global_limit(state) or user_limit(state, user) or bytes_limit(state, spec, user)
     if limit is not None:
         return OverLimit([limit])
@@ -74,7 +74,10 @@ def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refu
 def _target(
     tree: TreeName, book: TreeBook, asked: PoolName, user: str, spec: OperationSpec, *, must_exist: bool
 ) -> Target | Refusal:
-    """The pool by the tree's placement rules. With `must_exist` the pool that is asked for exists, whatever they say."""
+    """Return the pool chosen by the tree's placement rules, or a refusal.
+
+    With `must_exist` a requested pool must exist in any case.
+    """
     if must_exist and asked and not book.exists(asked):
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
     chosen = pool_by_rules(book.rules.placement_rules, Asking(asked, user), book.rules.pools)
@@ -99,7 +102,7 @@ def _rejection(tree: TreeName, book: TreeBook, asked: PoolName, rejected: Reject
 
 
 def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:
-    """The refusal for trees that are unknown, named twice or only in the options."""
+    """Return the refusal for trees that are unknown, named twice or named only in the options; else None."""
     for tree in regular:
         if tree not in configured:
             return NotFound("tree", tree, near=near(tree, configured))
@@ -125,7 +128,7 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
 def _within_limits(
     state: State, spec: OperationSpec, user: str, targets: dict[TreeName, Target]
 ) -> StartPlan | OverLimit:
-    """Leaves trees out that are full, where the operation allows that. Otherwise refuses the start."""
+    """Leave out trees whose limits are reached, if the operation allows that. Otherwise refuse the start."""
     broken: dict[TreeName, LimitBroken] = {}
     for tree, target in targets.items():
         book = state.books[tree]

@@ -1,4 +1,4 @@
-"""Starts of operations. Each runs in those of its trees that have a slot, or waits in all of them."""
+"""Starts of operations. An operation runs in those of its trees in which it has a slot, or waits in all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: What an operation is for as long as it lives, in words.
+#: Fields of a spec that never change while the operation lives, with their names in messages.
 _WHAT_RUNS: Final = {
     "argv": "command",
     "job_count": "number of jobs",
@@ -39,7 +39,7 @@ _WHAT_RUNS: Final = {
 
 
 def start(transaction: Transaction, request: StartOperation, user: str) -> StartAnswer | Refusal:
-    """Starts an operation, or repeats the answer for an id that this user started the same by before."""
+    """Start an operation. If this user has started the same operation with this id before, return that answer again."""
     state = transaction.state
     repeated = _repeated(state, request, user)
     if repeated is not None:
@@ -52,7 +52,7 @@ def start(transaction: Transaction, request: StartOperation, user: str) -> Start
 
 
 def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Refusal:
-    """A dry run: it checks all that `start` does, and tells the place in each tree."""
+    """Return a dry run of `start`: it checks everything that `start` checks, and reports the pool in each tree."""
     repeated = _repeated(state, request, user)
     if isinstance(repeated, Refusal):
         return repeated
@@ -90,7 +90,7 @@ def _waiting(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> W
 
 
 def _repeated(state: State, request: StartOperation, user: str) -> StartAnswer | Exists | None:
-    """The answer to an id that is known already. None if it is not."""
+    """Return the answer to an id that is known already, or None if it is not."""
     known = state.operations.get(request.operation)
     if known is None:
         return None
@@ -102,7 +102,7 @@ def _repeated(state: State, request: StartOperation, user: str) -> StartAnswer |
 
 
 def _differences(known: Operation, spec: OperationSpec) -> list[str]:
-    """Names in what a repeated request is not the one by which an operation was started. Values may be for others to see."""
+    """Return the names of the fields in which a repeated request differs from the start. The values may be confidential."""
     chosen = known.placements[known.spec.tree].rule if known.spec.tree in known.placements else known.spec.pool
     differ = [words for name, words in _WHAT_RUNS.items() if getattr(known.spec, name) != getattr(spec, name)]
     if spec.pool and not chosen and known.spec.pool != spec.pool:
@@ -111,7 +111,7 @@ def _differences(known: Operation, spec: OperationSpec) -> list[str]:
 
 
 def unusable_request(request: StartOperation) -> BadRequest | None:
-    """The refusal of a request that could start nowhere, by its id, resources, options or size."""
+    """Return the refusal of a request that could start in no tree, by its id, resources, options or size; else None."""
     spec = request.spec
     try:
         operation_id(request.operation)
@@ -148,7 +148,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by, rule=target.rule))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
-    # Several trees have a part of the jobs each, which they draw themselves.
+    # With several trees, each tree leases its part of the jobs itself.
     block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 else 0
     transaction.record(
         OperationStarted(
@@ -187,12 +187,15 @@ def _ephemeral(book: TreeBook, pool: PoolName) -> EphemeralPool | None:
 
 
 def _similar(book: TreeBook, pool: PoolName, made: EphemeralPool | None) -> list[str]:
-    """The configured pools of similar names, for an operation in an ephemeral pool. None for a pool of a hub, which nobody mistyped."""
+    """Return the configured pools with similar names, for an operation in an ephemeral pool.
+
+    Empty for a pool of a hub, whose name is not a typing error.
+    """
     return [*book.similar_pools(pool)] if made is not None and not made.of_hub else []
 
 
 def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
-    """Tells that an operation in a pool for lightweight ones is none, or is larger than they should be."""
+    """Return warnings if an operation in a pool for lightweight operations is not lightweight, or has more than one job."""
     if not book.rules_of(pool).for_lightweight_operations:
         return []
     meant = f"pool {pool} is for lightweight operations"

@@ -1,4 +1,4 @@
-"""The pool into which an operation comes. An ephemeral one that is made for it gets its parent and settings here."""
+"""The pool that an operation goes to. A new ephemeral pool gets its parent and its settings here."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ NAME_RULE: Final = "1 to 100 of a-z, A-Z, 0-9, '-', '_' and ':'"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The pool an operation comes into: a known one, or one that would be made for it."""
+    """The pool that an operation goes to: an existing pool, or one that would be made for it."""
 
     pool: PoolName
-    #: The ephemeral pools to make, the pool itself last; empty: it exists.
+    #: The ephemeral pools to make, the target pool itself last; empty: the pool exists.
     made: tuple[EphemeralPool, ...] = ()
-    #: The placement rule that chose it; empty where the person did.
+    #: The placement rule that chose the pool; empty: the user chose it.
     rule: str = ""
 
     @property
     def nearest_existing(self) -> PoolName:
-        """The pool, or else the one that exists above it."""
+        """Return the pool if it exists, or else its nearest ancestor that exists."""
         return self.made[0].parent if self.made else self.pool
 
 
 def is_name_for_users(name: str) -> bool:
-    """True if a person may give this name to a new ephemeral pool."""
+    """True if a user may give this name to a new ephemeral pool."""
     return _NAME.match(name) is not None
 
 
 def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = False) -> Target:
-    """The pool for an operation of `user` that asks for `asked`. In a hub, or with `of_user`, it is the user's own, `asked$user`."""
+    """Return the pool for an operation of `user` that asks for `asked`.
+
+    In a hub, or with `of_user`, it is the user's own pool, `asked$user`.
+    """
     if book.exists(asked):
         made: tuple[EphemeralPool, ...] = ()
         own, is_fifo = of_user or book.rules_of(asked).create_ephemeral_subpools, book.is_fifo(asked)
@@ -44,7 +47,7 @@ def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = F
         parent = default_parent(book, asked, user)
         made = (with_parent_settings(book, EphemeralPool(asked, parent, user)),)
         own, is_fifo = of_user, made[0].mode == "fifo"
-    # No pool lives below a fifo one.
+    # A fifo pool cannot have pools below it.
     if not own or is_fifo:
         return Target(asked, made)
     name = PoolName(f"{asked}${user}")
@@ -54,9 +57,9 @@ def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = F
 
 
 def default_parent(book: TreeBook, pool: PoolName, user: str = "") -> PoolName:
-    """The parent of a new ephemeral pool: the user's default pool, else the tree's, else the root.
+    """Return the parent of a new ephemeral pool: the user's default pool, else the tree's, else the root.
 
-    A default pool is passed over if it does not exist, is fifo, or lives below the new pool itself.
+    A default pool is skipped if it does not exist, is fifo, or lies below the new pool itself.
     """
     candidates = (book.rules.user_to_default_pool.get(user), book.rules.default_parent_pool)
     for each in candidates:
@@ -66,7 +69,7 @@ def default_parent(book: TreeBook, pool: PoolName, user: str = "") -> PoolName:
 
 
 def with_parent_settings(book: TreeBook, pool: EphemeralPool) -> EphemeralPool:
-    """The pool with the settings that its parent gives to ephemeral subpools now. Unchanged if it gives none."""
+    """Return the pool with the settings that its parent gives to ephemeral pools now; unchanged if the parent gives none."""
     subpools = book.rules_of(pool.parent).ephemeral_subpools if pool.parent != ROOT_POOL else None
     if subpools is None:
         return pool

@@ -1,4 +1,4 @@
-"""One decision while it is made: the state, the moment, and the events so far."""
+"""One decision in progress: the state, the time, and the events so far."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from headrace_admission.state.state import State
 
 
 class Transaction:
-    """Collects the events of a decision. Each takes effect at once."""
+    """Collects the events of a decision. Each event takes effect at once."""
 
     def __init__(self, state: State, moment: Moment) -> None:
         self.state = state
         self.now_ms = moment.wall_ms
-        #: To be recorded in the log, in this order.
+        #: Events to be recorded in the log, in this order.
         self.events: list[Event] = []
 
     def record(self, event: Event) -> None:
-        """Applies an event to the state and keeps it for the log. Raises `EventTooLarge` before anything takes effect."""
+        """Apply an event to the state and keep it for the log. Raises `EventTooLarge` before anything takes effect."""
         encode_event(event)
         self.state.apply(event)
         self.events.append(event)
 
     def change_state(self, operation: Operation, cause: StateCause, reason: str = "") -> bool:
-        """Moves an operation along the table of states. False if the cause means nothing in its state."""
+        """Change the state of an operation by the table of transitions. Return False if the cause has no effect in its state."""
         state = next_state(operation.state, cause)
         if state is None:
             return False

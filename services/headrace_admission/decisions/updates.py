@@ -1,4 +1,4 @@
-"""Changes that people ask for of a live operation: abort, complete, suspend, resume, another weight or pool."""
+"""Changes of a live operation on request of users: abort, complete, suspend, resume, another weight or pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_admission.state.state import State
 
 
 def abort(transaction: Transaction, request: wire.AbortOperation, user: str) -> OperationView | Refusal:
-    """Ends an operation. One that is ending or over is left as it is."""
+    """Abort an operation. An operation that is aborting already or has ended stays as it is."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
@@ -30,7 +30,7 @@ def abort(transaction: Transaction, request: wire.AbortOperation, user: str) -> 
 
 
 def complete(transaction: Transaction, request: wire.CompleteOperation, user: str) -> OperationView | Refusal:
-    """Ends a running operation as completed. Refused in any other state."""
+    """End a running operation as completed. Refused in any other state."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
@@ -40,7 +40,7 @@ def complete(transaction: Transaction, request: wire.CompleteOperation, user: st
 
 
 def suspend(transaction: Transaction, request: wire.SuspendOperation, user: str) -> OperationView | Refusal:
-    """Suspends an operation, also again to end its running jobs. Refused once it is ending."""
+    """Suspend an operation. A repeated request may end its running jobs. Refused once the operation is ending."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
@@ -52,7 +52,7 @@ def suspend(transaction: Transaction, request: wire.SuspendOperation, user: str)
 
 
 def resume(transaction: Transaction, request: wire.ResumeOperation, user: str) -> OperationView | Refusal:
-    """Lets a suspended operation go on. Refused for any other."""
+    """Resume a suspended operation. Refused if it is not suspended."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
@@ -64,7 +64,7 @@ def resume(transaction: Transaction, request: wire.ResumeOperation, user: str) -
 
 
 def update(transaction: Transaction, request: wire.UpdateOperation, user: str) -> OperationView | Refusal:
-    """Changes weight and pool: everything that was asked for, or nothing."""
+    """Change weight and pool: either everything that was requested, or nothing."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
@@ -77,7 +77,7 @@ def update(transaction: Transaction, request: wire.UpdateOperation, user: str) -
 
 
 def _changeable(state: State, name: OperationId, user: str) -> Operation | Refusal:
-    """The operation of this name, or a refusal for a user who may not change it."""
+    """Return the operation with this id, or a refusal for a user who may not change it."""
     operation = state.operations.get(name)
     if operation is None:
         return queries.not_found(state, name)
@@ -95,14 +95,14 @@ def _record_suspended(
 
 
 def _set_weights(transaction: Transaction, operation: Operation, request: wire.UpdateOperation) -> None:
-    """Records the new weights, for the whole and for single trees."""
+    """Record the new weights, for all trees and for single trees."""
     spec = operation.spec
     per_tree = dict(spec.scheduling_options_per_pool_tree)
     for tree, said in request.scheduling_options_per_pool_tree.items():
         known = per_tree.get(tree, PerTree())
         per_tree[tree] = PerTree(said.pool or known.pool, said.weight or known.weight)
     if request.weight is not None:
-        # A weight for the whole holds in each tree.
+        # A weight for the whole operation applies in each tree.
         per_tree = {tree: msgspec.structs.replace(said, weight=None) for tree, said in per_tree.items()}
     weight = request.weight or spec.weight
     if weight != spec.weight or per_tree != spec.scheduling_options_per_pool_tree:

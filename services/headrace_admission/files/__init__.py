@@ -1,1 +1,1 @@
-"""Archives that people sent for their operations: taken, given to nodes, and removed when nobody needs them."""
+"""Archives that users sent for their operations: stored, sent to nodes, and removed when no operation needs them."""

@@ -1,6 +1,6 @@
-"""The archives that people sent: which pieces are there, how much there may be, and which are due to go.
+"""The archives that users sent: which pieces are stored, how many bytes they may take, and which are due for removal.
 
-Pure. Invariants (`check`): nothing is booked beyond its archive, and all bytes together are those of the archives.
+Pure. Sizes are computed from the archives that are booked, so no counter can differ from them.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from headrace.wire.refusals import BadRequest, Refusal, WrongState
 
 
 class ArchiveKey(NamedTuple):
-    """The name of an archive among all: nobody has another's by its hash."""
+    """The key of an archive. It contains the user, so no user gets another user's archive by its hash."""
 
     user: str
     sha256: str
 
     @property
     def text(self) -> str:
-        """The key in a bucket."""
+        """Return the key in a bucket."""
         return f"{self.user}.{self.sha256}"
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True):
-    """An archive as its bucket keeps it."""
+    """An archive as its bucket stores it."""
 
     archive: Archive
-    #: Unix time at which it was last sent or asked for.
+    #: Unix time in milliseconds at which the archive was last sent or asked for.
     wanted_at_ms: int
-    #: True if all pieces are there and what is in them can be unpacked. Of others nobody knows after a restart which pieces are there.
+    #: True if all pieces are stored and the archive can be unpacked. If not, it is not known after a restart which pieces are
+    #: stored.
     is_whole: bool = False
-    #: The term that wrote it last.
+    #: The term that wrote the record last.
     writer: int = 0
 
 
@@ -51,12 +52,12 @@ class _Entry(msgspec.Struct):
     archive: Archive
     missing: set[int]
     wanted_at_ms: int
-    #: A check found that it can be unpacked.
+    #: True if a check found that it can be unpacked.
     is_checked: bool = False
 
 
 class ArchiveBook:
-    """All archives that are there or on their way. An archive counts as its whole pieces, however small."""
+    """All archives that are stored or being sent. Sizes are counted in whole pieces, however small an archive is."""
 
     def __init__(self, most_bytes: int, most_bytes_of_a_user: int, unused_ms: int) -> None:
         self._most_bytes = most_bytes
@@ -68,13 +69,13 @@ class ArchiveBook:
         return len(self._entries)
 
     def restore(self, whole: Mapping[ArchiveKey, ArchiveRecord]) -> None:
-        """Takes the archives that are there."""
+        """Load the complete archives."""
         self._entries = {
             key: _Entry(record.archive, set(), record.wanted_at_ms, is_checked=True) for key, record in whole.items()
         }
 
     def refusal(self, key: ArchiveKey, upload: Upload) -> Refusal | None:
-        """The refusal of a piece that fits no archive, or of an archive that there is no room for."""
+        """Return the refusal of a piece that does not fit its archive, or of an archive that exceeds a quota; else None."""
         archive = upload.archive
         if upload.piece >= archive.piece_count:
             return BadRequest("piece", str(upload.piece), f"less than {archive.piece_count}, its number of pieces")
@@ -97,7 +98,7 @@ class ArchiveBook:
         return None
 
     def want(self, key: ArchiveKey, archive: Archive, moment: Moment) -> ArchiveRecord | None:
-        """Notes that a person sends an archive. Answers with the record of one that is new."""
+        """Record that a user sends an archive. Return the record of a new archive, or None for a known one."""
         known = self._entries.get(key)
         if known is not None:
             known.wanted_at_ms = moment.wall_ms
@@ -106,12 +107,12 @@ class ArchiveBook:
         return ArchiveRecord(archive, moment.wall_ms)
 
     def note_piece(self, key: ArchiveKey, piece: int) -> None:
-        """Notes that a piece is kept."""
+        """Record that a piece is stored."""
         if key in self._entries:
             self._entries[key].missing.discard(piece)
 
     def note_checked(self, key: ArchiveKey) -> ArchiveRecord | None:
-        """Notes that an archive can be unpacked. Answers with the record of it, unless a piece is missing again."""
+        """Record that an archive can be unpacked. Return its new record, or None if a piece is missing again."""
         entry = self._entries.get(key)
         if entry is None or entry.missing:
             return None
@@ -119,28 +120,28 @@ class ArchiveBook:
         return ArchiveRecord(entry.archive, entry.wanted_at_ms, is_whole=True)
 
     def drop(self, key: ArchiveKey) -> None:
-        """Strikes out an archive, to be removed."""
+        """Drop an archive, whose data is then removed."""
         self._entries.pop(key, None)
 
     def note_lost(self, key: ArchiveKey, piece: int) -> None:
-        """Notes that a piece is gone, so that it is sent anew and nothing starts without it."""
+        """Record that a piece is lost, so that it is sent again and nothing starts without it."""
         if key in self._entries:
             self._entries[key].missing.add(piece)
             self._entries[key].is_checked = False
 
     def missing(self, key: ArchiveKey) -> list[int]:
-        """The pieces of a known archive that are not there."""
+        """Return the missing pieces of a known archive."""
         return sorted(self._entries[key].missing)
 
     def is_there(self, key: ArchiveKey, archive: Archive) -> bool:
-        """True if all pieces of an archive are there, and it can be unpacked."""
+        """True if all pieces of an archive are stored and it can be unpacked."""
         entry = self._entries.get(key)
         return entry is not None and entry.is_checked and entry.archive.size_bytes == archive.size_bytes
 
     def take_due(self, uses: Iterable[Use], moment: Moment) -> list[ArchiveKey]:
-        """Strikes out archives that no operation needs any more, to be removed.
+        """Drop and return the archives that no operation needs any more, for removal.
 
-        One goes when its operations are over, and one that nothing was started with after a while.
+        An archive is due when all its operations have ended, or if no operation was started with it for `unused_ms`.
         """
         if not self._entries:
             return []
@@ -151,7 +152,8 @@ class ArchiveBook:
                 needed.add(key)
             used_at_ms[key] = max(used_at_ms.get(key, 0), started_at_ms)
         for entry in self._entries.values():
-            # Later than now it was noted before the clock was set back: it would be kept for as long as the clock jumped.
+            # A time in the future was noted before the clock was set back. It would keep the archive for as long as the clock
+            # jumped.
             entry.wanted_at_ms = min(entry.wanted_at_ms, moment.wall_ms)
         due = [
             key
@@ -164,7 +166,7 @@ class ArchiveBook:
         return due
 
     def figures(self) -> list[Figure]:
-        """The archives and their bytes."""
+        """Return the metrics of the archives and their bytes."""
         return [
             gauge("archives", "archives", len(self._entries), "Archives of files that people sent."),
             gauge("archive_bytes", "bytes", self._used_bytes(), "The room that they take, as it is counted."),

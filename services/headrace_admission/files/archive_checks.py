@@ -1,7 +1,7 @@
-"""Checks what is in an archive before anything may be started with it.
+"""Checks the content of an archive before anything may be started with it.
 
-A check reads the whole archive and takes up to some seconds of a core, so checks run in a thread, one after the other. The users take
-turns: one archive of each waits at most, so nobody waits for more than one check of each other user.
+A check reads the whole archive and takes up to some seconds of a core, so checks run in a thread, one after the other. The
+users take turns: at most one archive of each user is queued, so a user waits for at most one check of each other user.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headrace.obs.logging import logger
 from headrace.wire.files import Archive
 from headrace_admission.files.archive_book import ArchiveKey
 
-#: Reasons that are remembered, for users who send the same archive again.
+#: Upper bound of remembered reasons, for users who send the same unusable archive again.
 _MOST_REASONS: Final = 1_000
 
 
 class LostPiece(Exception):
-    """A piece of an archive is not there any more."""
+    """A piece of an archive is not stored any more."""
 
     def __init__(self, piece: int) -> None:
         self.piece = piece
@@ -50,21 +50,27 @@ class ArchiveChecks:
         on_checked: Callable[[ArchiveKey, str], Awaitable[None]],
         on_lost: Callable[[ArchiveKey, int], None],
     ) -> None:
-        """`piece` reads a piece, None where it is lost. `on_checked` gets why an archive is unusable, or nothing if it is usable."""
+        """`piece` reads a piece; None: it is lost.
+
+        `on_checked` gets why an archive is unusable, or an empty text if it is usable.
+        """
         self._piece = piece
         self._on_checked = on_checked
         self._on_lost = on_lost
-        #: By user.
+        #: Queued and running checks by user.
         self._waiting: dict[str, _Check] = {}
         self._wanted = anyio.Event()
         self._reasons: OrderedDict[ArchiveKey, str] = OrderedDict()
 
     def reason(self, key: ArchiveKey) -> str:
-        """Return why an archive is unusable, if a check of this term found that."""
+        """Return why an archive is unusable, if a check of this term found that; else an empty text."""
         return self._reasons.get(key, "")
 
     async def wait(self, key: ArchiveKey, archive: Archive, timeout_s: float) -> None:
-        """Have an archive checked, and wait for that, but no longer than `timeout_s`. It may have to be asked for again."""
+        """Have an archive checked, and wait for the result for at most `timeout_s`.
+
+        If another archive of the user is in the queue, the caller must ask again later.
+        """
         check = self._waiting.get(key.user)
         if check is None:
             check = self._waiting[key.user] = _Check(key, archive, anyio.Event())
@@ -102,7 +108,7 @@ class ArchiveChecks:
         await self._on_checked(check.key, reason)
 
     def _reason(self, check: _Check) -> str:
-        """Read an archive to its end, in a thread. Returns why it is unusable."""
+        """Read an archive to its end, in a thread. Return why it is unusable, or an empty text."""
         pieces = _Pieces(check.archive, partial(self._piece, check.key))
         try:
             for member in members(pieces):
@@ -113,7 +119,7 @@ class ArchiveChecks:
         except (BusError, LostPiece):
             raise
         except Exception as error:
-            # A defect of ours, which must not keep others from sending files.
+            # This is a defect of admission, which must not keep other users from sending files.
             logger().error("archive not checked", exception=error)
             return f"it cannot be read: {type(error).__name__}"
         while pieces.read(1):
@@ -131,7 +137,7 @@ class _Pieces:
         self._hash = hashlib.sha256()
 
     def read(self, _size: int, /) -> bytes:
-        """Return the next piece, or nothing at the end. A piece is what the store gives, however much is asked for."""
+        """Return the next piece, or nothing at the end. Always returns a whole piece, however much is asked for."""
         if self._next == self._archive.piece_count:
             return b""
         data = anyio.from_thread.run(self._piece, self._next)

@@ -1,7 +1,8 @@
-"""The archives in their buckets, written by one term at a time. A former one removes nothing that its successor keeps.
+"""The archives in their buckets, written by one term at a time. An earlier term cannot remove what its successor keeps.
 
-A record is fenced: a new term writes each one again before it relies on it. So a former one strikes out none any more.
-Pieces cannot be fenced. So the keys of an archive are below a name that is used once, and what is removed late is nobody's.
+Records are fenced: a new term writes each record again before it relies on it, and after that an earlier term cannot change the
+record. Pieces cannot be fenced. So the keys of an archive are below a prefix that is used only once, and a late removal affects
+only keys that are not in use any more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.wire.files import Archive
 from headrace.wire.version import Term
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
 
-#: Before the data of each piece.
+#: Bytes of the hash before the data of each piece.
 HASH_BYTES: Final = 32
 _RECORD: Final = "record"
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
@@ -33,7 +34,7 @@ class _Keys(msgspec.Struct, frozen=True):
 
 
 class KeptArchives:
-    """All archives as one term may write them. All methods raise `BusError`, those that write `KeyFenced`, too."""
+    """All archives, for one term. All methods raise `BusError`; methods that write also raise `KeyFenced`."""
 
     def __init__(self, archives: KeyValue, pieces: KeyValue, term: Term) -> None:
         self._archives = archives
@@ -45,7 +46,7 @@ class KeptArchives:
         self._left: list[_Keys] = []
 
     async def claim(self) -> Mapping[ArchiveKey, ArchiveRecord]:
-        """Takes all records for this term. Answers with those of archives that are whole. Others are to be removed."""
+        """Claim all records for this term. Return the records of complete archives; the others are to be removed."""
         whole: dict[ArchiveKey, ArchiveRecord] = {}
         for name in await self._archives.entries():
             user, sha256 = name.split(".")[:2]
@@ -58,15 +59,15 @@ class KeptArchives:
         return whole
 
     async def keep_record(self, key: ArchiveKey, record: ArchiveRecord) -> None:
-        """Writes the record of an archive."""
+        """Write the record of an archive."""
         await self._of(key).record.write(self._written(record))
 
     async def keep_piece(self, key: ArchiveKey, piece: int, data: bytes) -> None:
-        """Writes a piece of an archive."""
+        """Write a piece of an archive."""
         await self._pieces.put(f"{self._of(key).prefix}.{piece}", _hash(data) + data)
 
     async def piece(self, key: ArchiveKey, piece: int) -> bytes | None:
-        """The bytes of a piece, None where they are lost or damaged."""
+        """Return the bytes of a piece, or None if it is lost or damaged."""
         keys = self._keys.get(key)
         entry = await self._pieces.get(f"{keys.prefix}.{piece}") if keys is not None else None
         value = entry.value if entry is not None else b""
@@ -74,13 +75,16 @@ class KeptArchives:
         return data if data and value[:HASH_BYTES] == _hash(data) else None
 
     def leave(self, key: ArchiveKey) -> None:
-        """Has an archive removed by `remove_left`. What is sent under its name from now on is another."""
+        """Mark an archive for `remove_left`. An archive that is sent later under the same key gets new bucket keys."""
         keys = self._keys.pop(key, None)
         if keys is not None:
             self._left.append(keys)
 
     async def remove_left(self) -> None:
-        """Removes what is to be removed. Each record is struck out first: whoever finds it so goes on with it."""
+        """Remove the marked archives.
+
+        Each record is marked as unfinished first, so that after an interruption the removal is completed later.
+        """
         for keys in list(self._left):
             await keys.record.write(self._written(_UNFINISHED))
             await self._pieces.purge(keys.prefix)
@@ -106,7 +110,7 @@ class KeptArchives:
 
 
 def _record_in(value: bytes | None) -> ArchiveRecord:
-    """The record of a value. One that cannot be read is that of an archive to be removed."""
+    """Return the record in a value. An unreadable record is returned as that of an archive to be removed."""
     try:
         return _UNFINISHED if value is None else msgspec.json.decode(value, type=ArchiveRecord)
     except msgspec.DecodeError as error:

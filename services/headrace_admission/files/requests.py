@@ -1,7 +1,7 @@
-"""The requests about files: of people who send them, and of nodes that fetch them.
+"""The requests about files: from users who send them, and from nodes that fetch them.
 
-Pieces are kept in a bucket and never pass through the log. An archive that is due to go is struck out of the book first.
-So nothing starts with it meanwhile.
+Pieces are stored in a bucket and never pass through the log. An archive that is due for removal is dropped from the book first,
+so nothing starts with it meanwhile.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from headrace_admission.state.life import is_final
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0
-#: Uploads and fetches at a time, each of a piece. Starts and ends of jobs go between them.
+#: Uploads and fetches of a piece at a time. Starts and ends of jobs are handled in between.
 _AT_ONCE: Final = 8
-#: How long an upload waits for the check of its archive. Most are checked by then.
+#: Seconds that an upload waits for the check of its archive; most checks are done by then.
 _CHECK_S: Final = 0.2
 
 
 class FileRequests:
-    """Handlers of these requests, for one term of admission."""
+    """Handlers of the requests about files, for one term of admission."""
 
     _kept: KeptArchives
 
@@ -50,19 +50,19 @@ class FileRequests:
         self._book = ArchiveBook(
             settings.most_archive_bytes, settings.most_archive_bytes_of_a_user, settings.unused_archive_ms
         )
-        #: What is written and removed of archives follows the book, one after the other.
+        #: Serializes writes and removals of archives, which follow the book.
         self._writing = anyio.Lock()
         self._checks = ArchiveChecks(self._piece, self._on_checked, self._book.note_lost)
 
     async def open(self) -> None:
-        """Opens the buckets for this term. What a former life left unfinished is removed later. Raises `BusError`."""
+        """Open the buckets for this term. What an earlier process left unfinished is removed later. Raises `BusError`."""
         bus = self._runtime.bus
         archives, pieces = await bus.key_value(subjects.ARCHIVES_BUCKET), await bus.key_value(subjects.PIECES_BUCKET)
         self._kept = KeptArchives(archives, pieces, self._role.term)
         self._book.restore(await self._kept.claim())
 
     async def serve(self) -> None:
-        """Serves them, and removes archives that nobody needs. Raises `BusError`."""
+        """Serve the requests, and remove archives that no operation needs. Raises `BusError`."""
         border = self._runtime.border
         upload = subjects.user("*", "op.upload")
         await border.serve(upload, Upload, CallerKind.USER, self._on_upload, concurrency=_AT_ONCE)
@@ -73,11 +73,11 @@ class FileRequests:
         self._runtime.tasks.start_soon(self._checks.run)
 
     def figures(self) -> list[Figure]:
-        """The figures of the book."""
+        """Return the metrics of the archives."""
         return self._book.figures()
 
     def refusal_of(self, request: StartOperation, user: str) -> Refusal | None:
-        """The refusal of a start whose files are not there. One that is known already needs none."""
+        """Return the refusal of a start whose files are not stored; None for an operation that is known already."""
         archive = request.spec.files
         if archive is None or request.operation in self._state().operations:
             return None
@@ -86,7 +86,7 @@ class FileRequests:
         return BadRequest("spec.files", archive.sha256, "an archive that was sent before, as `--upload` does")
 
     def refusal_of_sending(self, archive: Archive | None, user: str) -> Refusal | None:
-        """The refusal of files that a person would send, None where there is room for them."""
+        """Return the refusal of files that a user would send, or None if they fit the quotas."""
         return None if archive is None else self._book.refusal(ArchiveKey(user, archive.sha256), Upload(archive))
 
     async def _on_upload(self, request: Upload, caller: Caller) -> msgspec.Struct:
@@ -96,7 +96,7 @@ class FileRequests:
                 refusal = self._refusal_of_upload(key, request)
                 if refusal is not None:
                     return refusal
-                # Keys of an older version have the names of all that follow below theirs.
+                # Keys of an older version are a prefix of all later keys of the same archive, so they are removed before those exist.
                 await self._kept.remove_left()
                 new = self._book.want(key, request.archive, self._runtime.clock.moment())
                 if new is not None:
@@ -106,13 +106,13 @@ class FileRequests:
                     self._book.note_piece(key, request.piece)
         except BusError as error:
             self._end_if_fenced(error)
-            # Whether it was written is not known.
+            # It is not known whether the piece was written.
             self._book.note_lost(key, request.piece)
             return NotReady(f"files cannot be kept: {error}")
         return await self._answer_to_upload(key, request)
 
     async def _answer_to_upload(self, key: ArchiveKey, request: Upload) -> msgspec.Struct:
-        """The missing pieces. Where none is missing, the archive is checked first."""
+        """Return the missing pieces. If none is missing, the archive is checked first."""
         missing = self._book.missing(key)
         if missing or self._book.is_there(key, request.archive):
             return Uploaded(missing)
@@ -122,7 +122,7 @@ class FileRequests:
             return refusal
         if self._book.is_there(key, request.archive):
             return Uploaded([])
-        # Clients ask again by themselves. Meanwhile the request of another may be served.
+        # Clients ask again by themselves. Meanwhile requests of other clients may be served.
         return NotReady("what was sent is being checked")
 
     def _refusal_of_upload(self, key: ArchiveKey, request: Upload) -> Refusal | None:
@@ -132,7 +132,7 @@ class FileRequests:
         return self._book.refusal(key, request)
 
     async def _on_checked(self, key: ArchiveKey, reason: str) -> None:
-        """An archive was checked. It is kept for starts, or removed."""
+        """Handle the result of a check: keep the archive for starts, or remove it."""
         try:
             async with self._writing:
                 if reason:
@@ -153,11 +153,11 @@ class FileRequests:
         if operation is None or operation.spec.files is None:
             return NotFound("operation with files", request.operation)
         if not request.sha256:
-            # Such an agent asks again for a minute, then leaves the job to other nodes. For another refusal it would do that at once, and
-            # get the job again at once.
+            # Such an agent asks again for a minute, then leaves the job to other nodes. After any other refusal it would return
+            # the job at once, and get it again at once.
             return NotReady("the agent of this node is of a former version and gets no files; upgrade it")
         if request.sha256 != operation.spec.files.sha256:
-            # Nothing tells a node the hash but an order to start a job of the operation.
+            # A node learns the hash only from an order to start a job of the operation.
             expected = f"the hash that an order to run a job of {request.operation} names"
             return BadRequest("sha256", request.sha256[:12], expected)
         if is_final(operation.state):
@@ -174,7 +174,7 @@ class FileRequests:
         return Piece(entry)
 
     async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:
-        """The bytes of a piece, None where they are lost or damaged, or their bucket is lost. Raises `BusError`."""
+        """Return the bytes of a piece, or None if they are lost or damaged or the bucket is lost. Raises `BusError`."""
         try:
             return await self._kept.piece(key, piece)
         except BusError:

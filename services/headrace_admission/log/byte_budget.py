@@ -1,4 +1,4 @@
-"""Byte budgets: everything that grows is cut where it is made, by the limits that stand here."""
+"""Byte budgets: everything that may grow is cut where it is made, by the limits in this module."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.wire.log import Event
 
-#: A spec travels in one event, which must fit into one entry of the log beside others.
+#: Bytes of a spec, which is sent in one event; the event must fit into one entry of the log beside other events.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
-#: A page of live operations, or of ephemeral pools; a single larger one has a page of its own.
+#: Bytes of a page of live operations or of ephemeral pools; a single larger item has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
-#: Of everything live, for services. People's requests wait while a page of it is made.
+#: Bytes of a page of all live operations, for services. Requests of users wait while such a page is made.
 PAGE_OF_WHOLE_BYTES: Final = 64 * 1024
-#: A page of a checkpoint; a single larger record has a page of its own.
+#: Bytes of a page of a checkpoint; a single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
 
-#: Ends of jobs in one event; a job may leave some kilobytes of words.
+#: Bytes of the ends of jobs in one event; a job may leave some kilobytes of text.
 ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
-#: One event: an entry of the log holds at least one, with some room around it.
+#: Bytes of one event. An entry of the log holds at least one event and some bytes around it.
 LARGEST_EVENT_BYTES: Final = 250 * 1024
 
-#: Entries of the log that one answer reads. What is told of them may be far smaller: a start is told without its command.
+#: Bytes of log entries that are read for one answer. The answer may be far smaller, since starts are sent without their
+#: commands.
 MOST_READ_BYTES: Final = 2 * 1024 * 1024
-#: Bytes that the server sends at a time to whoever reads the log for an answer.
+#: Bytes that the server sends at a time while the log is read for an answer.
 BATCH_BYTES: Final = 1024 * 1024
 
 _encoder = msgspec.msgpack.Encoder()
@@ -40,7 +41,7 @@ class EventTooLarge(HeadraceError):
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as it stands in an entry of the log. Raises `EventTooLarge`."""
+    """Return an event as it is written in an entry of the log. Raises `EventTooLarge`."""
     data = _encoder.encode(event)
     if len(data) > LARGEST_EVENT_BYTES:
         raise EventTooLarge(event, len(data))
@@ -48,5 +49,5 @@ def encode_event(event: Event) -> bytes:
 
 
 def size_bytes(message: msgspec.Struct) -> int:
-    """The size of a message, or of a part of one, on the bus."""
+    """Return the size in bytes of a message, or of a part of a message, on the bus."""
     return len(_encoder.encode(message))

@@ -1,9 +1,11 @@
-"""Checkpoints: the state in the bucket, so that a start reads the log's end and not the whole log.
+"""Checkpoints: the state in a bucket, so that a start reads only the end of the log.
 
-A checkpoint is cut while nothing is in flight, so it covers the log up to its sequence exactly. It is encoded in slices, a page at
-a time, while decisions go on. Its pages are written first, then the head that names them, then the pages of the one before are
-removed: whatever is interrupted, some whole checkpoint stands.
-The head is written by compare-and-set and carries the term of its writer: whoever was succeeded writes and removes nothing more.
+A checkpoint is taken while nothing is in flight, so it covers the log exactly up to its sequence. It is encoded page by page,
+while decisions go on. Its pages are written first, then the head that names them; then the pages of the previous checkpoint are
+removed. So a complete checkpoint exists wherever this is interrupted.
+
+The head is written by compare-and-set and carries the term of its writer. A process that has a successor can neither write nor
+remove anything.
 """
 
 from __future__ import annotations
@@ -28,32 +30,32 @@ from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.state import State
 
 _HEAD: Final = "head"
-#: The keys of all pages are below it.
+#: Prefix of the keys of all pages.
 _PAGES: Final = "page"
 
 
 class _Head(msgspec.Struct, frozen=True):
     sequence: int
-    #: Of the pages.
+    #: Term that wrote the pages.
     term: int
     pages: int
     #: The term that claimed or wrote the head last.
     writer: int = 0
-    #: Of each tree's newest allocator.
+    #: Term of each tree's newest allocator.
     allocator_terms: dict[TreeName, int] = {}
 
     @property
     def prefix(self) -> str:
-        """The keys of its pages are below this one."""
+        """Return the prefix of the keys of its pages."""
         return f"{_PAGES}.{self.term}.{self.sequence}"
 
     @property
     def last_term(self) -> int:
-        """The highest term that had to do with it."""
+        """Return the highest term that wrote the pages or claimed the head."""
         return max(self.term, self.writer)
 
     def page(self, number: int) -> str:
-        """Name a page, counted from 0, for an error."""
+        """Return a name for a page, counted from 0, for an error message."""
         where = f"page {number + 1} of {self.pages} (keys {self.prefix}.{number}.*)"
         return f"bucket {subjects.CHECKPOINT_BUCKET}, {where}"
 
@@ -69,9 +71,9 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint:
-    """The state of the moment in which this is made, when nothing may be in flight.
+    """The state at the time of construction, when nothing may be in flight.
 
-    It is encoded page by page while the state goes on. An operation that changes meanwhile is encoded before it does.
+    It is encoded page by page while the state changes. An operation that changes meanwhile is encoded before its change.
     """
 
     def __init__(self, state: State, *, page_bytes: int = CHECKPOINT_PAGE_BYTES) -> None:
@@ -82,12 +84,12 @@ class Checkpoint:
         self.allocator_terms = dict(state.allocator_terms)
         self._pools = state.ephemeral_pools()
         self._lost_work = state.lost_work.rows()
-        #: Operations that are in no page yet, and the records of those that have changed meanwhile.
+        #: Operations that are in no page yet, and the records of those operations that have changed since.
         self._to_do = dict(state.operations)
         self._records: dict[OperationId, bytes] = {}
 
     def pages(self) -> Iterator[bytes]:
-        """The pages, each encoded when it is asked for. A record too large for a page gets one of its own."""
+        """Yield the pages, each encoded when it is requested. A record too large for a page gets a page of its own."""
         for tree in self._pools:
             for pools in runs_within(tree.pools, self._page_bytes):
                 yield _encode(Page([], [TreePools(tree.tree, pools)]))
@@ -97,7 +99,7 @@ class Checkpoint:
             yield _encode(_RawPage([msgspec.Raw(record) for record in records]))
 
     def close(self) -> None:
-        """No more pages are asked for."""
+        """Stop tracking changes of the state; no more pages are requested."""
         self.state.before_change = None
 
     def _keep(self, operation: Operation) -> None:
@@ -118,16 +120,16 @@ class CheckpointStore:
         self._term = term
         self._key = FencedKey(bucket, _HEAD, term, lambda value: _head_of(value).last_term)
         self._head = _NO_HEAD
-        #: The newest write to the bucket when this term claimed it: what a successor writes is newer.
+        #: Revision of the bucket when this term claimed it; a successor's writes have higher revisions.
         self._claimed_at = 0
 
     @property
     def last_term(self) -> int:
-        """The highest term that claimed or wrote the head before this one."""
+        """Return the highest term that claimed or wrote the head before this term."""
         return self._head.last_term
 
     async def claim(self) -> None:
-        """Takes the head for this term: no former term writes it any more.
+        """Claim the head for this term, so that no earlier term can write it any more.
 
         Raises `KeyFenced` if a higher term has it, `BadMessage` or `DamagedValue` if it cannot be read, and `BusError`.
         """
@@ -135,16 +137,20 @@ class CheckpointStore:
         self._head = _head_of(await self._key.claim(self._restated))
 
     async def begin_anew(self) -> None:
-        """Removes a checkpoint that cannot be read, and takes the head. Only for a log that has everything. Raises as `claim` does."""
+        """Remove an unreadable checkpoint and claim the head.
+
+        Allowed only if the log holds everything. Raises as `claim` does.
+        """
         await self._bucket.clear(self._claimed_at)
         await self._key.claim(lambda _: _encode(msgspec.structs.replace(_NO_HEAD, writer=self._term)))
         self._head = _NO_HEAD
 
     async def read(self, take: Callable[[Page], None]) -> Restored:
-        """Reads the checkpoint that stands, and hands each page to `take` as it comes, so that one page is in memory at a time.
+        """Read the present checkpoint and pass each page to `take` as it arrives, so that only one page is in memory at a time.
 
-        The checkpoint may be replaced meanwhile unless this term has claimed the head. Raises `BadMessage` if a page is missing or
-        damaged, since the log alone may not tell everything, and `BusError`. Some pages may have been taken before.
+        The checkpoint may be replaced meanwhile unless this term has claimed the head. Raises `BadMessage` if a page is missing
+        or damaged, because the log alone may not hold everything, and `BusError`. Some pages may have been passed to `take`
+        before an error.
         """
         entry = await self._bucket.get(_HEAD)
         head = _head_of(None if entry is None else entry.value)
@@ -165,7 +171,7 @@ class CheckpointStore:
         return Restored(head.sequence, head.allocator_terms)
 
     async def is_lost(self, first: int) -> bool:
-        """True if the bucket does not hold what a log from the entry `first` on needs.
+        """Return whether the bucket lacks what is needed to continue with a log that begins with the entry `first`.
 
         Raises `KeyFenced` if a higher term has the head, and `BusError`.
         """
@@ -173,7 +179,10 @@ class CheckpointStore:
         return head.prefix != self._head.prefix or first > head.sequence + 1
 
     async def sweep(self) -> None:
-        """Removes pages of this term and former ones that the head does not name. A successor's may be about to be named."""
+        """Remove pages of this and earlier terms that the head does not name.
+
+        Pages of a successor stay, since its head may soon name them.
+        """
         async with aclosing(self._bucket.read(_PAGES)) as pieces:
             prefixes = {piece.key.rsplit(".", 2)[0] async for piece in pieces} - {self._head.prefix}
         for prefix in prefixes:
@@ -183,7 +192,10 @@ class CheckpointStore:
     async def save(
         self, checkpoint: Checkpoint, between_pages: Callable[[], Awaitable[None]] = lowlevel.checkpoint
     ) -> None:
-        """Writes a checkpoint. Raises `KeyFenced` if a higher term has the head. After another `BusError` the one before stands."""
+        """Write a checkpoint.
+
+        Raises `KeyFenced` if a higher term has the head. After any other `BusError` the previous checkpoint stays valid.
+        """
         before, terms = self._head, checkpoint.allocator_terms
         head = _Head(checkpoint.sequence, self._term, 0, self._term, terms)
         number = -1
@@ -204,18 +216,18 @@ class CheckpointStore:
 
 
 async def writer_of_checkpoint(bucket: KeyValue) -> int:
-    """Returns the highest term that wrote a checkpoint, 0 for none and for one that cannot be read. Raises `BusError`."""
+    """Return the highest term that wrote a checkpoint; 0 if there is none or it cannot be read. Raises `BusError`."""
     entry = await bucket.get(_HEAD)
     try:
         return _head_of(None if entry is None else entry.value).last_term
     except BadMessage as error:
-        # The log tells the term as well.
+        # The term is in the log as well.
         logger().error("checkpoint cannot be read", error=str(error))
         return 0
 
 
 def read_page(data: bytes) -> Page:
-    """Reads a page of a checkpoint. Raises `BadMessage` or `msgspec.DecodeError`."""
+    """Decode a page of a checkpoint. Raises `BadMessage` or `msgspec.DecodeError`."""
     if len(data) <= LARGEST_MESSAGE_BYTES:
         return decode(data, Page)
     return msgspec.msgpack.decode(data, type=Page)
@@ -229,7 +241,7 @@ def _head_of(value: bytes | None) -> _Head:
 
 
 async def _pages(pieces: AsyncIterable[Entry]) -> AsyncIterator[tuple[int, bytes]]:
-    """Puts pieces together to the pages that they are of. They come in the order in which they were written."""
+    """Join the pieces of each page. The pieces come in the order in which they were written."""
     number, data = 0, b""
     async for piece in pieces:
         page = int(piece.key.split(".")[-2])

@@ -1,7 +1,8 @@
-"""When a checkpoint is written, and how much of the log stays behind it.
+"""When a checkpoint is written, and how much of the log is kept behind it.
 
-A checkpoint is due after so many events or bytes, so a start reads no more than those. What it covers stays in the log as history,
-up to so many entries and bytes. One that its bucket has lost is written again: the log alone would not tell everything any more.
+A checkpoint is due after a number of events or bytes, so a start reads at most that many. Entries that it covers stay in the
+log as history, up to a number of entries and bytes. A checkpoint that its bucket has lost is written again, because the log
+alone would not hold everything any more.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from headrace_admission.log.recorder import Recorder
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.state import State
 
-#: It is looked so often whether the checkpoint still stands.
+#: Seconds between two checks that the checkpoint still exists.
 _LOOK_S: Final = 10.0
-#: Between two pages, which take some 5 ms each: other services have their turn meanwhile, so that no heartbeat waits for a checkpoint.
+#: Seconds between two pages, which take some 5 ms each, so that other services get their turn and no heartbeat waits for a
+#: checkpoint.
 _BETWEEN_PAGES_S: Final = 0.02
 
 
@@ -48,20 +50,20 @@ class Checkpointing:
         self._log = log
         self._store = store
         self._role = role
-        #: Set while requests may be decided. A checkpoint is cut while it is not.
+        #: Set while requests may be decided; cleared while a checkpoint is taken.
         self._open = anyio.Event()
         self._open.set()
         self._turn = anyio.Lock()
         self._is_last = False
         self._wanted = anyio.Event()
-        #: Events and bytes that were recorded before the last one was cut.
+        #: Events and bytes that were recorded before the last checkpoint was taken.
         self._at_cut = (0, 0)
         self._written = 0
         self._failed = 0
         self._log_bytes = 0
 
     async def run(self) -> None:
-        """Writes checkpoints when they are due or lost, until cancelled."""
+        """Write checkpoints when they are due or lost, until cancelled."""
         async with self._turn:
             await self._sweep()
         while True:
@@ -72,12 +74,15 @@ class Checkpointing:
                 await self._wanted.wait()
 
     async def until_open(self) -> None:
-        """Returns once requests may be decided. Where they may now, it returns in the same turn: to wait for a set event would not."""
+        """Return when requests may be decided.
+
+        If they may be decided now, this does not yield to the event loop, as waiting for the event would.
+        """
         while not self._open.is_set():
             await self._open.wait()
 
     def on_recorded(self) -> None:
-        """Wants a checkpoint if enough was recorded since the last one."""
+        """Request a checkpoint if enough was recorded since the last one."""
         events, size_bytes = self._recorder.recorded
         events_at_cut, bytes_at_cut = self._at_cut
         if (
@@ -87,16 +92,19 @@ class Checkpointing:
             self._wanted.set()
 
     async def write_last(self) -> None:
-        """The same as `write` without pauses, also in one that is being written: the service stops."""
+        """Write a checkpoint without pauses, because the service stops.
+
+        A checkpoint that is being written goes on without pauses too.
+        """
         self._is_last = True
         await self.write()
 
     async def write(self) -> None:
-        """Cuts and saves the state, then lets the log forget what is covered and beyond its bounds."""
+        """Take and save a checkpoint, then remove covered entries of the log that exceed its bounds."""
         async with self._turn:
             self._open = anyio.Event()
             try:
-                # Nobody's request waits longer for a checkpoint than for the log.
+                # No request waits longer for a checkpoint than it may wait for the log.
                 with anyio.fail_after(self._settings.answer_deadline_ms / 1000):
                     await self._recorder.flush()
                 checkpoint = Checkpoint(self._state)
@@ -110,7 +118,7 @@ class Checkpointing:
                 await self._save(checkpoint)
 
     def figures(self) -> list[Figure]:
-        """The figures of the checkpoints, and the size of the log at the last one."""
+        """Return the metrics of the checkpoints, and the size of the log at the last checkpoint."""
         return [
             counter("checkpoints_written", "checkpoints", self._written, "Checkpoints of the state."),
             counter("checkpoints_failed", "checkpoints", self._failed, "Checkpoints that could not be written."),
@@ -122,7 +130,7 @@ class Checkpointing:
 
     async def _is_lost(self) -> bool:
         try:
-            # Made anew where the whole bucket is gone.
+            # The bucket is made again if it is gone.
             await self._bus.key_value(subjects.CHECKPOINT_BUCKET)
             first, _ = await self._log.bounds()
             is_lost = await self._store.is_lost(first)
@@ -158,7 +166,7 @@ class Checkpointing:
             logger().error("log above its bound", size_bytes=self._log_bytes, bound_bytes=self._settings.keep_bytes)
 
     async def _forget(self, covered: int) -> None:
-        """Forgets the oldest entries until those that are left are within both bounds, and none that is not covered."""
+        """Remove the oldest entries until the log is within both bounds. Entries that the checkpoint does not cover stay."""
         first, last = await self._log.bounds()
         up_to = covered - self._settings.keep_entries
         while True:
@@ -169,5 +177,5 @@ class Checkpointing:
             excess_bytes = self._log_bytes - self._settings.keep_bytes
             if excess_bytes <= 0 or first > covered:
                 return
-            # As many as would be in excess if all were of the same size. That is at least one, so this comes to its end.
+            # As many entries as would be in excess if all had the same size. That is at least one, so the loop ends.
             up_to = min(covered, first + (last + 1 - first) * excess_bytes // self._log_bytes)

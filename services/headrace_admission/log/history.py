@@ -1,6 +1,7 @@
-"""The history of one operation, read from the log when somebody asks.
+"""The history of one operation, read from the log on request.
 
-The log keeps entries behind the checkpoint for that. A page reads only so many of them, and decodes those that name the operation.
+The log keeps entries behind the checkpoint for this purpose. A page reads a bounded number of entries, and decodes those that
+contain the operation's id.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headrace_admission.log.recorder import batch_of
 from headrace_admission.queries import not_found
 from headrace_admission.state.state import State
 
-#: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
+#: Bytes from which on a page is full. One more entry, of at most 256 KiB, still fits into the message.
 _PAGE_BYTES: Final = 128 * 1024
 _MOST_ENTRIES: Final = 5_000
 
@@ -28,7 +29,7 @@ _MOST_ENTRIES: Final = 5_000
 async def history_answer(
     log: Log, state: State, request: GetOperationHistory
 ) -> OperationHistory | NotFound | NotReady:
-    """The page of an operation's history, or that the log cannot be read."""
+    """Return the page of an operation's history, or the refusal if the log cannot be read."""
     try:
         return await history_page(log, state, request)
     except (BusError, BadMessage) as error:
@@ -36,7 +37,7 @@ async def history_answer(
 
 
 async def history_page(log: Log, state: State, request: GetOperationHistory) -> OperationHistory | NotFound:
-    """Reads the entries that are about an operation, from its first to its last. Raises `BusError` and `BadMessage`."""
+    """Read the entries about an operation, from its first to its last. Raises `BusError` and `BadMessage`."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)

@@ -1,7 +1,7 @@
-"""Events on their way to the log, and out of it to everybody.
+"""The recorder: appends events to the log, and publishes them when they are durable.
 
-One append is in flight. Events decided meanwhile travel in the next entry. An entry is published when it is durable, in order, once
-by this process. A reader that misses one reads it from the stream.
+One append is in flight at a time. Events decided meanwhile go into the next entry. This process publishes each durable entry
+once, in order. A reader that misses an entry reads it from the stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.wire.log import Event, LogBatch, OperationStarted, Published
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
-#: Entries that persons are still to be told of.
+#: Upper bound of entries that are still to be published to users.
 _MOST_TO_TELL: Final = 1_000
 
 
@@ -46,7 +46,7 @@ class _TermOnly(msgspec.Struct, frozen=True):
 
 
 def term_of(data: bytes) -> int | None:
-    """The term of an entry of the log. None for one that no admission wrote."""
+    """Return the term of a log entry; None if admission did not write the entry."""
     try:
         return msgspec.msgpack.decode(data, type=_TermOnly).term
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -54,12 +54,15 @@ def term_of(data: bytes) -> int | None:
 
 
 def batch_of(entry: LogEntry) -> LogBatch:
-    """Reads an entry. A foreign entry has no term and no events. Raises `BadMessage` for an entry of admission that is damaged."""
+    """Decode an entry.
+
+    An entry that admission did not write has term 0 and no events. Raises `BadMessage` for a damaged entry of admission.
+    """
     return LogBatch(0, []) if term_of(entry.data) is None else decode(entry.data, LogBatch)
 
 
 def encode_batch(term: int, events: list[bytes], writer: str, number: int) -> bytes:
-    """An entry of the log, made of encoded events."""
+    """Return an entry of the log, made of encoded events."""
     return msgspec.msgpack.encode(_RawBatch(term, [msgspec.Raw(event) for event in events], writer, number))
 
 
@@ -87,7 +90,7 @@ class Recorder:
         on_durable: Callable[[list[Event], int], None],
         news: Bus | None = None,
     ) -> None:
-        """`news` is the connection for what persons may hear; `bus` where there is none of its own."""
+        """`news` is the connection for what is published to users; `bus` is used if there is no separate one."""
         self._bus = bus
         self._news = news or bus
         self._tree = tree
@@ -95,14 +98,14 @@ class Recorder:
         self._writer = writer
         self._on_durable = on_durable
         self._number = 0
-        #: Events that are not durable, in the order of the decisions.
+        #: Events that are not durable yet, in the order of the decisions.
         self._waiting: deque[Event] = deque()
         self._durable_count = 0
         self._durable_bytes = 0
-        #: Durable and to be published.
+        #: Durable entries that are to be published to services.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Of what is published, the entries that persons were not told of. A reader sees that it misses those beyond.
+        #: Published entries that users have not received. If older entries are dropped here, readers notice that they missed them.
         self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
         self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last
@@ -117,23 +120,24 @@ class Recorder:
 
     @property
     def recorded(self) -> tuple[int, int]:
-        """Events that this term recorded, and their bytes."""
+        """Return the events that this term recorded, and their bytes."""
         return self._durable_count, self._durable_bytes
 
     @property
     def sequence(self) -> int:
-        """The last entry that is durable."""
+        """Return the sequence of the last durable entry."""
         return self._sequence
 
     def unrecorded_starts(self) -> set[OperationId]:
-        """The operations of which not even the start is durable. Nobody was told that they are."""
+        """Return the operations whose start is not durable yet. No client has been informed of these starts."""
         return {event.operation for event in self._waiting if isinstance(event, OperationStarted)}
 
     async def record(self, events: Sequence[Event]) -> int:
-        """Records the events of a decision. When it returns the entry that holds the last, they are durable.
+        """Record the events of a decision, and return the sequence of the entry that holds the last event, once they are durable.
 
-        To be called without a pause after the decision, so that the log has the order of the decisions. Cancelling the wait takes
-        nothing back. Raises `Deposed` when somebody else writes the log: whoever waits here is answered by the successor.
+        It must be called without an `await` after the decision, so that the log has the order of the decisions. Cancelling the
+        wait does not undo the record. Raises `Deposed` if another process writes the log; the successor then answers the
+        request.
         """
         with (
             tracing.child("append to log", {"events": len(events)}) if tracing.current() else _NO_SPAN,
@@ -142,11 +146,11 @@ class Recorder:
             return await self.appender.append(self._taken(events))
 
     def note(self, events: Sequence[Event]) -> None:
-        """Records as `record` does, for decisions whose answer nobody waits for."""
+        """Record events as `record` does, for decisions without a waiting caller."""
         self.appender.add(self._taken(events))
 
     async def flush(self) -> None:
-        """Returns when everything that was decided before is durable, and no other term has recorded anything behind it.
+        """Return when all earlier decisions are durable and no other term has recorded anything after them.
 
         Raises `Deposed` as `record` does.
         """
@@ -154,7 +158,7 @@ class Recorder:
             await self.appender.flush()
 
     async def publish(self) -> None:
-        """Publishes durable events until cancelled."""
+        """Publish durable events until cancelled."""
         while True:
             while self._to_publish:
                 await self._send(self._to_publish.popleft())
@@ -162,7 +166,10 @@ class Recorder:
             await self._publish_wanted.wait()
 
     async def tell(self) -> None:
-        """Tells persons of what was published, until cancelled. The services do not wait for the connections of persons."""
+        """Publish entries to users, until cancelled.
+
+        This is separate so that services do not wait for the connections of users.
+        """
         while True:
             while self._to_tell:
                 published = self._to_tell.popleft()
@@ -171,11 +178,11 @@ class Recorder:
             await self._tell_wanted.wait()
 
     async def tell_position(self) -> None:
-        """Publishes the end of the log, with no events."""
+        """Publish the end of the log, with no events."""
         await self._send(Published(self._tree, self._term, self._sequence, self._sequence, announced=self._announced))
 
     def figures(self) -> list[Figure]:
-        """The figures of the log and its appender."""
+        """Return the metrics of the log and its appender."""
         statistics = self.appender.statistics()
         return [
             counter("events_recorded", "events", statistics["events"], "Events in the log."),
@@ -204,7 +211,8 @@ class Recorder:
         self._sequence = sequence
         self._durable_count += len(events)
         self._durable_bytes += sum(map(len, encoded))
-        # First of all that follows from the entry: the walk to a process goes on by it, and nobody else is in such a hurry.
+        # Publishing is the first step after the entry is durable: the start of a job waits for it, and nothing else is as
+        # urgent.
         self._to_publish.append(Published(self._tree, self._term, sequence, sequence - 1, events, self._announced))
         self._publish_wanted.set()
         self._on_durable(events, sequence)
@@ -218,5 +226,5 @@ class Recorder:
         try:
             await bus.publish(subject, encode(message))
         except (BusError, MessageTooLarge) as error:
-            # A reader sees by the next position that it misses something. A service reads it from the stream.
+            # A reader notices at the next position that it misses an entry. A service reads the entry from the stream.
             logger().info("events not published", subject=subject, sequence=sequence, error=str(error))

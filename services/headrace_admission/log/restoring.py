@@ -1,7 +1,7 @@
-"""The way to the end of the log: a checkpoint, and the entries behind it.
+"""Reading the log to its end: a checkpoint, and the entries behind it.
 
-Whoever stands by goes it again and again, so that the rest is short when it leads. Then an entry of the new term shuts former
-appenders out.
+A standby does this again and again, so that little is left to read when it leads. Then an entry of the new term fences off all
+earlier appenders.
 """
 
 from __future__ import annotations
@@ -25,70 +25,73 @@ from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpo
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
 from headrace_admission.state.restored import Page, Restored
 
-#: Whoever stands by reads the log so often: seldom enough to cost the server nothing.
+#: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
-#: Entries that may be appended between reading the log's end and announcing a term, before something is wrong.
+#: Tries to announce a term, each lost because another entry was appended after the read, before that counts as an error.
 _ANNOUNCE_TRIES: Final = 100
 
 
 async def highest_recorded_term(bus: Bus) -> int:
-    """Returns the highest term in what admission wrote, for a bucket of terms that was lost. Raises `BusError`."""
+    """Return the highest term in the log and the checkpoint of admission, to restore a lost bucket of terms.
+
+    Raises `BusError`.
+    """
     checkpoints = await bus.key_value(subjects.CHECKPOINT_BUCKET)
     newest = await (await bus.log(subjects.STREAM, subjects.LOG)).last()
     return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
 
 
 class LogReader:
-    """Brings an engine to the end of the log. Trusts nothing but the log: what is published may be forged."""
+    """Brings an engine to the end of the log. It reads only the log itself, because published messages may be forged."""
 
     def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
         self.engine = engine
         self._has_begun = False
-        #: The last entry that the checkpoint covers with which this reader began.
+        #: Sequence of the last entry that is covered by the checkpoint which this reader loaded.
         self._restored = 0
-        #: Acknowledged entries that the log had lost at the start, and words about them.
+        #: Number of acknowledged entries that the log had lost at the start, and a text about them.
         self._lost_entries = 0
         self._loss = ""
 
     def trouble(self) -> str:
-        """Words about entries that the log has lost, empty if it has lost none."""
+        """Return a text about entries that the log has lost; empty if it has lost none."""
         return self._loss
 
     def figures(self) -> list[Figure]:
-        """The number of entries that the log has lost."""
+        """Return the metric of entries that the log has lost."""
         says = "Acknowledged entries that the log of operations had lost when this process began to lead."
         return [gauge("log_entries_lost", "entries", self._lost_entries, says)]
 
     @property
     def sequence(self) -> int:
-        """The last entry that is part of the engine's state."""
+        """Return the sequence of the last entry that is part of the engine's state."""
         return self.engine.state.sequence
 
     async def follow(self) -> None:
-        """Reads what another process writes, until cancelled. Writes nothing."""
+        """Read what another process writes, until cancelled. Writes nothing."""
         while True:
             try:
                 log = await self._bus.log(subjects.STREAM, subjects.LOG)
-                # Of no term: it may read, and claims nothing.
+                # The term 0 lets it read, but claims nothing.
                 await self._begin(
                     log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), leads=False
                 )
                 await self._read_on(log)
             except (BusError, BadMessage, msgspec.MsgspecError) as error:
-                # Pages may go while they are read, when the leader has written newer ones.
+                # Pages may be removed while they are read, when the leader has written newer ones.
                 logger().info("log not followed", sequence=self.sequence, error=str(error))
             await anyio.sleep(_FOLLOW_PERIOD_S)
 
     async def finish(
         self, log: Log, checkpoints: CheckpointStore, *, term: int, writer: str, acknowledged: int = 0
     ) -> int:
-        """Reads to the end and announces the term. Returns the entry that does.
+        """Read to the end, announce the term, and return the sequence of the entry that announces it.
 
-        `acknowledged` is the last entry that a former leader is known to have acknowledged. Where the log ends before it, entries
-        are lost: that is logged and told as trouble. Raises `Deposed` if entries are missing that the checkpoint does not cover, or
-        are of a higher term.
+        `acknowledged` is the last entry that an earlier leader is known to have acknowledged. If the log ends before it,
+        entries are lost; the loss is logged and reported as trouble. Raises `Deposed` if entries are missing that the
+        checkpoint does not cover, or if entries have a higher term.
         """
         await self._claim(log, checkpoints)
         first, end = await self._begin(log, checkpoints, leads=True)
@@ -103,7 +106,7 @@ class LogReader:
         for attempt in range(_ANNOUNCE_TRIES):
             await self._read_on(log, term)
             kept = self.sequence
-            # An empty entry of this term: whoever appended before is refused from here on.
+            # An empty entry of this term. From here on appends of earlier terms are refused.
             entry = encode_batch(term, [], writer, attempt)
             try:
                 announced = await log.append(entry, expected_last=self.sequence, timeout_s=5.0)
@@ -125,7 +128,10 @@ class LogReader:
             await self._do_without(log, checkpoints, error)
 
     async def _do_without(self, log: Log, checkpoints: CheckpointStore, error: HeadraceError) -> None:
-        """Begins a damaged checkpoint anew. Raises `Deposed` if the log has forgotten what stands in the checkpoint alone."""
+        """Replace a damaged checkpoint by an empty one.
+
+        Raises `Deposed` if the log lacks entries that only the checkpoint covers.
+        """
         first, end = await log.bounds()
         has_all = first == 1 <= end
         if not has_all and not (self._has_begun and first <= self.sequence + 1):
@@ -134,13 +140,13 @@ class LogReader:
         await checkpoints.begin_anew()
 
     async def _begin(self, log: Log, checkpoints: CheckpointStore, *, leads: bool) -> tuple[int, int]:
-        """Takes the checkpoint, the first time and where the log has forgotten what comes next. Returns the log's bounds.
+        """Load the checkpoint, the first time and whenever the log has removed the next entry. Return the log's bounds.
 
-        A process that `leads` does without a damaged checkpoint if the log has everything.
+        A process that `leads` does without a damaged checkpoint if the log holds everything.
         """
         first, end = await log.bounds()
         if not self._has_begun or first > self.sequence + 1:
-            # Cut off in the middle it begins again.
+            # If it is interrupted, it begins from the start.
             self._has_begun = False
             self.engine.on_restored(None, self._clock.moment())
             try:
@@ -149,7 +155,7 @@ class LogReader:
                 if not leads:
                     raise
                 await self._do_without(log, checkpoints, error)
-                # The pages before the damaged one were taken.
+                # The pages before the damaged page have been loaded; discard them.
                 self.engine.on_restored(None, self._clock.moment())
                 restored = Restored()
             self._restored = restored.sequence
@@ -162,9 +168,9 @@ class LogReader:
         self.engine.on_restored(part, self._clock.moment())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
-        """Lets the log go on behind the checkpoint, which covers more than the log has. Returns the log's bounds.
+        """Let the log continue behind the checkpoint, which covers entries that the log has lost. Return the log's bounds.
 
-        Without that new entries would get sequences that the checkpoint covers, and the next start would pass them over.
+        Without this, new entries would get sequences that the checkpoint covers, and the next start would skip them.
         """
         newest = await log.last()
         term = 0 if newest is None else term_of(newest.data) or 0
@@ -189,7 +195,7 @@ class LogReader:
         logger().error("the log has lost entries", kept=kept, acknowledged=acknowledged, lost=self._lost_entries)
 
     async def _read_on(self, log: Log, term: int | None = None) -> None:
-        """Takes the entries up to the end. Raises `Deposed` for an entry of a higher term, and `BusError` for a damaged entry."""
+        """Apply the entries up to the end. Raises `Deposed` for an entry of a higher term, and `BusError` for a damaged entry."""
         _, end = await log.bounds()
         async for entry in log.read(self.sequence):
             if entry.sequence != self.sequence + 1:
@@ -199,7 +205,7 @@ class LogReader:
                 raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
         first, _ = await log.bounds() if self.sequence < end else (0, 0)
-        # Otherwise the log has just forgotten what comes next: a checkpoint covers it.
+        # Otherwise the log has just removed the next entries, which a checkpoint covers.
         if self.sequence < end and first <= self.sequence + 1:
             raise BusError(
                 f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Put the stream "

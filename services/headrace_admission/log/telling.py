@@ -1,6 +1,6 @@
-"""The log as anybody may read it: without commands, and without what jobs wrote.
+"""The log as any user may read it: without commands, and without what jobs wrote.
 
-Operations, their pools and their ends are told to everybody by `op list` and `op history` as well.
+`op list` and `op history` also show every user the operations, their pools and their ends.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headrace_admission.log.byte_budget import BATCH_BYTES, MOST_READ_BYTES, siz
 from headrace_admission.log.recorder import batch_of
 from headrace_admission.state.spec_size import without_command
 
-#: With so much a page is full. One entry, of 256 KiB at most, has room beside it.
+#: Bytes from which on a page is full. One more entry, of at most 256 KiB, still fits into the message.
 _PAGE_BYTES: Final = 192 * 1024
 _MOST_ENTRIES: Final = 2_000
 
 
 async def log_page(log: Log, request: ReadEvents) -> LogPage | NotReady:
-    """Reads the next entries of the log."""
+    """Return the next entries of the log."""
     try:
         return await _read(log, request)
     except (BusError, BadMessage) as error:

@@ -1,4 +1,4 @@
-"""Enrolment: the records of nodes in their bucket, and what administrators change of them."""
+"""Enrolment: the records of nodes in their bucket, and how administrators change them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ _GIVE_UP_S: Final = 2.0
 
 
 def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
-    """The record to keep of a node, which keeps its drain. Of an agent that names no machine it stays in its tree.
+    """Return the new record of a node, or a refusal. A drained node stays drained.
 
-    A node that joined by a token is what that says.
+    A node whose agent names no machine cannot change its tree. A node that joined by a token keeps the tree and tags of the
+    token.
     """
     tags = sorted(set(request.tags))
     if known is not None and known.terms is not None:
@@ -60,7 +61,7 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
 
 
 def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
-    """The record with what an agent alone can know of its host."""
+    """Return the record with the facts about the host that only the agent knows."""
     return msgspec.structs.replace(
         record,
         machine=request.machine or record.machine,
@@ -74,7 +75,7 @@ ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
 
 
 class GivingUp:
-    """Asks the allocator of a node's tree to count on the node no more. On the nodes of one that is gone nothing runs."""
+    """Asks the allocator of a node's tree to give up the node. If that allocator is gone for good, nothing runs on its nodes."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -95,9 +96,9 @@ class GivingUp:
 
 
 async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
-    """Enrols a node, or finds it enrolled. Raises `BusError`.
+    """Enrol a node, or find it enrolled. Raises `BusError`.
 
-    Its name passes to another machine or tree once the allocator of its tree gave it up.
+    The name of a node passes to another machine or tree only after the allocator of its tree has given the node up.
     """
     while True:
         entry = await nodes.get(request.node)
@@ -126,9 +127,9 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
 async def change_node(
     nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp, shut_out: ShutOut
 ) -> ChangedNode | Refusal:
-    """Drains, undrains, shuts out or removes a node for an administrator. Raises `BusError`.
+    """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 
-    One is removed only once its allocator gave it up, and after its key was revoked: else it would enrol itself again.
+    A node is removed only after its allocator has given it up and its key was revoked: otherwise it would enrol itself again.
     """
     if not by.administrator:
         return not_allowed(by, f"change node {request.node}")
@@ -168,7 +169,7 @@ async def change_node(
 
 
 def record_in(entry: Entry | None) -> NodeRecord | None:
-    """The record of a node, None where there is none that can be read: the node's agent enrols it anew."""
+    """Return the record of a node, or None if there is no readable one; the node's agent then enrols the node again."""
     if entry is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Hosts that join: tokens of administrators, the key of each node, and the words that the account signs for both."""
+"""Joining of hosts: tokens of administrators, the key of each node, and the JWTs that the account signs for both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace_admission.settings import AdmissionSettings
 
 
 class Joining:
-    """Admission's part in it, where it holds the account's keys. All methods raise `BusError`."""
+    """Admission's part of the joining of hosts, if it holds the account's keys. All methods raise `BusError`."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class Joining:
         self._revocations = revocations
         self._authority = authority
         self._settings = settings
-        #: Of two keys that would be one node's, the second finds the first.
+        #: Serializes key changes: if two keys are claimed for one node, the second request sees the first key.
         self._binding = anyio.Lock()
 
     async def make_token(self, request: MakeToken, by: Person, moment: Moment) -> TokenMade | Refusal:
-        """Makes a token of an administrator's key."""
+        """Make a token for a public key, on request of an administrator."""
         try:
             node, tree, key = node_name(request.node), tree_name(request.tree), user_key(request.key)
         except BadInput as error:
@@ -63,14 +63,14 @@ class Joining:
         return TokenMade(word, token.expires_at_ms)
 
     async def join(self, token_key: str, request: Join, moment: Moment) -> Joined | Refusal:
-        """Makes a key the node's that the token names. The key that it had before counts no more."""
+        """Assign a key to the node that the token names. The node's previous key is revoked."""
         try:
             key = user_key(request.key)
             is_proven = is_signed(proof_of(token_key), request.proof, key)
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
         if not is_proven:
-            # It may be the key of another party, which would be shut out with this node.
+            # Without the proof it could be the key of another party, which would be shut out together with this node.
             return BadRequest(
                 "proof", key, "the signature of this key, as `headrace agent join` of this release makes it"
             )
@@ -103,14 +103,14 @@ class Joining:
                 return Joined(record.node, record.tree, self._node_word(record, moment))
 
     async def renew(self, request: Renew, moment: Moment) -> Renewed | Refusal:
-        """Signs the word about a node anew, for the key that it joined with."""
+        """Sign a new JWT for the node, for the key that it joined with."""
         record = record_in(await self._nodes.get(request.node))
         if record is None or record.key != request.key:
             return NotFound("node that joined with this key", request.node)
         return Renewed(self._node_word(record, moment))
 
     async def shut_out(self, record: NodeRecord) -> None:
-        """Lets the node's key in no more."""
+        """Revoke the key of the node."""
         async with self._binding:
             await self._revocations.revoke(record.node, record.key)
 
@@ -123,7 +123,7 @@ class Joining:
 
 
 def _why_not(known: NodeRecord | None, tree: str) -> WrongState | None:
-    """The refusal of a token for a node that there is, in another tree or with a credential that no token gave it."""
+    """Return the refusal of a token for an existing node that is in another tree, or that no token let in; else None."""
     if known is None or (known.tree == tree and known.key):
         return None
     state = f"in tree {known.tree}" if known.tree != tree else "enrolled with a credential that outlasts a token's"

@@ -12,26 +12,26 @@ from headrace.obs.logging import logger
 from headrace.wire.nodes import NodeTerms, PublicKey
 from headrace.wire.refusals import Exists, NotFound, WrongState
 
-#: A token is told apart from one that never was for so long after its end.
+#: Milliseconds after its expiry for which a token is kept, so that it can be told from a token that never existed.
 _TOKEN_KEPT_MS: Final = 86_400_000
 
 
 class Token(msgspec.Struct, frozen=True, tag="token"):
-    """A token, as JSON in the bucket, keyed by its public key."""
+    """A token, as JSON in the bucket under its public key."""
 
     node: NodeName
     tree: TreeName
     terms: NodeTerms
     expires_at_ms: int
-    #: The public key of the node that joined by it; empty: none did.
+    #: The public key of the node that joined with the token; empty: unused.
     used_by: PublicKey = ""
 
 
 class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
-    """A node's key that counts no more, likewise."""
+    """A revoked key of a node, as JSON in the bucket under that key."""
 
     node: NodeName
-    #: Nothing that is signed for it by then counts. Later nothing is.
+    #: JWTs that were signed for the key until this Unix time in seconds are invalid. None is signed later.
     until_s: int
 
 
@@ -42,7 +42,7 @@ class Keys:
         self._bucket = bucket
 
     async def add(self, key: str, token: Token) -> Token | Exists:
-        """Keeps a new token. One that was asked for a second time is found."""
+        """Store a new token. If the same token was requested before, the stored token is returned."""
         try:
             await self._bucket.update(key, msgspec.json.encode(token), 0)
         except WrongRevision:
@@ -54,7 +54,7 @@ class Keys:
         return token
 
     async def use(self, key: str, by: str, now_ms: int) -> Token | NotFound | WrongState:
-        """Uses a token for a node's key. For another key it can be used no more."""
+        """Use a token for a node's key. Afterwards no other key can use the token."""
         while True:
             entry = await self._bucket.get(key)
             token = _read(entry)
@@ -74,16 +74,16 @@ class Keys:
             return used
 
     async def revoke(self, key: str, revoked: RevokedKey) -> None:
-        """Keeps that a key counts no more."""
+        """Record that a key is revoked."""
         await self._bucket.put(key, msgspec.json.encode(revoked))
 
     async def revoked(self) -> dict[str, int]:
-        """The keys that count no more, each with the second up to which."""
+        """Return the revoked keys, each with the Unix time in seconds up to which it is revoked."""
         read = {key: _read(entry) for key, entry in (await self._bucket.entries()).items()}
         return {key: record.until_s for key, record in read.items() if isinstance(record, RevokedKey)}
 
     async def forget_expired(self, now_ms: int) -> None:
-        """Forgets the tokens and revocations that nothing depends on any more."""
+        """Delete the tokens and revocations that are not needed any more."""
         for key, entry in (await self._bucket.entries()).items():
             if _is_over(_read(entry), now_ms):
                 await self._bucket.delete(key)

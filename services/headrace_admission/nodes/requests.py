@@ -1,4 +1,4 @@
-"""The requests about nodes: of agents, of hosts that join, and of administrators."""
+"""The requests about nodes: from agents, from hosts that join, and from administrators."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _NO_AUTHORITY: Final = WrongState(
 
 
 def read_authority(settings: AdmissionSettings) -> AccountAuthority | None:
-    """The keys by which hosts join, None where there are none. Raises `BadInput`."""
+    """Return the keys by which hosts join, or None if there are none. Raises `BadInput`."""
     file = settings.authority_file
     return read_account_authority(read_secret("authority_file", file), file) if file else None
 
 
 class NodeRequests:
-    """Handlers of these requests, for one term of admission."""
+    """Handlers of the requests about nodes, for one term of admission."""
 
     _nodes: CopiedBucket
     _joining: Joining | None = None
@@ -55,7 +55,7 @@ class NodeRequests:
         self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def open(self) -> None:
-        """Opens the buckets, and tells the server which keys count no more. Raises `BusError`, `BadInput`."""
+        """Open the buckets, and send the server the revoked keys. Raises `BusError`, `BadInput`."""
         runtime = self._runtime
         self._nodes = await self._kept(subjects.NODES_BUCKET, NodeRecord)
         authority = read_authority(runtime.settings)
@@ -68,7 +68,7 @@ class NodeRequests:
         runtime.tasks.start_soon(revocations.keep)
 
     async def serve(self) -> None:
-        """Serves them. Raises `BusError`."""
+        """Serve the requests. Raises `BusError`."""
         border = self._runtime.border
         user = CallerKind.USER
         await together(
@@ -134,7 +134,7 @@ class NodeRequests:
         except (NotConnected, NoResponders) as error:
             return NotReady(f"{why}: {error}")
         except BusError as error:
-            # It may have been written all the same.
+            # The change may have been written despite the error.
             return NotRecorded(int((self._runtime.clock.steady_s() - began_s) * 1000), f"{why}: {error}")
 
     def _forged(self, node: str, caller: Caller) -> BadRequest:

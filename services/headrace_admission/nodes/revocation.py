@@ -1,4 +1,4 @@
-"""Keys of nodes that count no more. They are kept in the bucket of keys, and the server ends their connections."""
+"""Revoked keys of nodes. They are stored in the bucket of keys, and the server closes their connections."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 30.0
-#: A server may have come back without the newest word.
+#: Seconds between two looks at the connection: a server may have restarted without the newest account JWT.
 _LOOK_AT_CONNECTION_S: Final = 1.0
-#: Longer than any credential of a node lasts, whatever the setting said when it was signed.
+#: Seconds for which a key is revoked: longer than the lifetime of any node credential, whatever the setting was when it was
+#: signed.
 _REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
-    """The one that tells the server. It only adds to what the server's word revokes, so none is undone."""
+    """Sends the revoked keys to the server. It only adds to the server's revocations, so none is undone."""
 
     def __init__(
         self, bus: Bus, keys: Keys, settings: AdmissionSettings, clock: Clock, authority: AccountAuthority
@@ -35,19 +36,19 @@ class Revocations:
         self._settings = settings
         self._clock = clock
         self._authority = authority
-        #: Whoever reads what the server revokes writes it before the next one reads.
+        #: Serializes updates: each reads the server's revocations and writes them before the next update reads.
         self._telling = anyio.Lock()
-        #: In words, while the server does not have all of them.
+        #: Why the server does not have all revoked keys; empty: it has them.
         self.trouble = ""
 
     async def revoke(self, node: NodeName, key: str) -> None:
-        """Ends the connection of a node's key and lets it in no more. Raises `BusError`: it is kept, and told again."""
+        """Revoke a node's key and end its connection. Raises `BusError`; the key is stored then, and sent again later."""
         await self._keys.revoke(key, RevokedKey(node, self._now_s() + _REVOKED_S))
         logger().info("key revoked", node=node, key=key)
         await self.tell()
 
     async def tell(self) -> None:
-        """Has the server know all of them. Raises `BusError`."""
+        """Send all revoked keys to the server. Raises `BusError`."""
         connection = connect(
             self._settings.server_urls,
             name="headrace-admission-account",
@@ -65,7 +66,7 @@ class Revocations:
                 logger().info("server told which keys count no more", keys=len(revoked))
 
     async def keep(self) -> None:
-        """Tells it at once, whenever the server may have come back, and now and then, until cancelled."""
+        """Send the revoked keys now, whenever the server may have restarted, and at intervals, until cancelled."""
         while True:
             reconnects = self._bus.statistics().get("reconnects", 0)
             try:

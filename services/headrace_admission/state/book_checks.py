@@ -1,4 +1,7 @@
-"""The invariants of a tree's book, one pool or one operation at a time, so that no check takes long. Words where one is broken."""
+"""The invariants of a tree's book, for one pool or one operation at a time, so that no check takes long.
+
+Each check returns a description of each broken invariant.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 def pools_to_check(book: TreeBook) -> set[PoolName]:
-    """The root, all configured and ephemeral pools, and those that operations name."""
+    """Return the root, all configured and ephemeral pools, and the pools that operations name."""
     return {ROOT_POOL, *book.rules.pools, *book.ephemeral.by_name, *book.in_pool, *book.queues}
 
 
 def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> bool:
-    """True if the operation stands where its placement says, in every list."""
+    """True if every list of the book has the operation as its placement says."""
     member = book.members.get(operation)
     return (
         member is not None
@@ -24,7 +27,7 @@ def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> b
 
 
 def check_pool(book: TreeBook, pool: PoolName) -> list[str]:
-    """The broken invariants of one pool in words."""
+    """Return a description of each broken invariant of one pool."""
     broken = [
         f"{name} is listed in {pool}, and is no member there"
         for name in book.in_pool.get(pool, ())

@@ -1,4 +1,4 @@
-"""The present configuration. It is not in the log: it is told anew at each start, and only `State.configure` changes it."""
+"""The present configuration. It is not in the log: it is read again at each start, and only `State.configure` changes it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from headrace_admission.state.rules import GlobalRules, TreeRules
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """A tree's new rules that cannot be taken yet, and why."""
+    """New rules of a tree that cannot be applied yet, and the reason."""
 
     rules: TreeRules
     reason: str
 
 
 class Configuration:
-    """The rules that hold now, and those that wait."""
+    """The rules in force, and the rules that cannot be applied yet."""
 
     def __init__(self, everywhere: GlobalRules) -> None:
         self.everywhere = everywhere
-        #: Configured trees. There are books of other trees too, while operations live in them.
+        #: Configured trees. Other trees also have books while operations live in them.
         self.trees: dict[TreeName, TreeRules] = {}
         self.held_back: dict[TreeName, HeldBack] = {}

@@ -1,6 +1,7 @@
-"""Operations counted by pool, each pool with all that is below it.
+"""Operations counted by pool, where each pool includes all pools below it.
 
-The sums are kept as operations come and go, so asking costs nothing. They are made anew when the tree changes.
+The sums are kept up to date as operations come and go, so reading a count costs nothing. They are recomputed when the tree
+changes.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from headrace.ids import PoolName
 
 
 class Counts:
-    """The operations of a pool and of the pools below it."""
+    """Counts of the operations of a pool and of the pools below it."""
 
     __slots__ = ("lightweight", "running", "total")
 
     def __init__(self, total: int = 0, running: int = 0, lightweight: int = 0) -> None:
-        #: All that are registered: running, waiting, lightweight, ending.
+        #: All live operations: running, waiting, lightweight and ending.
         self.total = total
-        #: Hold a running slot and are not lightweight.
+        #: Operations that hold a running slot and are not lightweight.
         self.running = running
-        #: Run and count against no running limit.
+        #: Lightweight operations that run; they count against no running limit.
         self.lightweight = lightweight
 
     def as_tuple(self) -> tuple[int, int, int]:
-        """Total, running, lightweight."""
+        """Return total, running and lightweight."""
         return self.total, self.running, self.lightweight
 
 
@@ -32,18 +33,18 @@ class CountsOfTree:
     """The counts of all pools of a tree."""
 
     def __init__(self) -> None:
-        #: Operations and slots of each pool alone, vanilla operations apart: only they may be lightweight.
+        #: Operations and slots of each pool alone. The bool is True for vanilla operations: only they can be lightweight.
         self._own: dict[tuple[PoolName, bool], list[int]] = {}
         self._sums: dict[PoolName, Counts] = {}
 
     def of(self, pool: PoolName) -> Counts:
-        """The counts of a pool with all below it, not to be changed. Zeros for a pool without operations."""
+        """Return the counts of a pool with all pools below it, which must not be changed. Zeros for a pool without operations."""
         return self._sums.get(pool) or Counts()
 
     def change(
         self, chain: Iterable[PoolName], pool: PoolName, *, vanilla: bool, total: int, slots: int, lightweight: bool
     ) -> None:
-        """Adds operations to a pool and to all above it (`chain`), or takes them away with negative numbers."""
+        """Add operations to a pool. `chain` is the pool and all pools above it. Negative numbers remove operations."""
         own = self._own.setdefault((pool, vanilla), [0, 0])
         own[0] += total
         own[1] += slots
@@ -54,7 +55,10 @@ class CountsOfTree:
     def recount(
         self, chain_of: Callable[[PoolName], Iterable[PoolName]], is_lightweight: Callable[[PoolName, bool], bool]
     ) -> None:
-        """Makes the sums anew, for a tree that changed. `is_lightweight` is asked with a pool and «vanilla»."""
+        """Recompute the sums after the tree changed.
+
+        `is_lightweight` is called with a pool and whether an operation is vanilla.
+        """
         self._sums = {}
         for (pool, vanilla), (total, slots) in self._own.items():
             self._add(chain_of(pool), total, slots, lightweight=is_lightweight(pool, vanilla))

@@ -1,4 +1,4 @@
-"""The pools of one tree that nobody configured, found by name, by parent and by user."""
+"""The ephemeral pools of one tree, by name, by parent and by user."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ K = TypeVar("K")
 
 
 class TreePools(msgspec.Struct, frozen=True):
-    """The ephemeral pools of a tree, as a checkpoint keeps them."""
+    """The ephemeral pools of a tree, as a checkpoint stores them."""
 
     tree: TreeName
     pools: list[EphemeralPool]
 
 
 class EphemeralPools:
-    """Changed only by the tree's book."""
+    """Ephemeral pools by name, by parent and by user. Changed only by the tree's book."""
 
     def __init__(self) -> None:
         self.by_name: dict[PoolName, EphemeralPool] = {}
-        #: Names of the ephemeral pools right below a pool.
+        #: Names of the ephemeral pools directly below each pool.
         self.below: dict[PoolName, set[PoolName]] = {}
-        #: Names of the pools that count for a user.
+        #: Names of the pools that count against each user's limit.
         self.of_user: dict[str, set[PoolName]] = {}
 
     def put(self, pool: EphemeralPool) -> None:
-        """Adds a pool, or replaces the one of its name."""
+        """Add a pool, or replace the pool with the same name."""
         self.drop(pool.name)
         self.by_name[pool.name] = pool
         self.below.setdefault(pool.parent, set()).add(pool.name)
@@ -38,7 +38,7 @@ class EphemeralPools:
             self.of_user.setdefault(pool.user, set()).add(pool.name)
 
     def drop(self, name: PoolName) -> None:
-        """Takes a pool out, if it is there."""
+        """Remove a pool if it exists."""
         pool = self.by_name.pop(name, None)
         if pool is not None:
             _take_out(self.below, pool.parent, name)

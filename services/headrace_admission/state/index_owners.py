@@ -1,7 +1,8 @@
-"""The tree that has each job of an operation of several trees: no job is given out in two.
+"""The tree that holds each job index of an operation of several trees, so that no job is assigned in two trees.
 
-A tree draws indexes that no tree has, and keeps each until its run ends or the tree returns it. A job that runs again is anybody's.
-One byte for each index holds its owner, so it has one at most. Invariants (`check`): jobs that are over have none.
+A tree leases indexes that no tree holds. It keeps an index until the attempt ends or the tree releases the index. A job that is
+retried may be leased by any tree. One byte for each index names its owner, so an index has at most one. Invariants (`check`):
+finished jobs have no owner.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from headrace.ids import TreeName
 from headrace.wire.log import IndexRun
 
 _NOBODY: Final = 0
-#: In place of an owner: the job is done, or failed for good.
+#: Value in place of an owner: the job is completed, or failed for good.
 _OVER: Final = 255
-#: Runs of one draw: they travel in one event.
+#: Upper bound of runs of indexes in one lease, which are sent in one event.
 _MOST_RUNS: Final = 4_096
 
 
 class OwnersRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The owners as a checkpoint keeps them."""
+    """The owners as a checkpoint stores them."""
 
     packed: bytes
     trees: list[TreeName]
@@ -35,16 +36,16 @@ class IndexOwners:
 
     def __init__(self, job_count: int) -> None:
         self._job_count = job_count
-        #: Of each index that was ever drawn the number of its tree, counted from 1, or one of the two above.
+        #: For each index that was ever leased: the number of its tree, counted from 1, or `_NOBODY` or `_OVER`.
         self._owners = bytearray()
         self._trees: list[TreeName] = []
-        #: Indexes that no tree has and that are not over.
+        #: Number of indexes that no tree holds and whose jobs are not finished.
         self.free = job_count
-        #: How often trees drew or returned.
+        #: Number of times that trees leased or released indexes.
         self.changes = 0
 
     def next_free(self, most: int) -> list[IndexRun]:
-        """Up to `most` indexes that nobody has, low ones first."""
+        """Return up to `most` indexes that no tree holds, lowest first."""
         runs: list[IndexRun] = []
         below = 0
         while most and len(runs) < _MOST_RUNS:
@@ -61,7 +62,7 @@ class IndexOwners:
         return runs
 
     def give(self, tree: TreeName, runs: Iterable[IndexRun]) -> None:
-        """The tree has those of these indexes that nobody had."""
+        """Lease to a tree those of the indexes that no tree holds."""
         if tree not in self._trees:
             self._trees.append(tree)
         for run in runs:
@@ -70,38 +71,38 @@ class IndexOwners:
         self.changes += 1
 
     def give_back(self, tree: TreeName, runs: Sequence[IndexRun] = ()) -> None:
-        """The tree has these indexes no more, or none at all without runs."""
+        """Release these indexes of a tree, or all its indexes if `runs` is empty."""
         for run in runs or [IndexRun(0, len(self._owners))]:
             self.free += self._replace(run, self._number(tree), _NOBODY)
         self.changes += 1
 
     def end(self, index: int, *, runs_again: bool) -> None:
-        """A run of the job ended. Whichever tree draws the job first runs it again."""
+        """Record that an attempt of the job ended. If it is retried, the first tree that leases the index runs it."""
         had_owner = self._owners[index] != _NOBODY
         self._owners[index] = _NOBODY if runs_again else _OVER
         self.free += runs_again - (not had_owner)
 
     def count(self, tree: TreeName, runs: Sequence[IndexRun] = ()) -> int:
-        """The number of indexes that a tree has, of these runs or of all."""
+        """Return the number of indexes that a tree holds, among these runs or among all."""
         number = self._number(tree)
         return sum(self._owners.count(number, run.first, run.below) for run in runs or [IndexRun(0, self._job_count)])
 
     def owner(self, index: int) -> TreeName | None:
-        """The tree that has an index."""
+        """Return the tree that holds an index, or None."""
         number = self._owners[index]
         return self._trees[number - 1] if 0 < number <= len(self._trees) else None
 
     def owning_trees(self) -> list[TreeName]:
-        """The trees that have an index."""
+        """Return the trees that hold any index."""
         return [tree for tree in self._trees if self.count(tree)]
 
     def indexes(self, tree: TreeName) -> list[int]:
-        """The indexes that a tree has."""
+        """Return the indexes that a tree holds."""
         number = self._number(tree)
         return [index for index, owner in enumerate(self._owners) if owner == number]
 
     def bits_of_others(self, tree: TreeName) -> bytes:
-        """One bit per index that was ever drawn, lowest first in each byte: the tree does not have it."""
+        """Return one bit for each index that was ever leased, lowest first in each byte: 1 if the tree does not hold the index."""
         if not self._owners:
             return b""
         digits = bytearray(b"1" * 256)
@@ -120,7 +121,7 @@ class IndexOwners:
         return owners
 
     def check(self, block: int, *, over: int) -> list[str]:
-        """The broken invariants in words, for a ledger in which so many indexes were drawn and are over."""
+        """Return a description of each broken invariant, for a ledger with `block` leased indexes and `over` finished jobs."""
         found = (len(self._owners), self._owners.count(_OVER), self.free)
         expected = (block, over, self._job_count - block + self._owners.count(_NOBODY))
         return [] if found == expected else [f"drawn, over and free are {found} by their owners, not {expected}"]
@@ -129,7 +130,7 @@ class IndexOwners:
         return self._trees.index(tree) + 1 if tree in self._trees else _OVER - 1
 
     def _replace(self, run: IndexRun, owner: int, by: int) -> int:
-        """Replaces an owner in a run. Returns how often."""
+        """Replace an owner within a run. Return the number of replaced indexes."""
         piece = self._owners[run.first : run.below]
         self._owners[run.first : run.below] = piece.replace(bytes([owner]), bytes([by]))
         return piece.count(owner)

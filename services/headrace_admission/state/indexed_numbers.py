@@ -1,7 +1,7 @@
-"""Numbers of jobs by index, such as attempts, where most jobs have none.
+"""Numbers of jobs by index, such as attempts, of which most are 0.
 
-They are a byte each, in pages, and only larger ones stand one by one. A checkpoint copies pages, so that a hundred thousand numbers
-take it no longer than a few.
+Numbers are stored as one byte each, in pages; only numbers of 255 or more are stored singly. A checkpoint copies whole pages,
+so copying a hundred thousand numbers takes no longer than copying a few.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 _INDEXES_OF_A_PAGE: Final = 4096
-#: Bytes in memory of a larger number.
+#: Bytes of memory of a number that is stored singly.
 _NUMBER_BYTES: Final = 100
-#: In a page: the number is among the larger ones.
+#: Value in a page for a number that is stored singly.
 _LARGE: Final = 255
 _THERE: Final = re.compile(rb"[^\0]")
 
@@ -22,7 +22,7 @@ class IndexedNumbers:
     """Numbers other than 0, by index."""
 
     def __init__(self, pages: Mapping[int, bytes] | None = None, numbers: Mapping[int, int] | None = None) -> None:
-        """Takes what `pages` and `large` were. Numbers may also come one by one, as older records have them."""
+        """Load copies of `pages` and `large`. Older records have single numbers instead (`numbers`)."""
         self._pages = {number: bytearray(page) for number, page in (pages or {}).items()}
         self.large: dict[int, int] = {}
         for index, value in (numbers or {}).items():
@@ -30,12 +30,12 @@ class IndexedNumbers:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the pages and the larger numbers take in memory."""
+        """Bytes that the pages and the single numbers take in memory."""
         return _INDEXES_OF_A_PAGE * len(self._pages) + _NUMBER_BYTES * len(self.large)
 
     @property
     def pages(self) -> dict[int, bytes]:
-        """A copy of the pages that have a number, by their place."""
+        """Return a copy of the stored pages, by their position."""
         return {number: bytes(page) for number, page in self._pages.items()}
 
     def __getitem__(self, index: int) -> int:
@@ -56,7 +56,7 @@ class IndexedNumbers:
             self._pages[number][place] = _LARGE if is_large else value
 
     def items(self, first: int = 0) -> Iterator[tuple[int, int]]:
-        """The indexes from `first` on that have a number, in their order, and the numbers."""
+        """Yield the indexes from `first` on whose number is not 0, in order, each with its number."""
         for number in sorted(self._pages):
             begin, page = number * _INDEXES_OF_A_PAGE, self._pages[number]
             for there in _THERE.finditer(page, max(0, first - begin)):

@@ -1,7 +1,7 @@
 """The result and the node of every job, three bytes each, in pages.
 
-A page whose jobs are all over changes no more, so it is packed there and then: jobs that ended long ago cost a fraction of a byte each
-where neighbours ran on the same node, in memory and in every checkpoint. No end has more than one page to pack.
+A page whose jobs have all finished does not change any more, so it is compressed at once. If neighbouring jobs ran on the same
+node, each then costs a fraction of a byte in memory and in every checkpoint. An end never compresses more than one page.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _BYTES_OF_A_JOB: Final = 3
 
 
 class ResultPage(msgspec.Struct, array_like=True):
-    """Jobs that follow each other."""
+    """A page of consecutive jobs."""
 
-    #: Code of the result and number of the node of each job; packed once all are over.
+    #: Code of the result and number of the node of each job; compressed once all jobs of the page have finished.
     data: bytearray
-    #: Jobs that are not over.
+    #: Number of unfinished jobs in the page.
     left: int
 
 
@@ -35,14 +35,14 @@ class JobResults:
         self.size_bytes = sum(len(page.data) for page in self.pages)
 
     def extend(self, below: int) -> None:
-        """Makes room for the jobs below an index."""
+        """Add pages for the jobs below an index."""
         while len(self.pages) * _JOBS_OF_A_PAGE < below:
             jobs = min(_JOBS_OF_A_PAGE, self._job_count - len(self.pages) * _JOBS_OF_A_PAGE)
             self.pages.append(ResultPage(bytearray(jobs * _BYTES_OF_A_JOB), jobs))
             self.size_bytes += jobs * _BYTES_OF_A_JOB
 
     def record(self, index: int, code: int, node: int, *, is_over: bool) -> None:
-        """Takes the end of an attempt. `is_over` says that no other attempt of the job follows."""
+        """Record the end of an attempt. `is_over`: no other attempt of the job follows."""
         number, job = divmod(index, _JOBS_OF_A_PAGE)
         page, at = self.pages[number], job * _BYTES_OF_A_JOB
         assert page.left, "nothing ends in a page whose jobs are all over"
@@ -54,7 +54,10 @@ class JobResults:
             self.size_bytes += len(page.data)
 
     def read(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields code and node of jobs in their order, as far as there is room. Both are 0 before a job's first end."""
+        """Yield code and node of each job from `first` up to `end`, as far as there are pages.
+
+        Both are 0 before a job's first end.
+        """
         for number in range(first // _JOBS_OF_A_PAGE, len(self.pages)):
             page, begin = self.pages[number], number * _JOBS_OF_A_PAGE
             data = page.data if page.left else zlib.decompress(page.data)

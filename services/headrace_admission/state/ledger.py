@@ -1,8 +1,8 @@
-"""The ledger of one operation's jobs: those that may be out, those done, and their attempts.
+"""The ledger of one operation's jobs: which indexes are leased, which jobs are completed, and their attempts.
 
-Every end counts once: of each index the ledger knows the newest attempt, and whether that attempt has ended. Invariants (`check`):
-jobs that are done or ended lie below `block`, no job is both done and not retried, jobs that pause are not retried yet, and the counts
-add up.
+Every end counts once: for each index the ledger knows the newest attempt, and whether that attempt has ended. Invariants
+(`check`): completed or ended jobs lie below `block`; no job is both completed and marked as not retried; pausing jobs are
+marked as not retried; and the counts add up.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
 from headrace_admission.state.spec_size import texts_bytes
 
-#: Jobs that may wait until they run again, so that a record of them stays small. Any more of them run again at once.
+#: Upper bound of failed jobs of an operation that wait for their retry, so that their record stays small. Further jobs are
+#: retried at once.
 MOST_PAUSING: Final = 4_096
-#: Last failures of an operation that are kept, and those of them that are kept with the last words of the job, which people are shown.
+#: Number of an operation's newest failures that are kept, and of those that are kept with the job's last stderr output, which
+#: users see.
 KEPT_FAILURES: Final = 10
 KEPT_STDERR_TAILS: Final = 3
-#: Bytes in memory of a number in a dictionary, and of the name of a node.
+#: Bytes of memory of a number in a dictionary, and of the name of a node.
 _NUMBER_BYTES: Final = 100
 _NODE_BYTES: Final = 160
 
@@ -37,41 +39,42 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """The meaning of a reported end to the ledger."""
+    """What a reported end means to the ledger."""
 
-    #: To be recorded.
+    #: The end must be recorded.
     NEW = "new"
-    #: Recorded before, or of an older attempt: nothing changes.
+    #: The end was recorded before, or is of an older attempt: nothing changes.
     KNOWN = "known"
-    #: Of a job that was never out: nothing changes, and its reporter is wrong.
+    #: The job was never leased: nothing changes, and the reporter is wrong.
     NEVER_OUT = "never_out"
 
 
 class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The ledger as a checkpoint keeps it."""
+    """The ledger as a checkpoint stores it."""
 
     block: int
     block_term: int
     done: bytes
-    #: Those too large for `attempt_pages`; all of them in older records. So it is with exit codes.
+    #: Attempts too large for `attempt_pages`; all attempts in older records. The same holds for exit codes.
     attempts: dict[int, int]
-    #: Of records from before there were pages.
+    #: Results and nodes of older records, which have no pages.
     results: bytes
     nodes: bytes
     node_names: list[str]
     exit_codes: dict[int, int]
     counts: dict[JobResult, int]
     failures: list[JobEnd]
-    #: Of older records, as `results`.
+    #: Used by older records only, like `results`.
     not_retried: list[int] = []
-    #: Missing in older records, as all that follow.
+    #: Missing in older records, like all fields that follow.
     pages: list[ResultPage] = []
-    #: Of operations of several trees.
+    #: Present for operations of several trees only.
     owners: OwnersRecord | None = None
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
-    #: Numbers of failed runs, as `attempts` and `attempt_pages`; and when jobs that failed run again.
+    #: Numbers of failed attempts, in two parts as `attempts` and `attempt_pages`; and the times at which failed jobs are
+    #: retried.
     failed_runs: dict[int, int] = {}
     failed_run_pages: dict[int, bytes] = {}
     pausing: dict[int, int] = {}
@@ -82,33 +85,35 @@ class Ledger:
 
     def __init__(self, job_count: int, owners: IndexOwners | None = None) -> None:
         self.job_count = job_count
-        #: The tree of each index, where several trees run them.
+        #: The tree that holds each index; None for an operation of one tree.
         self.owners = owners
-        #: Indexes below may be out, drawn by the allocator of `block_term` or of an earlier term.
+        #: Indexes below `block` may be leased. `block_term` is the highest term of an allocator that leased any.
         self.block = 0
         self.block_term = 0
         self.done_count = 0
-        #: Newest attempt of each index that is past its first.
+        #: Newest attempt of each index that is past its first attempt.
         self.attempts = IndexedNumbers()
-        #: How many attempts ended with each result.
+        #: Number of attempts that ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
         self._failures_bytes = 0
-        #: How many runs of each job failed; and of jobs that failed and run again later, when.
+        #: Number of failed attempts of each job; and for each failed job that waits for its retry, the Unix time in
+        #: milliseconds of the retry.
         self.failed_runs = IndexedNumbers()
         self.pausing: dict[int, int] = {}
-        #: One bit per index: it is done; its newest attempt ended without success and is followed by no other.
+        #: One bit for each index. First: the job is completed. Second: its newest attempt ended without success and no attempt
+        #: follows it yet.
         self._done = bytearray()
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
-        #: Nodes where jobs ended, each with its account behind a blank where that is not its agent's.
+        #: Names of the nodes on which jobs ended, each followed by a blank and the job's account if it is not the agent's own.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it takes in memory. To ask costs the same for any number of jobs."""
+        """Bytes that the ledger takes in memory. Computing it takes the same time for any number of jobs."""
         bits = len(self._done) + len(self._not_retried)
         owners = self.block if self.owners is not None else 0
         numbers = self.attempts.size_bytes + self._exit_codes.size_bytes + self.failed_runs.size_bytes
@@ -121,18 +126,22 @@ class Ledger:
         return self.done_count == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Nodes on which no job could be started, as long as every run that ended was of that kind."""
+        """Return the nodes of the kept failures, if none of these jobs could be started and no attempt ended in another way."""
         ended_otherwise = self.done_count + self.counts[JobResult.ABORTED] + self.counts[JobResult.LOST]
         if ended_otherwise or not all(end.not_started for end in self.failures):
             return []
         return sorted({end.node for end in self.failures})
 
     def accounts(self) -> list[str]:
-        """The accounts as which jobs that ended were run, empty for that of the node's agent. The first by name are told."""
+        """Return the accounts that ended jobs ran as, sorted and cut to `MOST_ACCOUNTS`; empty text: the account of the node's
+        agent.
+        """
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 
     def done_bits(self) -> bytes:
-        """One bit per index below `block`, lowest first in each byte: the job is done, or it pauses."""
+        """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed or waits for its
+        retry.
+        """
         done = bytearray(self._done)
         for index in self.pausing:
             done[index >> 3] |= _bit(index)
@@ -140,27 +149,27 @@ class Ledger:
 
     @property
     def next_retry_at_ms(self) -> int:
-        """When the first of the jobs that pause may run again, or 0 if none does."""
+        """Return the Unix time in milliseconds of the first retry of a failed job, or 0 if none waits."""
         return min(self.pausing.values(), default=0)
 
     def due_retries(self, now_ms: int, longest_ms: int) -> list[JobSlot]:
-        """Returns the next attempts of jobs that have waited for long enough.
+        """Return the next attempts of failed jobs whose waiting time is over.
 
-        Times of retries are of the wall clock, so that they outlive the process. One that lies further ahead than `longest_ms`, the
-        longest back-off of the operation, is due too: the clock was set back since it was written.
+        Times of retries are wall-clock times, so that they outlive the process. A retry that is further ahead than
+        `longest_ms`, the longest back-off of the operation, is due too: the clock was set back since the time was written.
         """
         due = sorted(index for index, at_ms in self.pausing.items() if not 0 < at_ms - now_ms <= longest_ms)
         return [JobSlot(index, (self.attempts[index] or 1) + 1) for index in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
-        """Lets indexes out to a tree: those of `runs` where several trees run them, or else every one under `below`."""
+        """Lease indexes to a tree: for an operation of several trees those in `runs`, else all below `below`."""
         if self.owners is not None:
-            # Former versions named no indexes of such operations: one tree had all.
+            # Older versions name no indexes of such operations: one tree had all of them.
             self.owners.give(tree, runs or [IndexRun(self.block, below)])
         self.draw(below, term)
 
     def draw(self, below: int, term: int) -> None:
-        """Lets every index under `below` out. A lower border than before changes nothing."""
+        """Lease every index below `below`. A bound that is lower than before changes nothing."""
         below = min(below, self.job_count)
         if below > self.block:
             self.block = below
@@ -170,7 +179,7 @@ class Ledger:
         self.block_term = max(self.block_term, term)
 
     def share_out(self, tree: TreeName) -> None:
-        """Lets several trees run the jobs from now on. What may be out is out in `tree`."""
+        """Let several trees run the jobs from now on. Leased indexes belong to `tree`."""
         self.owners = IndexOwners(self.job_count)
         self.owners.give(tree, [IndexRun(0, self.block)])
         for index in range(self.block):
@@ -178,14 +187,17 @@ class Ledger:
                 self.owners.end(index, runs_again=False)
 
     def judge(self, end: JobEnd) -> Verdict:
-        """Judges a reported end by the newest attempt of its index."""
+        """Judge a reported end by the newest attempt of its index."""
         newest = self.attempts[end.index] or 1
         if end.index >= self.block or end.attempt > newest:
             return Verdict.NEVER_OUT
         return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
 
     def record(self, end: JobEnd, node: str, retry: JobSlot | None, retry_at_ms: int = 0) -> None:
-        """Records a new end. `retry` names the attempt that follows it at once, `retry_at_ms` when one does later."""
+        """Record a new end.
+
+        `retry` is the attempt that follows at once; `retry_at_ms` is the time at which the job is retried later.
+        """
         index = end.index
         self.counts[end.result] += 1
         runs_again = retry is not None and end.result is not JobResult.COMPLETED
@@ -209,7 +221,7 @@ class Ledger:
             self.owners.end(index, runs_again=runs_again)
 
     def retry(self, slot: JobSlot) -> None:
-        """Lets the next attempt of a job out that waited for it. Of any other nothing changes."""
+        """Allow the next attempt of a job that waits for its retry. Nothing changes for any other job."""
         if self.pausing.pop(slot.index, None) is None:
             return
         self.attempts[slot.index] = slot.attempt
@@ -218,11 +230,13 @@ class Ledger:
             self.owners.end(slot.index, runs_again=True)
 
     def rows(self, first: int, limit: int) -> list[JobRow]:
-        """Jobs from index `first` on, each with its newest ended attempt, else with its first."""
+        """Return jobs from index `first` on, each with its newest ended attempt, or its first attempt if none has ended."""
         return list(self._rows(first, min(first + limit, self.job_count)))
 
     def attempt_slots(self, first: int, most: int) -> list[JobSlot]:
-        """Indexes past their first attempt, with the attempt that counts: so many from `first` on, in their order."""
+        """Return up to `most` indexes from `first` on that are past their first attempt, in order, each with its newest
+        attempt.
+        """
         return [JobSlot(index, attempt) for index, attempt in islice(self.attempts.items(first), most)]
 
     def to_record(self) -> LedgerRecord:
@@ -275,7 +289,7 @@ class Ledger:
         return ledger
 
     def check(self) -> list[str]:
-        """The broken invariants in words."""
+        """Return a description of each broken invariant."""
         broken = []
         done, not_retried = int.from_bytes(self._done), int.from_bytes(self._not_retried)
         if self.done_count != done.bit_count():
@@ -332,5 +346,5 @@ class Ledger:
 
 
 def _bit(index: int) -> int:
-    """The bit of an index in its byte, the lowest first."""
+    """Return the bit of an index in its byte, lowest first."""
     return 1 << (index & 7)

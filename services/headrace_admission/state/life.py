@@ -1,4 +1,4 @@
-"""The life of an operation as a table. A step that is not in the table cannot happen."""
+"""The states of an operation as a table of transitions. A transition that is not in the table cannot happen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.STARTING, _C.ADMITTED): _S.RUNNING,
     (_S.STARTING, _C.WAITING): _S.PENDING,
     (_S.PENDING, _C.ADMITTED): _S.RUNNING,
-    # Nothing of it ran yet, so no node holds anything of it.
+    # No job has run yet, so no node holds an allocation of the operation.
     (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTED,
     (_S.PENDING, _C.TREE_REMOVED): _S.ABORTED,
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
@@ -23,11 +23,11 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
     (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
-    # An ending operation is over once no node holds an allocation of it.
+    # An ending operation reaches its final state when no node holds an allocation of it.
     (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
     (_S.FAILING, _C.RELEASED): _S.FAILED,
     (_S.ABORTING, _C.RELEASED): _S.ABORTED,
-    # The last jobs may end well while the others are being ended.
+    # The last jobs may complete while other jobs are being ended.
     (_S.COMPLETING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.COMPLETING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.FAILING, _C.ABORTED_BY_USER): _S.ABORTING,
@@ -35,12 +35,12 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
 
 
 def next_state(state: OperationState, cause: StateCause) -> OperationState | None:
-    """The state that follows, or None if the cause means nothing in this state."""
+    """Return the next state, or None if the cause has no effect in this state."""
     return TRANSITIONS.get((state, cause))
 
 
 def is_final(state: OperationState) -> bool:
-    """True if nothing follows the state."""
+    """True if the state is final."""
     return state in FINAL_STATES
 
 
@@ -49,7 +49,8 @@ def is_ending(state: OperationState) -> bool:
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
 
 
-#: Upstream's states between getting a slot and the first job. Here both steps are one entry of the log, so nobody meets them.
+#: States of YTsaurus between getting a slot and the first job. Here both steps are one log entry, so no operation is in these
+#: states.
 _IN_TRANSIT: Final = frozenset({"materializing", "reviving_jobs"})
 
 

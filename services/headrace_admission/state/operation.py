@@ -1,4 +1,4 @@
-"""One operation in admission's memory: its spec, its state, its ledger and its place in each tree."""
+"""One operation in admission's memory: its spec, its state, its ledger and its placement in each tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_admission.state.ledger import Ledger, LedgerRecord
 
 
 class _Fields(msgspec.Struct, kw_only=True):
-    """The fields that an operation has in memory and in a checkpoint alike."""
+    """The fields that an operation has both in memory and in a checkpoint."""
 
     user: str
     spec: OperationSpec
@@ -22,39 +22,39 @@ class _Fields(msgspec.Struct, kw_only=True):
     ended_at_ms: int = 0
     reason: str = ""
     suspended: bool = False
-    #: True if running jobs are to be ended while it is suspended.
+    #: True if running jobs are to be ended while the operation is suspended.
     ends_running_jobs: bool = False
     ephemeral_pool: bool = False
-    #: The log's entry that changed it last; 0 while that is not known yet.
+    #: Sequence of the log entry that changed the operation last; 0: not known yet.
     sequence: int = 0
-    #: The entry of its start; 0 while that is not known yet, and for ever in what former versions started.
+    #: Sequence of the log entry of its start; 0: not known yet, or started by an older version.
     first_sequence: int = 0
 
     def note_entry(self, sequence: int) -> None:
-        """The log holds a change of it in this entry."""
+        """Record that the log holds a change of the operation in this entry."""
         self.first_sequence = self.first_sequence or (0 if self.sequence else sequence)
         self.sequence = sequence
 
 
 class OperationRecord(_Fields, kw_only=True):
-    """An operation as a checkpoint keeps it."""
+    """An operation as a checkpoint stores it."""
 
     operation: OperationId
     ledger: LedgerRecord
-    #: None in records from before there were limits.
+    #: None in old records, from before there were limits.
     placements: list[TreePlacement] | None = None
 
 
 class Operation(_Fields, kw_only=True, eq=False):
-    """An operation as the log tells it. Changed only by `State`."""
+    """An operation as the log describes it. Changed only by `State`."""
 
     id: OperationId
     ledger: Ledger
-    #: Its place in each of its trees, or the last one once it is over.
+    #: Its placement in each of its trees; after its end, the last placements.
     placements: dict[TreeName, TreePlacement] = {}
-    #: Bytes of its spec in memory.
+    #: Bytes that its spec takes in memory.
     spec_bytes: int = 0
-    #: Bytes for which the books of the state count it now, among live or among finished operations.
+    #: Bytes with which `OperationBytes` counts the operation, among live or finished operations.
     counted_bytes: int = 0
     is_counted_live: bool = True
 
@@ -80,7 +80,7 @@ class Operation(_Fields, kw_only=True, eq=False):
             placements = [TreePlacement(spec.tree, spec.pool, ticket=0)]
         ledger = Ledger.from_record(spec.job_count, record.ledger)
         if len(placements) > 1 and ledger.owners is None:
-            # Former versions let all jobs out to one tree.
+            # Older versions leased all jobs to one tree.
             ledger.share_out(spec.tree)
         by_tree = {placement.tree: placement for placement in placements}
         return cls(id=record.operation, ledger=ledger, placements=by_tree, **_common(record))

@@ -9,7 +9,7 @@ from headrace_admission.state.operation import Operation
 
 
 class OperationBytes:
-    """The bytes of live operations, of each user and of all together, and the bytes of finished operations."""
+    """The bytes of live operations, by user and in total, and the bytes of finished operations."""
 
     def __init__(self) -> None:
         self.live = 0
@@ -17,14 +17,14 @@ class OperationBytes:
         self.finished = 0
 
     def count(self, operation: Operation) -> None:
-        """Count an operation as it is now, in place of how it was counted before."""
+        """Count an operation with its present size, in place of its previous count."""
         self.forget(operation)
         operation.counted_bytes = operation.size_bytes
         operation.is_counted_live = not is_final(operation.state)
         self._add(operation, operation.counted_bytes)
 
     def forget(self, operation: Operation) -> None:
-        """Count an operation no more."""
+        """Stop counting an operation."""
         self._add(operation, -operation.counted_bytes)
         operation.counted_bytes = 0
 

@@ -11,7 +11,7 @@ from headrace_admission.state.operation import OperationRecord
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some of the operations, of the ephemeral pools, or of the work that was lost."""
+    """Some of the operations, of the ephemeral pools, or of the lost work."""
 
     operations: list[OperationRecord]
     pools: list[TreePools] = []
@@ -19,8 +19,8 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What a checkpoint says beside its pages, which come before."""
+    """The rest of a checkpoint, which is read after its pages."""
 
-    #: The last entry of the log that it covers.
+    #: Sequence of the last log entry that the checkpoint covers.
     sequence: int = 0
     allocator_terms: dict[TreeName, int] = {}

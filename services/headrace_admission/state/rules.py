@@ -1,4 +1,4 @@
-"""The rules of admission: all of a tree's configuration that operations meet, with presets and defaults resolved."""
+"""The rules of admission: the parts of a tree's configuration that apply to operations, with presets and defaults resolved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tr
 from headrace.pools.placement_rules import PlacementRule, parse_rule
 from headrace.wire.operation_spec import VANILLA
 
-#: Labels that an operation may carry.
+#: Types that an operation may have.
 OPERATION_TYPES: Final = (
     VANILLA,
     "map",
@@ -23,11 +23,11 @@ OPERATION_TYPES: Final = (
     "remote_copy",
     "join_reduce",
 )
-#: Types that take part in no tentative tree, unless the tree says otherwise.
+#: Types of operations that do not use tentative trees, unless the tree's options say otherwise.
 NON_TENTATIVE_TYPES: Final = frozenset({"sort", "map_reduce", "remote_copy"})
 
 
-#: With so many bytes in live operations the service still runs in the 2 GB that the compose stack gives it.
+#: Bytes of live operations with which the service still runs in the 2 GB that the compose stack gives it.
 _LARGEST_REPLAYED_BYTES: Final = 1024 * 1024 * 1024
 
 
@@ -35,33 +35,33 @@ class GlobalRules(msgspec.Struct, frozen=True):
     """The rules for all trees together."""
 
     max_operation_count: int = 5_000
-    #: No operation makes an ephemeral pool by naming one.
+    #: True: no ephemeral pool is made for an operation that names a missing pool.
     require_specified_pools_existence: bool = False
-    #: Operations may be moved to another pool.
+    #: True: operations may be moved to another pool.
     pool_change_is_allowed: bool = True
-    #: Users who may do everything; `*` is everybody.
+    #: Users who may do everything; `*`: every user.
     administrators: frozenset[str] = frozenset({EVERYBODY})
-    #: Of each user, None for no limit.
+    #: Upper bound for each user; None: no limit.
     max_operation_count_per_user: int | None = None
-    #: Bytes that live operations may take in memory, those of all users and those of each user.
+    #: Bytes that live operations may take in memory: those of all users, and those of each user.
     most_operation_bytes: int = 512 * 1024 * 1024
     most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
 
     @property
     def largest_replayed_bytes(self) -> int:
-        """Bytes of live operations up to which commands are read from the log.
+        """Bytes of live operations up to which commands are loaded from the log.
 
-        No start reaches it: a log that has more was written before there were quotas, or while they were far larger.
+        No start reaches this bound. A log with more bytes was written before there were quotas, or while they were far larger.
         """
         return max(2 * self.most_operation_bytes, _LARGEST_REPLAYED_BYTES)
 
     def person(self, user: str) -> Person:
-        """The user, and whether they are an administrator."""
+        """Return the user, and whether the user is an administrator."""
         return person_of(user, self.administrators)
 
 
 class SubpoolRules(msgspec.Struct, frozen=True):
-    """The settings that a pool gives to the ephemeral pools right below it."""
+    """The settings that a pool gives to the ephemeral pools directly below it."""
 
     fifo: bool = False
     max_operation_count: int | None = None
@@ -70,7 +70,7 @@ class SubpoolRules(msgspec.Struct, frozen=True):
 
 
 class PoolRules(msgspec.Struct, frozen=True):
-    """The rules of a configured pool. A limit of None is the tree's default for a pool."""
+    """The rules of a configured pool. A limit of None is the tree's default for pools."""
 
     parent: PoolName = ROOT_POOL
     max_operation_count: int | None = None
@@ -84,34 +84,34 @@ class PoolRules(msgspec.Struct, frozen=True):
 
     @property
     def for_lightweight_operations(self) -> bool:
-        """True if vanilla operations are lightweight here: the pool is fifo and allows it."""
+        """True if vanilla operations are lightweight in this pool: the pool is fifo and allows it."""
         return self.fifo and self.enable_lightweight_operations
 
 
 class TreeRules(msgspec.Struct, frozen=True):
-    """The rules of a tree and its pools. The root's limits are the tree's."""
+    """The rules of a tree and its pools. The limits of the root are those of the tree."""
 
     pools: dict[PoolName, PoolRules] = {}
     max_operation_count: int = 50_000
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
-    #: They choose the pool of an operation. The first that does not pass on decides.
+    #: Rules that choose the pool of an operation. The first rule that does not pass on decides.
     placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
-    #: By user, the pool below which ephemeral pools of theirs are made.
+    #: By user, the pool below which the user's ephemeral pools are made.
     user_to_default_pool: dict[str, PoolName] = {}
     max_ephemeral_pools_per_user: int = 1
     allow_gang_operations_only_in_fifo_pools: bool = False
     non_tentative_operation_types: frozenset[str] = NON_TENTATIVE_TYPES
-    #: Raised limits, moved pools and moved operations promote nobody until the next scan, as upstream.
+    #: True: raised limits, moved pools and moved operations start no waiting operation until the next scan, as in YTsaurus.
     promote_only_on_scan: bool = False
-    #: The tree with its lists of rights; None: everybody may do everything.
+    #: The tree with its access lists; None: every user may do everything.
     configured: PoolTree | None = None
 
 
 def rules_of(tree: Tree) -> TreeRules:
-    """Reads the rules from a tree's options and its pools, presets included. Raises `BadInput`."""
+    """Return the rules of a tree's options and pools, presets included. Raises `BadInput`."""
     index, options = PoolTree(tree), tree.options
     types = options.non_tentative_operation_types
     by_user = options.user_to_default_pool if options.use_user_default_parent_pool_map else {}

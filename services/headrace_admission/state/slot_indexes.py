@@ -1,4 +1,4 @@
-"""Slot indexes: small numbers that operations of one pool have, each its own."""
+"""Slot indexes: small numbers, unique among the operations of one pool."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import heapq
 
 
 class SlotIndexes:
-    """The slot indexes of one pool: those given back are given out again, the lowest first."""
+    """The slot indexes of one pool. Returned indexes are used again, lowest first."""
 
     def __init__(self) -> None:
         self._next = 0
         self._free: list[int] = []
 
     def take(self) -> int:
-        """Gives out the lowest number that is free."""
+        """Take and return the lowest free index."""
         if self._free:
             return heapq.heappop(self._free)
         self._next += 1
         return self._next - 1
 
     def claim(self, index: int) -> None:
-        """Gives out this number, which is free."""
+        """Take this index, which must be free."""
         for skipped in range(self._next, index):
             heapq.heappush(self._free, skipped)
         if index >= self._next:
@@ -30,5 +30,5 @@ class SlotIndexes:
             heapq.heapify(self._free)
 
     def give_back(self, index: int) -> None:
-        """Takes a number back."""
+        """Give an index back, so that it can be taken again."""
         heapq.heappush(self._free, index)

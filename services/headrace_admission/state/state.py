@@ -1,9 +1,12 @@
-"""All operations of all trees, as the log tells them.
+"""All operations of all trees, as the log describes them.
 
-The same events give the same state, whatever the configuration is by now. An entry of the log that comes again changes nothing, so a
-checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_pool`): an operation is in `live`
-exactly while its state is not final; it is pending exactly while it waits in all its trees, unless it lost one in which it ran; the
-books of the trees have the same members as there are live operations in them; and those of every ledger and every book.
+The same events give the same state, whatever the present configuration is. A log entry that comes again changes nothing, so a
+checkpoint may be followed by entries that it covers already. Invariants (`check_operation`, `check_pool`):
+
+* An operation is in `live` exactly while its state is not final.
+* An operation is pending exactly while it waits in all its trees, unless it lost a tree in which it ran.
+* The members of a tree's book are the live operations in that tree.
+* The invariants of every ledger and every book hold.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 class State:
-    """Operations, books of trees, and beside them the present configuration."""
+    """Operations, books of trees, and the present configuration."""
 
     def __init__(
         self,
@@ -64,30 +67,30 @@ class State:
     ) -> None:
         self._keep_finished = keep_finished
         self._keep_finished_bytes = keep_finished_bytes
-        #: In the order of their starts.
+        #: All operations in the order of their starts.
         self.operations: dict[OperationId, Operation] = {}
         self.live: dict[OperationId, Operation] = {}
-        #: How many of them each user has.
+        #: Number of live operations of each user.
         self.live_of_user: Counter[str] = Counter()
-        #: In the order of their ends.
+        #: Finished operations in the order of their ends.
         self.finished: dict[OperationId, None] = {}
         self.bytes = OperationBytes()
-        #: Live operations whose command was not read from the log, for it would take too many bytes. They cannot run.
+        #: Live operations whose command was not loaded from the log, because it would take too many bytes. They cannot run.
         self.without_command: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
-        #: Live operations of which a job failed and waits until it may run again.
+        #: Live operations with a failed job that waits for its retry.
         self.pausing: set[OperationId] = set()
         #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
         self.lost_work = LostWorkBook()
-        #: Told of an operation right before it changes, while a checkpoint is being written.
+        #: Called with an operation right before it changes, while a checkpoint is being written.
         self.before_change: Callable[[Operation], None] | None = None
         self.configuration = Configuration(everywhere or GlobalRules())
-        #: The last entry of the log that is part of this.
+        #: Sequence of the last log entry that is part of the state.
         self.sequence = 0
 
     def emptied(self) -> State:
-        """A state of the same bounds in which nothing is known."""
+        """Return an empty state with the same bounds."""
         return State(
             self.configuration.everywhere,
             keep_finished=self._keep_finished,
@@ -97,9 +100,9 @@ class State:
     # --- from the log ----------------------------------------------------------------------------------------------
 
     def apply(self, event: Event, sequence: int = 0) -> None:
-        """Takes an event that was decided now or recorded in the entry `sequence`.
+        """Apply an event that was decided now or recorded in the entry `sequence`.
 
-        The same event again, before any other, changes nothing.
+        Applying the same event again, before any other event, changes nothing.
         """
         match event:
             case EphemeralPoolSet():
@@ -119,14 +122,14 @@ class State:
                     self._forget_finished()
 
     def take_entry(self, events: Iterable[Event], sequence: int) -> None:
-        """Takes an entry of the log, unless it is part of the state already."""
+        """Apply a log entry, unless it is part of the state already."""
         if sequence > self.sequence:
             self.sequence = sequence
             for event in events:
                 self.apply(event, sequence)
 
     def confirm(self, events: Iterable[Event], sequence: int) -> list[Operation]:
-        """Notes the entry of the log that holds events applied before. Returns their operations."""
+        """Record which log entry holds events that were applied before. Return their operations."""
         self.sequence = sequence
         names = dict.fromkeys(concerned(event) for event in events)
         touched = [self.operations[name] for name in names if name in self.operations]
@@ -135,7 +138,7 @@ class State:
         return touched
 
     def restore_page(self, page: Page) -> None:
-        """Takes a page of a checkpoint. Operations come in the order of their starts, and `restore` takes them into the books."""
+        """Load a page of a checkpoint. Operations come in the order of their starts; `restore` later adds them to the books."""
         self.lost_work.restore(page.lost_work)
         for tree in page.pools:
             for pool in tree.pools:
@@ -146,7 +149,7 @@ class State:
             self.bytes.count(operation)
 
     def restore(self, restored: Restored) -> None:
-        """Takes the checkpoint whose pages came before."""
+        """Load the rest of the checkpoint, after its pages."""
         self.sequence = restored.sequence
         self.allocator_terms.update(restored.allocator_terms)
         waiting: list[tuple[int, Operation, TreePlacement]] = []
@@ -165,7 +168,7 @@ class State:
     # --- not from the log ------------------------------------------------------------------------------------------
 
     def configure(self, tree: TreeName, rules: TreeRules | HeldBack | None) -> None:
-        """Takes the present rules of a tree, or rules that must wait. None: it is configured no more."""
+        """Set the present rules of a tree, or rules that are held back. None: the tree is not configured any more."""
         self.configuration.held_back.pop(tree, None)
         match rules:
             case TreeRules():
@@ -180,27 +183,27 @@ class State:
 
     @property
     def waiting(self) -> int:
-        """The number of places that are taken in all queues of all trees."""
+        """Return the number of positions in all queues of all trees."""
         return sum(len(queue) for book in self.books.values() for queue in book.queues.values())
 
     def owning_trees(self) -> list[TreeName]:
-        """The trees that have jobs of live operations of several trees."""
+        """Return the trees that hold job indexes of live operations of several trees."""
         if len(self.books) < 2:
             return []
         owners = [each.ledger.owners for each in self.live.values() if each.ledger.owners is not None]
         return sorted({tree for each in owners for tree in each.owning_trees()})
 
     def lost_work_picture(self) -> Callable[[], Iterator[Figure]]:
-        """Takes a picture of the work that preemption cost. The call that is returned makes figures of it, in any thread."""
+        """Copy the sums of the work that preemption cost. The returned function makes metrics of the copy, in any thread."""
         return self.lost_work.picture(self.books)
 
     def ephemeral_pools(self) -> list[TreePools]:
-        """The ephemeral pools of all trees, for a checkpoint."""
+        """Return the ephemeral pools of all trees, for a checkpoint."""
         pools = {tree: list(book.ephemeral.by_name.values()) for tree, book in self.books.items()}
         return [TreePools(tree, some) for tree, some in pools.items() if some]
 
     def check_operation(self, name: OperationId) -> list[str]:
-        """The broken invariants of one operation in words. There are none if it is not known."""
+        """Return a description of each broken invariant of one operation; empty if the operation is not known."""
         operation = self.operations.get(name)
         if operation is None:
             return []
@@ -219,7 +222,7 @@ class State:
         return broken
 
     def check_pool(self, tree: TreeName, pool: PoolName) -> list[str]:
-        """The broken invariants of one pool in a tree's book, in words."""
+        """Return a description of each broken invariant of one pool in a tree's book."""
         book = self.books[tree]
         broken = [f"tree {tree}: {words}" for words in check_pool(book, pool)]
         return broken + [
@@ -285,7 +288,7 @@ class State:
             self.pausing.discard(operation.id)
 
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
-        """Tells the operations that run in a pool whether it is an ephemeral one."""
+        """Mark the operations in a pool as being in an ephemeral pool or not."""
         for name in self._book(tree).in_pool.get(pool, ()):
             operation = self.live[name]
             if operation.spec.tree == tree:
@@ -305,7 +308,7 @@ class State:
             known.spec = msgspec.structs.replace(known.spec, tree=event.spec.tree, pool=event.spec.pool)
             known.ephemeral_pool = event.ephemeral_pool
             return known
-        # An entry from before there were limits names no places: the operation ran in the tree of its spec.
+        # An old entry, from before there were limits, has no placements: the operation ran in the tree of its spec.
         placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
         owners = IndexOwners(event.spec.job_count) if len(placements) > 1 else None
         operation = Operation(
@@ -339,14 +342,14 @@ class State:
         book = self._book(placement.tree)
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
-        # A new slot in the same pool, as after a wait, says nothing of the rule.
+        # A new slot in the same pool, as after a wait, names no placement rule.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
         if placement.tree == operation.spec.tree and placement.pool != operation.spec.pool:
             self._show_in(operation, placement)
 
     def _choose_tree(self, operation: Operation) -> None:
-        """Shows an operation in the first of its trees in which it has a slot, or else in the first."""
+        """Show an operation in the first of its trees in which it has a slot, or else in its first tree."""
         placements = list(operation.placements.values())
         placement = next((each for each in placements if each.blocked_by is None), placements[0])
         if placement.tree != operation.spec.tree:
@@ -374,7 +377,7 @@ class State:
             self.finished[operation.id] = None
 
     def _forget_finished(self) -> None:
-        """Forget the oldest finished operations beyond both bounds. The newest one stays, for those who wait for its end."""
+        """Forget the oldest finished operations beyond both bounds. The newest one stays for clients that wait for its end."""
         while len(self.finished) > self._keep_finished or (
             self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1
         ):
@@ -383,7 +386,7 @@ class State:
             self.bytes.forget(self.operations.pop(oldest))
 
     def _weighed(self, operation: Operation) -> Operation:
-        """Measure a new operation, and drop the command of one that would take too many bytes."""
+        """Measure a new operation, and drop its command if it would take too many bytes."""
         operation.spec_bytes = spec_bytes(operation.spec)
         most = self.configuration.everywhere.largest_replayed_bytes
         if not is_final(operation.state) and self.bytes.live + operation.spec_bytes > most:

@@ -1,8 +1,12 @@
-"""One tree as the log tells it: operations by pool, queues of waiting ones, ephemeral pools.
+"""One tree as the log describes it: operations by pool, queues of waiting operations, and ephemeral pools.
 
-Everything is counted as it comes, so an answer costs by the depth of a pool and not by the number of operations. Invariants
-(`book_checks`): the sums are those of the members; a waiting operation is in the queue of the pool that blocks it and in no other; queues
-are in the order of the tickets; an ephemeral pool has operations, or pools below it, or a queue.
+Everything is counted as it comes, so the cost of an answer depends on the depth of a pool and not on the number of operations.
+Invariants (`book_checks`):
+
+* The sums are those of the members.
+* A waiting operation is in the queue of the pool that blocks it, and in no other queue.
+* Queues are in the order of the tickets.
+* An ephemeral pool has operations, pools below it, or a queue.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from headrace_admission.state.rules import PoolRules, TreeRules
 from headrace_admission.state.slot_indexes import SlotIndexes
 
 _NO_RULES: Final = PoolRules()
-#: Deeper than any tree that may be configured, so the way up ends here whatever was recorded.
+#: More levels than any configured tree may have, so that the way up to the root ends whatever was recorded.
 _DEEPEST: Final = 64
-#: Names of which the similar pools are kept.
+#: Upper bound of pool names whose similar pools are cached.
 _MOST_COMPARED: Final = 1_000
 
 
@@ -53,7 +57,7 @@ class TreeBook:
         self.members: dict[OperationId, Member] = {}
         self.in_pool: dict[PoolName, dict[OperationId, None]] = {}
         self.ephemeral = EphemeralPools()
-        #: Waiting operations by the pool that blocks them, in the order of the tickets. No entry is empty.
+        #: Waiting operations by the pool that blocks them, in the order of the tickets. No queue is empty.
         self.queues: dict[PoolName, dict[OperationId, Member]] = {}
         self.last_ticket = 0
         self._counts = CountsOfTree()
@@ -62,21 +66,22 @@ class TreeBook:
     # --- changed by events and by the configuration ----------------------------------------------------------------
 
     def configure(self, rules: TreeRules) -> None:
-        """Takes other rules. Nobody is moved, promoted or stopped by it."""
+        """Set other rules. No operation is moved, started or stopped by this."""
         self._take_rules(rules)
         self._recount()
         for pool in list(self.ephemeral.by_name):
-            # The operation for which it was made may never have reached the log.
+            # The operation for which the pool was made may never have reached the log.
             self._sweep(pool)
 
     def _take_rules(self, rules: TreeRules) -> None:
         self.rules = rules
         self._configured_below = _by_parent(rules)
-        #: Configured pools of similar names. Asked at each start in a pool that nobody configured; to compare all names takes long.
+        #: Configured pools with similar names. Every start in an unconfigured pool needs them, and comparing all names takes
+        #: long.
         self.similar_pools = lru_cache(_MOST_COMPARED)(lambda pool: tuple(near(pool, rules.pools)))
 
     def place(self, operation: OperationId, user: str, vanilla: bool, placement: TreePlacement) -> None:
-        """Puts an operation at its place. A placement with an older ticket than the last changes nothing."""
+        """Set the placement of an operation. A placement with an older ticket than its present one changes nothing."""
         known = self.members.get(operation)
         if known is not None and placement.ticket < known.ticket:
             return
@@ -99,7 +104,7 @@ class TreeBook:
             self._sweep_after(known)
 
     def remove(self, operation: OperationId) -> None:
-        """Takes out an operation that is over or has left the tree, and ephemeral pools that lived by it."""
+        """Remove an operation that has ended or left the tree, and ephemeral pools that are empty then."""
         member = self.members.pop(operation, None)
         if member is None:
             return
@@ -108,7 +113,7 @@ class TreeBook:
         self._sweep_after(member)
 
     def set_ephemeral(self, pool: EphemeralPool) -> None:
-        """Adds an ephemeral pool, or changes the one of its name."""
+        """Add an ephemeral pool, or change the pool with the same name."""
         before = self.ephemeral.by_name.get(pool.name)
         self.ephemeral.put(pool)
         if (before is None or before.parent != pool.parent) and self._is_in_use(pool.name):
@@ -117,7 +122,7 @@ class TreeBook:
             self._sweep(before.parent)
 
     def adopt(self, pool: PoolName) -> None:
-        """Takes an ephemeral pool for a configured one from now on."""
+        """Make an ephemeral pool a configured one."""
         known = self.ephemeral.by_name.get(pool)
         if known is not None:
             self.ephemeral.drop(pool)
@@ -127,14 +132,14 @@ class TreeBook:
     # --- questions -------------------------------------------------------------------------------------------------
 
     def exists(self, pool: PoolName) -> bool:
-        """True if it is the root, a configured pool or an ephemeral one."""
+        """True if the pool is the root, a configured pool or an ephemeral pool."""
         return pool == ROOT_POOL or pool in self.rules.pools or pool in self.ephemeral.by_name
 
     def is_ephemeral(self, pool: PoolName) -> bool:
         return pool in self.ephemeral.by_name and pool not in self.rules.pools
 
     def parent(self, pool: PoolName) -> PoolName:
-        """The parent of a pool. The root is its own, and that of an unknown pool."""
+        """Return the parent of a pool. The parent of the root and of an unknown pool is the root."""
         rules = self.rules.pools.get(pool)
         if rules is not None:
             return rules.parent
@@ -142,7 +147,7 @@ class TreeBook:
         return ephemeral.parent if ephemeral is not None else ROOT_POOL
 
     def upwards(self, pool: PoolName) -> Iterator[PoolName]:
-        """The pool, its parent, and so on up to the root."""
+        """Yield the pool, its parent, and so on up to the root."""
         for _ in range(_DEEPEST):
             if pool == ROOT_POOL:
                 break
@@ -151,7 +156,7 @@ class TreeBook:
         yield ROOT_POOL
 
     def rules_of(self, pool: PoolName) -> PoolRules:
-        """The rules of a configured pool. Any other has those of a pool without settings."""
+        """Return the rules of a configured pool. Any other pool has default rules."""
         return self.rules.pools.get(pool, _NO_RULES)
 
     def is_fifo(self, pool: PoolName) -> bool:
@@ -159,7 +164,7 @@ class TreeBook:
         return ephemeral.mode == "fifo" if ephemeral is not None else self.rules_of(pool).fifo
 
     def is_lightweight(self, pool: PoolName, vanilla: bool) -> bool:
-        """True if an operation of this pool is lightweight: it counts against no running limit."""
+        """True if such an operation is lightweight in this pool, so that it counts against no running limit."""
         return vanilla and self.rules_of(pool).for_lightweight_operations
 
     def max_operation_count(self, pool: PoolName) -> int:
@@ -178,7 +183,7 @@ class TreeBook:
         return self._counts.of(pool)
 
     def free_slots(self, pool: PoolName) -> int:
-        """The running slots that this pool's own limit leaves: 0 for a full pool, never less."""
+        """Return the free running slots under this pool's own limit: 0 for a full pool, never negative."""
         free = self.max_running_operation_count(pool) - self._counts.of(pool).running
         return free if free > 0 else 0
 
@@ -186,19 +191,19 @@ class TreeBook:
         return self.last_ticket + 1
 
     def below(self, pool: PoolName) -> Iterator[PoolName]:
-        """The pools right below a pool. Below the root are those too that operations name and nobody configured."""
+        """Yield the pools directly below a pool. Below the root are also unknown pools that operations name."""
         yield from self._configured_below.get(pool, ())
         yield from (each for each in self.ephemeral.below.get(pool, ()) if each not in self.rules.pools)
         if pool == ROOT_POOL:
             yield from (each for each in self.in_pool if not self.exists(each))
 
     def slots_below(self, pool: PoolName) -> Iterator[Member]:
-        """Members that hold a slot in this pool or below it, in no order."""
+        """Yield the members that hold a slot in this pool or below it, in no particular order."""
         for name in self.with_all_below(pool):
             yield from (self.members[each] for each in self.in_pool.get(name, ()) if self.members[each].holds_slot)
 
     def with_all_below(self, pool: PoolName) -> Iterator[PoolName]:
-        """The pool and all pools below it, in no order."""
+        """Yield the pool and all pools below it, in no particular order."""
         pools = [pool]
         while pools:
             name = pools.pop()
@@ -208,11 +213,11 @@ class TreeBook:
     # --- within ----------------------------------------------------------------------------------------------------
 
     def _is_in_use(self, pool: PoolName) -> bool:
-        """True if there are operations in it, ephemeral pools below it, or a queue at it."""
+        """True if the pool has operations, ephemeral pools directly below it, or a queue."""
         return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
 
     def _slot_index(self, known: Member | None, placement: TreePlacement) -> int:
-        """The slot index that an operation keeps, had in a checkpoint, or gets with its new pool."""
+        """Return the slot index that an operation keeps, had in a checkpoint, or gets with its new pool."""
         if known is not None and known.pool == placement.pool:
             return known.slot_index
         indexes = self._slot_indexes.setdefault(placement.pool, SlotIndexes())
@@ -262,7 +267,7 @@ class TreeBook:
             self._sweep(member.blocked_by)
 
     def _sweep(self, pool: PoolName) -> None:
-        """Drops an ephemeral pool that nothing lives in, and then perhaps the one above it."""
+        """Drop an ephemeral pool that is not in use, and then its parent if that is not in use either."""
         while pool in self.ephemeral.by_name and not self._is_in_use(pool):
             parent = self.ephemeral.by_name[pool].parent
             self.ephemeral.drop(pool)

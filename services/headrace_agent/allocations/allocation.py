@@ -1,4 +1,4 @@
-"""One allocation on its node: its job, its slots that did not start yet, and the table of its states."""
+"""One allocation on its node: its job, its slots that have not started, and the table of its states."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.protocol import Interrupt, Started
 
-#: Of the words in a heartbeat on why it was given back.
+#: Upper bound of characters in a heartbeat about why an allocation was returned.
 _WHY_CHARACTERS: Final = 100
-#: The same in bytes: a character takes four at most.
+#: The same bound in bytes; a character takes at most four.
 MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
 class AllocationEvent(enum.StrEnum):
     """Events in the life of an allocation."""
 
-    #: Its room is free: its first job goes to the runner.
+    #: The resources of the allocation are free: its first job is sent to the runner.
     ROOM = "room"
-    #: Its job ended and it has another one.
+    #: Its job ended and the allocation has another job.
     NEXT = "next"
-    #: No next job: taken back, or the agent stops.
+    #: No further job starts: the allocation was taken back, or the agent stops.
     CLOSE = "close"
-    #: Its job ended and there is no next one.
+    #: Its job ended and there is no further job.
     FINISH = "finish"
 
 
 _S = AllocationState
-#: A pair that is missing cannot happen.
+#: State after an event. A pair that is missing cannot happen.
 TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
     (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
@@ -49,66 +49,66 @@ TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The job that an allocation has at the runner. It is replaced by what is new of it."""
+    """The job that an allocation has at the runner. Never changed in place: each change makes a new `Job`."""
 
     key: JobKey
-    #: None until the runner has said that it runs.
+    #: The runner's report that the job runs; None: unconfirmed.
     started: Started | None = None
-    #: In thousandths, if it says so.
+    #: Progress in thousandths; None: the job has not reported any.
     progress: int | None = None
 
 
 class Allocation(msgspec.Struct):
-    """One allocation. Its attributes hold nothing that changes in place, so that its report is new after each change."""
+    """One allocation. None of its attributes is changed in place, so every change drops the cached report."""
 
     id: AllocationId
     operation: OperationId
     resources: Resources
     state: AllocationState
-    #: In the order in which they will run; of a closing or ended one: given back.
+    #: Slots in the order in which their jobs will run; in a closing or ended allocation: slots that are returned.
     unstarted: tuple[JobSlot, ...]
     job: Job | None = None
-    #: What the runner was told last to end the job with; told again to a runner that may have missed it.
+    #: The interruption that was last sent to the runner; sent again to a runner that may have missed it.
     interrupt: Interrupt | None = None
-    #: What it was preempted for, by the newest order that said so.
+    #: The record of its preemption, from the newest order that had one.
     preemption: PreemptionRecord | None = None
-    #: CLOCK_BOOTTIME until which it may wait for room; None: for ever.
+    #: CLOCK_BOOTTIME in nanoseconds until which it may wait for free resources; None: no limit.
     waits_until_ns: int | None = None
-    #: So many of `unstarted`, from the first on, are ahead at the runner: it starts them without being asked.
+    #: Number of slots at the front of `unstarted` that are queued at the runner, which starts them by itself.
     ahead: int = 0
-    #: Times and reasons for which it is to close as soon as nothing is ahead. The runner was asked for that.
+    #: Timeouts and reasons of pending closes. They take effect when the runner has confirmed that no job is queued.
     closes_for: tuple[tuple[int | None, str], ...] = ()
-    #: Why the node gave it, or the jobs behind its running one, back by itself; empty: it did not.
+    #: Why the node returned the allocation, or the slots behind its running job, by itself; empty: it did not.
     given_back_for: str = ""
-    #: How it got its place, as its order said; None of one whose order did not.
+    #: Record of the decision that started the allocation, from its start order; None if the order had none.
     start: StartRecord | None = None
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
-    #: Kept until anything of the allocation changes: most are in heartbeat after heartbeat as they are.
+    #: The cached report; dropped at each change. Most allocations are the same in one heartbeat after another.
     _report: AllocationReport | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Changes one attribute, and so drops the report."""
+        """Change one attribute, and drop the cached report."""
         super().__setattr__("_report", None)
         super().__setattr__(name, value)
 
     def key_of(self, slot: JobSlot) -> JobKey:
-        """The key of the job of a slot."""
+        """Return the key of the job of a slot."""
         return JobKey(self.operation, slot.index, slot.attempt)
 
     def has(self, key: JobKey) -> bool:
-        """True if the job is one of those that have not started."""
+        """True if the job is one of the unstarted slots."""
         return any(self.key_of(slot) == key for slot in self.unstarted)
 
     def report(self) -> AllocationReport:
-        """Its lines in a heartbeat."""
+        """Return the report for a heartbeat, cached since the last change."""
         report = self._report
         if report is None:
             report = self._report = self.new_report()
         return report
 
     def new_report(self) -> AllocationReport:
-        """The report, made now."""
+        """Build the report from the present attributes."""
         job = None
         if self.job is not None:
             started = self.job.started

@@ -1,9 +1,13 @@
-"""All allocations of this node, the room that they leave, and the ends of jobs that are not recorded yet.
+"""All allocations of this node, the resources that they leave free, and the ends of jobs that are not recorded yet.
 
-Pure. Invariants (`check`): a running or closing allocation has exactly one job and holds its room, a waiting or ended one has neither.
-A job is in one allocation or among the ends, never in both. Specs are kept only for operations that have allocations here.
-The report that an allocation keeps is as it would be made now.
-Room may be overdrawn only by jobs that were adopted from a former life of the agent.
+Pure. Invariants (`check`):
+
+* A running or closing allocation has exactly one job and holds its resources. A waiting or ended allocation has neither.
+* A job is either in one allocation or among the ends, never in both.
+* Specs are kept only for operations that have allocations here.
+* The cached report of an allocation equals a newly built one.
+
+Only jobs that were adopted from an earlier agent process may take more resources than the node offers.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from headrace_agent.allocations.unrecorded_ends import UnrecordedEnds
 
 _S = AllocationState
 _HOLDS_ROOM = frozenset({_S.RUNNING, _S.CLOSING})
-#: With so many allocations a heartbeat has room for the record and the reason of each.
+#: Number of allocations up to which a heartbeat can hold the preemption record and the reason of each.
 _FEW_REPORTS: Final = LARGEST_REMARKS_BYTES // (LARGEST_RECORD_BYTES + MOST_REASON_BYTES)
 
 
@@ -46,29 +50,29 @@ class NodeAllocations:
         self.by_job: dict[JobKey, Allocation] = {}
         self.specs: dict[OperationId, JobSpec] = {}
         self.ends = UnrecordedEnds()
-        #: In the order in which they came.
+        #: Waiting allocations in the order of their arrival.
         self._waiting: dict[AllocationId, Allocation] = {}
         self._used = ZERO
         self._slots = 0
 
     def free(self) -> Resources:
-        """The resources that no running or closing allocation holds.
+        """Return the resources that no running or closing allocation holds.
 
-        They are negative where adopted jobs overdraw a host that offers less than before.
+        They are negative if the host now offers less than the adopted jobs take.
         """
         return self.total - self._used
 
     def waiting(self) -> list[Allocation]:
-        """Those that wait for room, in the order in which they came."""
+        """Return the allocations that wait for free resources, in the order of their arrival."""
         return list(self._waiting.values())
 
     def first_wait_ends_ns(self) -> int | None:
-        """CLOCK_BOOTTIME at which the first of those that wait has waited long enough, or None."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which the first waiting allocation is overdue, or None."""
         until = [one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None]
         return min(until, default=None)
 
     def add(self, allocation: Allocation) -> None:
-        """Enters an allocation whose id is not listed yet."""
+        """Add an allocation whose id is not listed yet."""
         assert allocation.id not in self.by_id, allocation.id
         self.by_id[allocation.id] = allocation
         self._slots += len(allocation.unstarted)
@@ -80,7 +84,10 @@ class NodeAllocations:
             self._waiting[allocation.id] = allocation
 
     def move(self, allocation: Allocation, event: AllocationEvent) -> None:
-        """Takes an allocation to its next state and books its room. A pair that is not in the table is a mistake of the caller."""
+        """Move an allocation to its next state and book its resources.
+
+        Raises KeyError for an event that cannot happen in its state.
+        """
         before = allocation.state
         after = TRANSITIONS[before, event]
         allocation.state = after
@@ -92,7 +99,7 @@ class NodeAllocations:
             self._used -= allocation.resources
 
     def hand_out(self, allocation: Allocation, place: int = 0) -> JobKey:
-        """Makes a slot of an allocation its job: the next one, or that at `place`."""
+        """Make a slot of an allocation its job: the next slot, or the slot at position `place`. Return the key of the job."""
         assert allocation.job is None, allocation.id
         slots = allocation.unstarted
         slot = slots[place]
@@ -104,24 +111,24 @@ class NodeAllocations:
         return key
 
     def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
-        """Takes out the slots whose jobs have ended."""
+        """Remove the slots whose jobs have ended."""
         left = tuple(slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended)
         self._slots -= len(allocation.unstarted) - len(left)
         allocation.unstarted = left
 
     @property
     def is_recalling(self) -> bool:
-        """True if an allocation is to close as soon as nothing of it is ahead."""
+        """True if an allocation waits for the runner's confirmation that none of its jobs is queued, to close then."""
         return any(allocation.closes_for for allocation in self.by_job.values())
 
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
-        """Adds slots behind those that an allocation has."""
+        """Append slots to those that an allocation has."""
         before = len(allocation.unstarted)
         allocation.unstarted = (*allocation.unstarted, *slots)
         self._slots += len(allocation.unstarted) - before
 
     def job_over(self, allocation: Allocation, moment: Moment) -> None:
-        """Takes the job out of its allocation, which then must be moved on."""
+        """Take the ended job out of its allocation. The caller must then move the allocation to its next state."""
         assert allocation.job is not None, allocation.id
         started = allocation.job.started
         del self.by_job[allocation.job.key]
@@ -132,12 +139,12 @@ class NodeAllocations:
             allocation.jobs_ended_ms += max(0, moment.steady_ns - started.started_boottime_ns) // NS_PER_MS
 
     def unstarted_behind(self, end: JobEnd) -> int:
-        """Counts the jobs that follow in the allocation of one that ended, 0 if that starts no more."""
+        """Return the number of unstarted slots behind a job that ended; 0 if its allocation starts no more jobs."""
         allocation = self.by_id.get(end.allocation)
         return len(allocation.unstarted) if allocation is not None and allocation.state is _S.RUNNING else 0
 
     def forget(self, allocation_id: AllocationId) -> bool:
-        """Drops an ended allocation. Returns False if it is not ended or not known."""
+        """Drop an ended allocation. Return False if the allocation is not ended or not known."""
         allocation = self.by_id.get(allocation_id)
         if allocation is None or allocation.state is not _S.ENDED:
             return False
@@ -146,13 +153,13 @@ class NodeAllocations:
         return True
 
     def drop_specs(self) -> None:
-        """Drops the specs of operations that have no allocation here."""
+        """Drop the specs of operations that have no allocation here."""
         held = {allocation.operation for allocation in self.by_id.values()}
         for operation in [operation for operation in self.specs if operation not in held]:
             del self.specs[operation]
 
     def newest_attempt(self, operation: str, index: int) -> int | None:
-        """The newest attempt at a job that runs here or whose end is not recorded yet."""
+        """Return the newest attempt of a job that runs here or whose end is not recorded yet, or None."""
         attempts = [
             key.attempt
             for keys in (self.by_job, self.ends)
@@ -162,9 +169,9 @@ class NodeAllocations:
         return max(attempts, default=None)
 
     def fresh(self, operation: OperationId, slots: Iterable[JobSlot]) -> list[JobSlot]:
-        """The slots whose job is not waiting, running or ended here already.
+        """Return the slots whose jobs are not waiting, running or ended here already.
 
-        Slots that a closing or ended allocation gives back do not count: they may come again.
+        Slots that a closing or ended allocation returns do not count as taken: the allocator may assign them again.
         """
         mine = [allocation for allocation in self.by_id.values() if allocation.operation == operation]
         taken = {slot for one in mine if one.state in (_S.WAITING, _S.RUNNING) for slot in one.unstarted}
@@ -177,9 +184,10 @@ class NodeAllocations:
         return fresh
 
     def report(self) -> list[AllocationReport]:
-        """All allocations, as a heartbeat tells them.
+        """Return the reports of all allocations for a heartbeat.
 
-        Of very many, some have no record of their preemption, or no reason for which they were given back: the log of the agent has it.
+        If there are very many, some lack the record of their preemption or the reason of their return; the agent's log has
+        both.
         """
         reports = [allocation.report() for allocation in self.by_id.values()]
         if len(reports) <= _FEW_REPORTS:
@@ -197,11 +205,11 @@ class NodeAllocations:
 
     @property
     def unstarted(self) -> int:
-        """The slots of all allocations that have not begun."""
+        """Number of slots in all allocations that have not started."""
         return self._slots
 
     def figures(self) -> list[Figure]:
-        """Allocations by state, and what they have."""
+        """Return the metrics of allocations by state, jobs, slots and unrecorded ends."""
         counts = {state: 0 for state in AllocationState}
         for allocation in self.by_id.values():
             counts[allocation.state] += 1
@@ -214,7 +222,7 @@ class NodeAllocations:
         ]
 
     def check(self) -> list[str]:
-        """Broken invariants of the module's docstring, in words."""
+        """Return a description of each broken invariant of the module's docstring."""
         broken: list[str] = []
         used, slots, jobs = ZERO, 0, 0
         for name, allocation in self.by_id.items():

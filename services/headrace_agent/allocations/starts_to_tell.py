@@ -1,6 +1,6 @@
-"""Records of starts that a new allocator is told, since those of its own life are all that it knows.
+"""Start records that are sent to a new allocator, which knows only the starts that it decided itself.
 
-Pure. A few go with each heartbeat, until one that had them is answered.
+Pure. Each heartbeat carries a few of them, until a heartbeat that had them is answered.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from headrace_agent.allocations.allocation import Allocation
 
 
 class StartsToTell:
-    """The records that the allocator was not told yet, nothing for most of its life."""
+    """The start records that the allocator does not have yet; empty most of the time."""
 
     def __init__(self) -> None:
         self._waiting: dict[AllocationId, StartRecord] = {}
-        #: Those of the newest heartbeat.
+        #: Records in the newest heartbeat.
         self._told: dict[AllocationId, StartRecord] = {}
 
     def take(self) -> dict[AllocationId, StartRecord]:
-        """The records for a heartbeat. The same go with the next one if it is lost."""
+        """Return the records for a heartbeat. If it is lost, the next heartbeat carries the same records."""
         self._told = dict(islice(self._waiting.items(), MOST_STARTS_PER_HEARTBEAT))
         return self._told
 
     def on_answer(self, held: Iterable[Allocation], *, is_new: bool) -> None:
-        """The newest heartbeat was answered, by an allocator that is new here or not. One that does not know the node noted nothing."""
+        """Drop the records of an answered heartbeat, or collect all records again if `is_new`.
+
+        `is_new`: the allocator that answered is new, or it does not know the node and therefore recorded nothing.
+        """
         if is_new:
             self._waiting = {one.id: one.start for one in held if one.start is not None}
             return

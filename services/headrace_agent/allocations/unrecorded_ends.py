@@ -1,4 +1,4 @@
-"""Ends of jobs that admission has not recorded yet: each is told in every heartbeat until the allocator says so."""
+"""Ends of jobs that admission has not recorded yet. Heartbeats report an end until the allocator says that it is recorded."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class UnrecordedEnds(dict[JobKey, _KeptEnd]):
     """The unrecorded ends of one node, oldest first."""
 
     def keep(self, end: JobEnd) -> None:
-        """Keeps the end of a job until `strike`."""
+        """Keep the end of a job until `strike`."""
         self[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
 
     def strike(self, key: JobKey) -> bool:
-        """Drops an end that is recorded elsewhere. Returns False if it is not kept here."""
+        """Drop an end that is recorded elsewhere. Return False if it is not kept here."""
         return self.pop(key, None) is not None
 
     def within(self, size_bytes: int) -> list[JobEnd]:
-        """The oldest ends that fit into so many bytes and into one heartbeat."""
+        """Return the oldest ends that fit into `size_bytes` and into one heartbeat."""
         ends: list[JobEnd] = []
         for kept in self.values():
             size_bytes -= kept.size_bytes

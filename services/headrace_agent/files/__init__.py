@@ -1,1 +1,1 @@
-"""Files of operations: fetched once for each operation, unpacked, and removed when the operation is over."""
+"""Files of operations: fetched once for each operation, unpacked, and removed when the operation has ended."""

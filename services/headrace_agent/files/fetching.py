@@ -1,4 +1,4 @@
-"""Fetches the files of operations from admission, and removes them once it says that an operation is over."""
+"""Fetches the files of operations from admission, and removes them when admission says that an operation has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _ANSWER_S: Final = 5.0
 _PAUSE_S: Final = 0.5
-#: Without any piece for so long the allocation is given back.
+#: Seconds without any piece after which the fetch fails and the allocation is returned.
 _PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 4
 _FIRST_LOOK_S: Final = 1.0
@@ -36,7 +36,7 @@ _LONGEST_LOOK_S: Final = 30.0
 
 
 class FilesFetcher:
-    """Fetches for one node."""
+    """Fetches the files of operations for one node."""
 
     def __init__(self, bus: Bus, clock: Clock, node: NodeName, folders: OperationFolders, accounts: Accounts) -> None:
         self._bus = bus
@@ -47,7 +47,7 @@ class FilesFetcher:
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def fetch(self, order: FetchFiles) -> FilesFailure | None:
-        """Fetches and unpacks the files of an operation. Returns the reason if it cannot be."""
+        """Fetch and unpack the files of an operation. Return the reason if that fails, else None."""
         async with self._turns:
             try:
                 with self._folders.archive(order.operation) as path:
@@ -62,7 +62,8 @@ class FilesFetcher:
             except OSError as error:
                 return files_failure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")
             except Exception as error:
-                # A defect of ours. It ends jobs of this operation, and not the agent with the jobs of all.
+                # This is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
+                # operations.
                 logger().error("files not fetched", operation=order.operation, exception=error)
                 return files_failure(FilesFault.LOST, f"its files cannot be fetched: {type(error).__name__}: {error}")
         logger().info("files fetched", operation=order.operation, bytes=order.archive.size_bytes)
@@ -71,7 +72,10 @@ class FilesFetcher:
     async def remove_unused(
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
-        """Asks about operations whose files lie here unused, ever more seldom, until cancelled."""
+        """Ask admission about operations whose files lie here unused, and pass the ended ones to `on_over`, until cancelled.
+
+        If the same operations are unused as before, the next question waits twice as long.
+        """
         await self._try(self._folders.remove_left_over)
         pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()
         while True:
@@ -85,12 +89,15 @@ class FilesFetcher:
                     on_over(answer.operations)
 
     async def remove(self, operation: OperationId) -> None:
-        """Removes the files of an operation."""
+        """Remove the files of an operation."""
         if await self._try(self._folders.remove, operation):
             logger().info("files removed", operation=operation)
 
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Removes files. What is not removed waits for the next life, whatever the reason, and the agent goes on."""
+        """Remove files.
+
+        If that fails for any reason, the agent goes on, and the next agent process tries again. Return False then.
+        """
         try:
             await anyio.to_thread.run_sync(remove, *about)
         except Exception as error:
@@ -129,7 +136,7 @@ class FilesFetcher:
             await anyio.sleep(_PAUSE_S)
 
     async def _ask(self, subject: str, request: msgspec.Struct, kind: type[T]) -> T | Refusal | str:
-        """The answer, or words on why there is none."""
+        """Return the answer, or the reason why there is none."""
         try:
             return decode_answer(await self._bus.request(subject, encode(request), timeout_s=_ANSWER_S), kind)
         except (BusError, BadMessage) as error:

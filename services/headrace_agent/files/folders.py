@@ -1,9 +1,11 @@
 """The folders with files of operations, on this host's disk.
 
-Each appears whole, by a rename. They are those of one boot: after a crash of the host nobody knows what its disk had.
+Each folder appears complete, by a rename. Folders are used for one boot only: after a crash of the host the content of its disk
+is uncertain.
 
-The folders of operations belong to accounts of jobs, whose processes may change them at any moment. So an agent that is root does
-nothing in them by a path: a folder becomes an account's when it is complete, and goes by way of the trash, which the account cannot enter.
+The folders of operations belong to accounts of jobs, whose processes may change them at any time. So an agent that runs as root
+never accesses anything inside them by a path. A folder is given to its account when it is complete. It is removed through the
+trash folder, which the account cannot enter.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from headrace_agent.runner.host.accounts import NoAccount, account_named
 from headrace_agent.runner.host.files import LinuxFiles
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-#: What is not whole. No operation is named so, nor so as the trash.
+#: Prefix of files and folders that are not complete. No operation has a name like this, nor like the trash folder.
 _UNFINISHED: Final = ".unfinished-"
 _TRASH: Final = ".trash"
-#: Accounts of jobs pass through, each to its own.
+#: Permissions of the outer folders: accounts of jobs can pass through to their own folder.
 _PASSED_THROUGH: Final = 0o711
 
 
@@ -41,7 +43,7 @@ class OperationFolders:
         self._removal: Removal | None = None
 
     def found(self) -> list[OperationId]:
-        """Operations whose files are there."""
+        """Return the operations whose files exist here."""
         found = []
         with suppress(OSError):
             for name in os.listdir(self.folder):
@@ -50,7 +52,7 @@ class OperationFolders:
         return found
 
     def remove_left_over(self) -> None:
-        """Removes what former lives left unfinished, and the folders of former boots, as far as they can be."""
+        """Remove what earlier agent processes left unfinished and the folders of earlier boots, as far as possible."""
         with suppress(OSError):
             names = os.listdir(self._root)
             self._make()
@@ -64,7 +66,7 @@ class OperationFolders:
 
     @contextmanager
     def archive(self, operation: OperationId) -> Iterator[str]:
-        """The path of a file for the archive of an operation. It is gone afterwards. Raises OSError."""
+        """Provide a path for the archive of an operation, which is removed afterwards. Raises OSError."""
         self._make()
         path = f"{self.folder}/{_UNFINISHED}{operation}.archive"
         try:
@@ -74,7 +76,7 @@ class OperationFolders:
                 os.unlink(path)
 
     def unpack(self, operation: OperationId, archive: str, account: str) -> None:
-        """Unpacks an archive, as the account's if one is named. Raises `UnusableArchive`, OSError."""
+        """Unpack an archive for `account`, or for the agent's own account if it is empty. Raises `UnusableArchive`, OSError."""
         new = f"{self.folder}/{_UNFINISHED}{operation}"
         self._remove(new)
         os.mkdir(new, 0o700)
@@ -84,7 +86,7 @@ class OperationFolders:
                 owner = _owner(account)
                 unpack(archive, folder, owner)
                 if owner is not None:
-                    # Last: from now on the account can enter.
+                    # This is the last step, because the account can enter the folder from now on.
                     os.fchown(folder, owner.uid, owner.gid)
             finally:
                 os.close(folder)
@@ -94,11 +96,11 @@ class OperationFolders:
             raise
 
     def remove(self, operation: OperationId) -> None:
-        """Removes the files of an operation. What cannot be removed is tried again by the next life."""
+        """Remove the files of an operation. What cannot be removed is left for the next agent process."""
         self._remove(f"{self.folder}/{operation}")
 
     def _make(self) -> None:
-        """Makes the folders in which those of operations are. Raises OSError, also where they are another account's."""
+        """Make the outer folders. Raises OSError, also if they belong to another account."""
         with self._lock:
             for folder in (self._root, self.folder):
                 make_own_folder(folder, _PASSED_THROUGH)
@@ -121,7 +123,10 @@ class OperationFolders:
 
 
 def _owner(account: str) -> Owner | None:
-    """The account as an owner of files. The runner says why it starts nothing as an account that is not there."""
+    """Return the account as an owner of files; None for the agent's own account, or if there is no such account.
+
+    If the account is missing, the runner later reports why it does not start the job.
+    """
     try:
         found = account_named(account) if account else None
     except NoAccount:

@@ -1,7 +1,7 @@
-"""Operations whose files are on this node, are on their way, or cannot come.
+"""Operations whose files are on this node, are being fetched, or could not be fetched.
 
-Pure. The files of an operation are fetched once, however many jobs of it start, and stay until the operation is over.
-A fetch that failed is tried anew with the next allocation.
+Pure. The files of an operation are fetched once, however many jobs of it start, and stay until the operation has ended. A
+failed fetch is tried again with the next allocation.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from headrace.wire.heartbeat import JobSpec, short_text
 
 
 class FilesFault(enum.StrEnum):
-    """Kinds of reasons for which files do not come."""
+    """The kinds of reasons for which files could not be fetched."""
 
-    #: They are lost or damaged: the job fails.
+    #: The files are lost or damaged: the job fails.
     LOST = "lost"
-    #: This host cannot keep them: its job counts against nobody, and nothing starts here for a while.
+    #: Host fault: this host cannot keep the files. The job does not count as failed, and nothing starts here for a while.
     HOST = "host"
-    #: Nobody answers for the moment: the allocation is given back.
+    #: Admission gives no answer at present: the allocation is returned.
     PASSING = "passing"
 
 
 class FilesFailure(msgspec.Struct, frozen=True):
-    """The reason for which the files of an operation did not come."""
+    """The reason why the files of an operation could not be fetched."""
 
     fault: FilesFault
-    #: Fit for a message.
+    #: Reason, short enough for a message.
     why: str
 
 
 def files_failure(fault: FilesFault, why: str) -> FilesFailure:
-    """Make a failure of words that may be as long as they like: names in an archive, answers of admission, errors of the system."""
+    """Return a failure with the text shortened: names in an archive, answers and system errors may be of any length."""
     return FilesFailure(fault, short_text(why))
 
 
 class FetchFiles(msgspec.Struct, frozen=True):
-    """Fetch the files of an operation, for jobs of that user, then say `on_files`."""
+    """Fetch the files of an operation, for jobs of that user, then call `on_files`."""
 
     operation: OperationId
     archive: Archive
@@ -55,7 +55,7 @@ class RemoveFiles(msgspec.Struct, frozen=True):
 
 
 class OperationFiles:
-    """The files of operations on one node. Those in `found` were here before."""
+    """The state of the operations' files on one node. The files of operations in `found` were here before."""
 
     def __init__(self, folder: str, found: Iterable[OperationId] = ()) -> None:
         self._folder = folder
@@ -64,11 +64,11 @@ class OperationFiles:
         self._failures: dict[OperationId, FilesFailure] = {}
 
     def folder_of(self, spec: JobSpec) -> str:
-        """The folder with the files of an operation, empty for one that has none."""
+        """Return the folder with the files of an operation; empty if the operation has none."""
         return f"{self._folder}/{spec.operation}" if spec.files is not None else ""
 
     def want(self, spec: JobSpec | None) -> list[FetchFiles]:
-        """An allocation of the operation came."""
+        """Record that an allocation of the operation arrived, and return the fetch that it needs."""
         if spec is None or spec.files is None or spec.operation in self._here | self._coming:
             return []
         self._failures.pop(spec.operation, None)
@@ -76,15 +76,15 @@ class OperationFiles:
         return [FetchFiles(spec.operation, spec.files, spec.user)]
 
     def is_coming(self, operation: OperationId) -> bool:
-        """True if jobs of the operation wait for its files."""
+        """True if the files of the operation are being fetched, so that its jobs must wait."""
         return operation in self._coming
 
     def failure_of(self, operation: OperationId) -> FilesFailure | None:
-        """The reason for which jobs of the operation cannot start."""
+        """Return the reason why jobs of the operation cannot start, or None."""
         return self._failures.get(operation)
 
     def fetched(self, operation: OperationId, failure: FilesFailure | None) -> None:
-        """Notes the end of a fetch."""
+        """Record the end of a fetch."""
         self._coming.discard(operation)
         if failure is None:
             self._here.add(operation)
@@ -92,16 +92,16 @@ class OperationFiles:
             self._failures[operation] = failure
 
     def unused(self, held: Collection[OperationId]) -> list[OperationId]:
-        """Operations to ask about: their files are here, and no allocation."""
+        """Return the operations to ask admission about: their files are here, but none of their allocations."""
         return sorted(self._here - set(held))[:MOST_OPERATIONS_ASKED]
 
     def over(self, operations: Iterable[OperationId], held: Collection[OperationId]) -> list[RemoveFiles]:
-        """Notes that operations are over. Where nothing of one is held its files go."""
+        """Record that operations have ended. Return the removal of the files of those without allocations (`held`)."""
         gone = [each for each in operations if each in self._here and each not in held]
         self._here.difference_update(gone)
         return [RemoveFiles(each) for each in gone]
 
     def drop_failures(self, held: Collection[OperationId]) -> None:
-        """Forgets failures of operations that have no allocation here."""
+        """Drop the failures of operations that have no allocation here."""
         for operation in [each for each in self._failures if each not in held]:
             del self._failures[operation]

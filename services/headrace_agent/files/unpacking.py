@@ -1,7 +1,7 @@
-"""Unpacks an archive that a person sent. It may be made to do harm.
+"""Unpacks an archive that a user sent, which may be malicious.
 
-Whatever it contains, the worst outcome is that the archive is said to be unusable: its operation fails, and nothing else. Folders and
-files come first, into a folder that is new, and links last. So nothing is ever written through a link.
+Whatever it contains, the worst outcome is that the archive counts as unusable: its operation fails, and nothing else. Folders
+and files are unpacked first, into a new folder, and links last. So nothing is ever written through a link.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from headrace.archive_members import Member, MemberKind, UnusableArchive, members
 from headrace.obs.logging import logger
 
-#: What the system refuses because of the host, not because of the archive.
+#: System errors that are due to the host, not to the archive.
 _HOST_ERRORS: Final = frozenset(
     {
         *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE),
@@ -24,16 +24,16 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 
 
 class Owner(NamedTuple):
-    """The account to which the files are to belong."""
+    """The account that the files are to belong to."""
 
     uid: int
     gid: int
 
 
 def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
-    """Unpack the archive at a path into an open folder that is new, empty, and that no other account can enter.
+    """Unpack the archive at a path into an open folder that is new, empty, and closed to all other accounts.
 
-    The files belong to `owner`, or to this process. Raises `UnusableArchive`, and OSError for what the host cannot do.
+    The files belong to `owner`, or to this process's account. Raises `UnusableArchive`, and OSError if the host is at fault.
     """
     try:
         with open(archive, "rb") as packed:
@@ -52,7 +52,7 @@ def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
             raise
         raise UnusableArchive(f"this host cannot keep it: {error.strerror}: {str(error.filename)[:200]!r}") from None
     except Exception as error:
-        # A defect of ours, which must not cost more than the operation.
+        # This is a defect of the agent, which must not cost more than the operation.
         logger().error("archive not unpacked", exception=error)
         raise UnusableArchive(f"unpacking it failed: {type(error).__name__}: {str(error)[:200]}") from None
 

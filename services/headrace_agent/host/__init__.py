@@ -1,1 +1,1 @@
-"""The host of the agent: its figures, its folders, and the environment that it gives to jobs."""
+"""The host of the agent: its resources and folders, and the environment that it gives to jobs."""

@@ -1,4 +1,4 @@
-"""The accounts of this host as which persons' jobs run."""
+"""The accounts of this host that the jobs of each person run as."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.errors import BadInput
 from headrace.wire.heartbeat import LONGEST_ACCOUNT
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
-#: The setting `users`, as it is written.
+#: The setting `users` as it is written.
 Users = Mapping[str, str] | str
 
-#: The setting by which each person's jobs run as the account of the same name.
+#: Value of `users`: the jobs of each person run as the account with the person's name.
 SAME = "same"
-#: The setting by which all jobs run as the agent's own account, though that is root.
+#: Value of `users`: all jobs run as the agent's own account, even if that is root.
 AGENT = "agent"
 
 
@@ -23,26 +23,26 @@ class Accounts(msgspec.Struct, frozen=True):
     """The mapping from persons to accounts."""
 
     by_person: Mapping[str, str] = {}
-    #: True if a person who is not named there has the account of the same name.
+    #: True if a person who is not in `by_person` has the account with the person's name.
     is_same: bool = False
-    #: The account of everybody else: empty for the agent's own, `NO_ACCOUNT` for none, as which no job starts.
+    #: Account of everyone else; empty: the agent's own; `NO_ACCOUNT`: none, so their jobs do not start.
     of_others: str = ""
-    #: The smallest uid of an account that a person has by its name alone; 0: any but the superuser's will do.
+    #: Smallest uid of an account that a person has by name alone; 0: any except the superuser's.
     lowest_uid: int = 0
 
     def account_of(self, person: str) -> str:
-        """The account of a person, empty for the agent's own."""
+        """Return the account of a person; empty for the agent's own account."""
         return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
     def lowest_uid_of(self, person: str) -> int:
-        """The smallest uid that the account of a person may have. 0 where the settings name the account."""
+        """Return the smallest uid that the account of a person may have; 0 if the settings name the account."""
         return self.lowest_uid if self.is_same and person not in self.by_person else 0
 
 
 def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
-    """Reads the setting `users` of an agent that is root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`. Raises `BadInput`.
+    """Parse the setting `users` of an agent that runs as root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`.
 
-    Whoever is not named has no account: the agent's own would give the host away.
+    A person who is not named has no account, because the agent's own account would expose the host. Raises `BadInput`.
     """
     if users == SAME:
         return Accounts(is_same=True, lowest_uid=lowest_uid)

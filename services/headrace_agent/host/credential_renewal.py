@@ -1,6 +1,6 @@
-"""The renewal of the agent's credential, at each start and from half of its time on.
+"""Renews the agent's credential: at each start, and again after half of its lifetime.
 
-At its start it gets the rights that nodes have now.
+The renewal at the start gives the credential the rights that nodes have in the present release.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headrace.durable_files import replace_durably
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 
-#: Parts of its whole time, between which it is first renewed: each node at a time of its own.
+#: Parts of the credential's lifetime between which it is first renewed, drawn for each node so that not all renew at once.
 _RENEWED_AFTER: Final = (0.5, 0.6)
-#: The wall clock may be set meanwhile, and time passes while the machine sleeps.
+#: Seconds between two looks at the wall clock, which may be set, or advance while the machine sleeps.
 _LOOK_AT_CLOCK_S: Final = 60.0
-#: Between two tries: a part of the time since the first.
+#: Pause between two tries, as a part of the time for which the renewal has been due.
 _PART_OF_DELAY: Final = 0.05
 _SHORTEST_PAUSE_S: Final = 0.2
 
 
 class CredentialRenewal:
-    """Keeps the file of a credential that expires. Does nothing with one that lasts."""
+    """Keeps the file of a credential that expires up to date. Does nothing for a credential that does not expire."""
 
     def __init__(self, file: str, bus: Bus, clock: Clock, ask: Callable[[str], Awaitable[str | None]]) -> None:
-        """`ask` returns a new word about a public key, None if nobody gave one. Raises `BadInput`."""
+        """`ask` returns a new JWT for a public key, or None if no JWT was granted. Raises `BadInput`."""
         self._bus = bus
         self._clock = clock
         self._ask = ask
@@ -45,7 +45,10 @@ class CredentialRenewal:
         self._part = random.Random().uniform(*_RENEWED_AFTER)
 
     async def renew(self) -> bool:
-        """True if it was renewed, and is in use over a new connection."""
+        """Renew the credential and use it on a new connection.
+
+        Return False if there is nothing to renew or no JWT was granted.
+        """
         if self._credential is None:
             return False
         word = await self._ask(claims_of(self._credential.jwt)["sub"])
@@ -64,7 +67,7 @@ class CredentialRenewal:
         return True
 
     async def keep(self) -> None:
-        """Renews it whenever that is due, until cancelled."""
+        """Renew the credential whenever that is due, until cancelled."""
         while self._credential is not None:
             if (left_s := self._left_s()) > 0:
                 await anyio.sleep(min(left_s, _LOOK_AT_CLOCK_S))
@@ -72,7 +75,7 @@ class CredentialRenewal:
                 await anyio.sleep(max(_SHORTEST_PAUSE_S, min(-left_s * _PART_OF_DELAY, _LOOK_AT_CLOCK_S)))
 
     def _left_s(self) -> float:
-        """Seconds until it is to be renewed."""
+        """Return the seconds until the renewal is due; negative if it is overdue."""
         assert self._credential is not None
         claims = claims_of(self._credential.jwt)
         due_s: float = claims["iat"] + (claims["exp"] - claims["iat"]) * self._part

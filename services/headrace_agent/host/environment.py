@@ -1,6 +1,6 @@
 """The environment of a job: a few harmless variables of the host, the operation's own, and those of Headrace.
 
-Nothing else of the agent's environment reaches a job, since it may hold credentials.
+No other variable of the agent's environment reaches a job, since it may hold credentials.
 """
 
 from __future__ import annotations
@@ -12,43 +12,44 @@ from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace.wire.trace import job_trace
 
-#: Taken from the agent's own environment where they are set.
+#: Variables taken from the agent's own environment if they are set.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
 _OF_ACCOUNT = ("HOME", "LOGNAME", "TMPDIR", "USER")
 _LOCALE = "C.UTF-8"
-#: Kinds of files in which a job and its host leave word for each other: written by the job, and by the runner.
+#: Suffixes of the files that a job and its host exchange: the job writes the first, the runner the second.
 PROGRESS: Final = "progress"
 DEADLINE: Final = "deadline"
 
 
 def path_with_interpreter(path: str, interpreter_folder: str) -> str:
-    """`path` with the folder of the agent's interpreter at its end, so that `python` is found on every host."""
+    """Return `path` with the folder of the agent's interpreter at its end, so that `python` is found on every host."""
     folders = [folder for folder in path.split(":") if folder]
     return ":".join(folders if interpreter_folder in folders else [*folders, interpreter_folder])
 
 
 def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
-    """Makes the environment that every job on this host gets.
+    """Return the environment that every job on this host gets.
 
-    `own` is the agent's environment. `home` and `user` stand in where it has none.
+    `own` is the agent's environment. `home` and `user` are used where `own` has none.
     """
     environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
     environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))
     if own.get("LANG") and not own.get("LC_ALL"):
-        del environment["LC_ALL"]  # the host's LANG is meant, and LC_ALL would override it
+        # The host's LANG is meant to apply, and LC_ALL would override it.
+        del environment["LC_ALL"]
     environment["PATH"] = path
     return environment
 
 
 def without_account(host: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what only the agent's own account has. The runner adds that of the job's account."""
+    """Return the environment without the variables of the agent's own account. The runner adds those of the job's account."""
     return {name: value for name, value in host.items() if name not in _OF_ACCOUNT}
 
 
 def job_environment(
     host: Mapping[str, str], spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName, files: str = ""
 ) -> dict[str, str]:
-    """The whole environment of one job. The operation's variables win over the host's, Headrace's over both."""
+    """Return the whole environment of one job. The operation's variables override the host's, and Headrace's override both."""
     return {
         **host,
         **spec.environment,
@@ -65,17 +66,17 @@ def job_environment(
 
 
 def exchange_folder(folder: str, job: JobKey) -> str:
-    """The folder of a job of an account in the exchange folder, named as the job is."""
+    """Return the path of the folder of a job with an account inside the exchange folder `folder`. It is named after the job."""
     return f"{folder}/{job.operation}.{job.index}.{job.attempt}"
 
 
 def exchange_file(folder: str, job: JobKey, kind: str) -> str:
-    """The file in which a job and its host leave word for each other, named as the job is."""
+    """Return the path of a file that a job and its host exchange, named after the job. `kind` is its suffix."""
     return f"{exchange_folder(folder, job)}.{kind}"
 
 
 def with_exchange(environment: dict[str, str], progress_file: str, deadline_file: str) -> dict[str, str]:
-    """Adds the files by which a job and its host leave word for each other. Nothing is made of them here."""
+    """Add the paths of the progress and deadline files to the environment. No file is made here."""
     if progress_file:
         environment["HEADRACE_PROGRESS"] = progress_file
     if deadline_file:

@@ -1,4 +1,4 @@
-"""Facts that the agent reads off its host: its name, its figures, its folders, and whether they can be written."""
+"""Facts about the host: its name, its resources, its folders, and whether the folders can be written."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from headrace_agent.host.environment import host_environment, path_with_interpre
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROBE = b"headrace" * 512
-#: The smallest uid of people's accounts where the host does not say it.
+#: Smallest uid of people's accounts if the host does not say.
 _LOWEST_UID = 1000
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def host_name() -> str:
-    """The name of the host, as it calls itself."""
+    """Return the host's own name."""
     return socket.gethostname()
 
 
 def machine_name() -> str:
-    """The name of the host, with what tells it from another of that name where the system keeps that."""
+    """Return the host's name, followed by a hash of the machine id if the system has one."""
     identity = _read(Path("/etc/machine-id"))
-    # The system's number is nobody else's business.
+    # The machine id itself is confidential, so only a hash of it is used.
     return f"{host_name()} ({hashlib.sha256(identity.encode()).hexdigest()[:8]})" if identity else host_name()
 
 
 def is_root() -> bool:
-    """True if this process may start others as any account of the host."""
+    """True if this process may start other processes as any account of the host."""
     return os.geteuid() == 0
 
 
 def lowest_uid_of_people(definitions: Path = Path("/etc/login.defs")) -> int:
-    """The smallest uid of accounts of people, as the host's tools make them; those below are the system's."""
+    """Return the smallest uid of people's accounts, as the host's tools assign them. Smaller uids belong to system accounts."""
     for line in _read(definitions).splitlines():
         match line.split():
             case ["UID_MIN", value, *_] if value.isdigit():
@@ -48,7 +48,7 @@ def lowest_uid_of_people(definitions: Path = Path("/etc/login.defs")) -> int:
 
 
 def cpu_centi(cgroup: Path = _CGROUP) -> int:
-    """Hundredths of cores that this process may use: by affinity, and by the quota of a container."""
+    """Return the hundredths of cores that this process may use, bounded by its affinity and by the quota of a container."""
     cores = len(os.sched_getaffinity(0)) * 100
     quota, _, period = _read(cgroup / "cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit() and int(period) > 0:
@@ -57,25 +57,25 @@ def cpu_centi(cgroup: Path = _CGROUP) -> int:
 
 
 def memory_bytes(cgroup: Path = _CGROUP) -> int:
-    """Bytes of memory of the host, or of the container where it has less."""
+    """Return the memory in bytes of the host, or of the container if its limit is lower."""
     total = psutil.virtual_memory().total
     limit = _read(cgroup / "memory.max")
     return min(total, int(limit)) if limit.isdigit() else total
 
 
 def default_state_folder(node: str) -> str:
-    """The state folder unless one is set, where this user's programs keep what is to outlive them."""
+    """Return the default state folder of a node, in the folder where this user's programs keep lasting state."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return f"{base}/headrace/agent-{node}"
 
 
 def absolute(path: str) -> str:
-    """The path from the root, `~` resolved."""
+    """Return the absolute path, with `~` resolved."""
     return os.path.abspath(os.path.expanduser(path))
 
 
 def jobs_environment(path: str) -> dict[str, str]:
-    """The environment that every job of this host gets. `path` is the setting."""
+    """Return the environment that every job of this host gets. `path` is the setting of that name."""
     try:
         account = pwd.getpwuid(os.getuid())
         home, user = account.pw_dir, account.pw_name
@@ -87,15 +87,15 @@ def jobs_environment(path: str) -> dict[str, str]:
 
 
 def defect_of_folder(folder: str) -> str:
-    """Returns why nothing can be written in a folder, by trying, or nothing if it can.
+    """Return why nothing can be written in a folder, or an empty string if a test file can be written.
 
-    A folder that is not there yet has no defect.
+    A folder that does not exist yet has no defect.
     """
     probe = f"{folder}/.probe-{os.getpid()}"
     try:
         with suppress(FileNotFoundError):
             os.unlink(probe)
-        # Never through a link: the folder may be one in which other accounts write.
+        # Never through a link: other accounts may be able to write in the folder.
         with open(
             os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
         ) as file:

@@ -1,7 +1,7 @@
-"""The number of this life of the agent, by which late messages of former lives are told apart.
+"""The incarnation number of the agent process, by which late messages of earlier agent processes are recognized.
 
-It is one more than the last, and not less than the wall clock's milliseconds. So lives stay in order when the clock is set back. They
-do as well when the file is lost, damaged or put back from a copy.
+The number is the last one plus one, but at least the milliseconds of the wall clock. So the numbers stay in order when the
+clock is set back, and also when the file is lost, damaged or restored from a copy.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _LARGEST = 10**16 - 1
 
 
 def next_incarnation(state: str, now_ms: int) -> Incarnation:
-    """Names a life that is greater than all before it, and keeps its number in the state folder first.
+    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all before.
 
-    In a folder that cannot be written the wall clock alone gives the order.
+    If the folder cannot be written, the order depends on the wall clock alone.
     """
     path = f"{state}/incarnation"
     number = min(max(_last(path) + 1, now_ms), _LARGEST)
@@ -31,7 +31,7 @@ def next_incarnation(state: str, now_ms: int) -> Incarnation:
 
 
 def _last(path: str) -> int:
-    """The number of the last life, 0 if nothing says it."""
+    """Return the last incarnation number, or 0 if it is not known."""
     try:
         with open(path, "rb") as file:
             text = file.read(64)

@@ -1,6 +1,6 @@
 """The isolation of the agent from its jobs: whether they can reach its key, or the socket of its runner.
 
-Whoever has the key can speak for the node, and whoever reaches the runner can start what they like as any account.
+A process with the key can act as the node. A process that reaches the runner can start any program as any account.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from typing import Final, NamedTuple
 
 from headrace_agent.host.accounts import AGENT, Users
 
-#: Rights of everybody but the owner.
+#: Permission bits of everyone but the owner.
 _OF_OTHERS: Final = 0o077
 
 
 class Isolation(NamedTuple):
-    """The isolation of an agent from its jobs, and its reason in words."""
+    """Whether an agent is isolated from its jobs, and why."""
 
     is_full: bool
     detail: str
 
     @property
     def word(self) -> str:
-        """The isolation in one word, as people read it of a node."""
+        """Return the isolation in one word, as it is shown for a node."""
         return "full" if self.is_full else "none"
 
 
 def isolation_of(users: Users, secrets: Iterable[str], *, is_root: bool) -> Isolation:
-    """The isolation of an agent with this setting `users`, from jobs that must not reach its `secrets`."""
+    """Return the isolation of an agent with this setting `users` from its jobs.
+
+    The jobs must not reach the paths in `secrets`.
+    """
     if not is_root:
         return Isolation(False, "jobs run as the agent's own account, so they can read its key")
     if users == AGENT:
@@ -43,6 +46,6 @@ def isolation_of(users: Users, secrets: Iterable[str], *, is_root: bool) -> Isol
 
 
 def _is_closed(path: Path) -> bool:
-    """True if it, or a folder above, lets in nobody but us. What is not there yet is made so."""
+    """True if the path or a folder above it is closed to all accounts but this process's own. A missing path counts as closed."""
     ways = [os.stat(each) for each in (path, *path.parents) if each.exists()]
     return not path.exists() or any(way.st_uid == os.geteuid() and not way.st_mode & _OF_OTHERS for way in ways)

@@ -1,9 +1,12 @@
-"""The folder in which jobs and the agent of their host leave word for each other.
+"""The exchange folder, through which jobs and the agent of their host pass small files to each other.
 
-A job writes into `<job>.progress` how far it is: a job of an account in its own folder `<job>`, other jobs in the exchange folder itself.
-The runner writes into `<job>.deadline` in the exchange folder when the job is killed, once its place is taken back. Neither is there before
-it is written. The agent looks at the folder every now and then: it reads what jobs wrote, and removes what belongs to no job. Jobs are not
-trusted: a file is read only if it is one, of the job's own account, and only its first bytes. No path leads through a job's folder.
+* A job writes its progress into `<job>.progress`. The file of a job with an account lies in the job's own folder `<job>`; the
+  files of other jobs lie in the exchange folder itself.
+* The runner writes the time of the kill into `<job>.deadline` in the exchange folder when it interrupts the job.
+
+Neither file exists before it is written. The agent looks at the folder at intervals, reads the progress files, and removes
+entries that belong to no job. Jobs are not trusted: the agent reads a file only if it is a regular file of the job's own
+account, and reads only its first bytes. No path leads through a job's folder.
 """
 
 from __future__ import annotations
@@ -27,30 +30,31 @@ from headrace_agent.runner.host.files import LinuxFiles
 _MOST_FILES: Final = 10_000
 _MOST_BYTES: Final = 64
 _ALL: Final = 1000
-#: In the exchange folder; no job has such a name.
+#: Trash folder in the exchange folder; no job has such a name.
 _TRASH: Final = ".trash"
 
 
 class JobExchange:
-    """The exchange folder, looked at again and again. Raises OSError where it cannot be used."""
+    """The exchange folder, as the agent sees it from one look to the next. Raises OSError where it cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         os.close(open_exchange(folder))
         self._removal = Removal(LinuxFiles(), f"{folder}/{_TRASH}")
-        #: Entries that belonged to no job at the look before. The agent may be slow to hear of a job that the runner went on with.
+        #: Entries that belonged to no job at the last look. The agent may learn late of a queued job that the runner has
+        #: started.
         self._of_none: set[str] = set()
 
     def names(self) -> list[str]:
-        """The entries that are there. Raises OSError."""
+        """Return the names of the entries that exist. Raises OSError."""
         with os.scandir(self._folder) as entries:
             return [entry.name for entry in islice(entries, _MOST_FILES) if entry.name != _TRASH]
 
     def look(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
-        """The progress of jobs in thousandths, as far as these entries tell any.
+        """Return the progress of jobs in thousandths, as found in the entries `names`.
 
-        Entries that belong to no job are removed at the second look that finds them. `jobs` are all that run, with their accounts,
-        looked up after the names. Raises OSError.
+        Entries that belong to no job are removed at the second look that finds them. `jobs` maps all running jobs to their
+        accounts. The caller must look the jobs up after the names. Raises OSError.
         """
         by_name = {job_name(job): job for job in jobs}
         found: dict[JobKey, int] = {}
@@ -78,10 +82,12 @@ class JobExchange:
         try:
             os.unlink(name, dir_fd=exchange)
         except IsADirectoryError:
-            with suppress(OSError):  # a file system may be mounted there; the next look tries again
+            # A file system may be mounted there; the next look tries again.
+            with suppress(OSError):
                 self._removal.take(f"{self._folder}/{name}")
         except OSError:
-            pass  # The file is gone already, or the next look tries again.
+            # The file is gone already, or the next look tries again.
+            pass
 
 
 def _progress_of(job: JobKey, account: str, exchange: int, *, in_folder: bool) -> int | None:
@@ -100,7 +106,10 @@ def _progress_of(job: JobKey, account: str, exchange: int, *, in_folder: bool) -
 
 
 def _progress_in(name: str, folder: int, owner: int) -> int | None:
-    """Raises OSError. A pipe, a lease or a device keeps nobody waiting."""
+    """Return the progress in a file of the account `owner`, or None.
+
+    A pipe, a lease or a device cannot block the call. Raises OSError.
+    """
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(fd)
@@ -112,7 +121,7 @@ def _progress_in(name: str, folder: int, owner: int) -> int | None:
 
 
 def parse_progress(data: bytes) -> int | None:
-    """Reads `0.25` or `30/400` as thousandths. None for anything else."""
+    """Parse `0.25` or `30/400` as thousandths. Return None for anything else."""
     done, slash, total = data.partition(b"/")
     try:
         part = float(done) / float(total) if slash else float(done)

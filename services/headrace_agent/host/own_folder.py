@@ -1,7 +1,8 @@
-"""Folders in which a process of this host works, in places where other accounts may write.
+"""Folders for this process in places where other accounts may write.
 
-In a folder such as `/tmp` another account can make the folder first, or put a symbolic link in its place. Root would then change the
-rights of a foreign folder, or write where the account wants it to. So a folder counts only if it is one, and is ours.
+In a folder such as `/tmp` another account can make the folder first, or put a symbolic link in its place. Root would then
+change the permissions of a foreign folder, or write where that account wants. So a path is accepted only if it is a real folder
+that belongs to this account or to root.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ForeignFolder(PermissionError):
-    """What lies at a path is no folder of this account. Nothing was changed. `strerror` says what is wrong, without the path."""
+    """The path is not a folder of this account. Nothing was changed. `strerror` says what is wrong, without the path."""
 
 
 def make_own_folder(path: str, mode: int) -> None:
-    """Make a folder with these rights, or give them to the one that is there. Its parent must exist.
+    """Make a folder with these permissions, or set them on an existing folder. Its parent must exist.
 
     The folder must be a real one, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
     """
@@ -37,9 +38,10 @@ def make_own_folder(path: str, mode: int) -> None:
 
 
 def take_own_folder(path: str, mode: int, uid: int | None = None) -> None:
-    """Give a folder that is there these rights, as `make_own_folder` does. A symbolic link counts if it is ours, or root's.
+    """Set these permissions on an existing folder, under the conditions of `make_own_folder`.
 
-    With `uid` it may belong to that account as well, and keeps its rights then.
+    A symbolic link is accepted if it belongs to this account or to root. With `uid` the folder may also belong to that account,
+    and then keeps its permissions. Raises `ForeignFolder`, OSError.
     """
     link = os.lstat(path)
     is_link = stat.S_ISLNK(link.st_mode)
@@ -53,7 +55,7 @@ def take_own_folder(path: str, mode: int, uid: int | None = None) -> None:
 
 
 def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) -> None:
-    """Raise `ForeignFolder` for what belongs neither to this account, nor to root, nor to the account `uid`."""
+    """Raise `ForeignFolder` if the file belongs neither to this account, nor to root, nor to the account `uid`."""
     if status.st_uid not in (os.geteuid(), 0, uid):
         raise _foreign(f"it belongs to uid {status.st_uid}, and must belong to uid {os.geteuid()}, which uses it", path)
 
@@ -61,7 +63,7 @@ def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) ->
 def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:
     status = os.fstat(folder)
     refuse_foreign(status, path, uid)
-    # Only its owner can change the rights of a folder.
+    # Only its owner can change the permissions of a folder.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(folder, mode)
 

@@ -1,4 +1,4 @@
-"""The state folder of a node: private, and at a time one agent's and one runner's."""
+"""The state folder of a node: private, and used by at most one agent and one runner at a time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class ForeignState(HeadraceError):
 
 
 def claim(state: str, holder: Holder, uid: int | None = None) -> int:
-    """Makes the folder, for its owner only, and locks it until the returned descriptor is closed or the process ends.
+    """Make the state folder for its owner only, and lock it until the returned descriptor is closed or the process ends.
 
-    With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError where the folder cannot be used.
+    With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be
+    used.
     """
     os.makedirs(state, mode=0o700, exist_ok=True)
     try:
@@ -54,9 +55,9 @@ def claim(state: str, holder: Holder, uid: int | None = None) -> int:
 
 
 def mark_of(state: str) -> str:
-    """A few letters that tell the folder from another on the machine, and move with it.
+    """Return a short random mark that identifies the state folder on its machine; it moves with the folder.
 
-    Empty where it can keep none.
+    Empty if the folder cannot store a mark.
     """
     path = Path(state, "mark")
     with suppress(OSError, UnicodeDecodeError):

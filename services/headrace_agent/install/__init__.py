@@ -1,1 +1,1 @@
-"""The agent as units of systemd, for hosts that are to run it from their start on."""
+"""The agent as systemd units, for hosts that run it from boot on."""

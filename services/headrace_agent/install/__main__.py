@@ -17,7 +17,7 @@ from headrace_agent.settings import AgentSettings
 
 
 def main() -> None:
-    """Does what the command line says, and prints what it did."""
+    """Do what the command line says, and print what was done."""
     parser = argparse.ArgumentParser(prog="headrace agent install")
     parser.add_argument("verb", choices=["check", "show", "install", "uninstall"])
     parser.add_argument("--node", default="", help="node whose units go, or that has no settings yet")
@@ -50,7 +50,7 @@ def _lines(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.node:
         settings = AgentSettings(node=arguments.node, state_folder=str(config.parent), users=arguments.users)
     else:
-        # Not of the environment, which the units do not have.
+        # The settings ignore the environment, because the units do not have it.
         settings = load(AgentSettings, "agent", config, {})
     if arguments.verb == "show":
         for unit in units_of(settings, config, place.account):

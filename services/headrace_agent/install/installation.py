@@ -1,4 +1,4 @@
-"""Installing the units of a node, and taking them away. A second time nothing is changed."""
+"""Installs the units of a node and removes them. A second run changes nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import runner_command
 
-#: Runs as the account: whether it reaches the programs and the folder.
+#: Python code that runs as the account, to check that it reaches the programs and the folder.
 _REACHES: Final = "import os, sys, headrace_agent; os.chdir(sys.argv[1])"
 
 
-#: The locks of a state folder, and the units whose processes have them.
+#: The holders of a state folder's locks, with the names of their units.
 _HOLDERS: Final[dict[Holder, Callable[[str], str]]] = {
     "agent": units.agent_unit_name,
     "runner": units.runner_unit_name,
@@ -39,18 +39,18 @@ _HOLDERS: Final[dict[Holder, Callable[[str], str]]] = {
 
 
 class CannotInstall(HeadraceError):
-    """Something about this host keeps the units from being installed. Nothing was changed."""
+    """The units cannot be installed on this host. Nothing was changed."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The folder of units, and the account as which they run: root where it is empty."""
+    """The folder of the units, and the account that they run as; empty: root."""
 
     unit_folder: Path
     account: str = ""
 
 
 def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
-    """The units of a node: of its runner, and of its agent. Raises `BadInput`."""
+    """Return the units of a node's runner and agent. Raises `BadInput`."""
     node, waits = settings.node_name(), settings.stop_mode is StopMode.WAIT
     cgroup = settings.cgroup or units.cgroup_of(units.runner_unit_name(node))
     of_runner = runner_command(msgspec.structs.replace(settings, cgroup=cgroup))
@@ -62,7 +62,7 @@ def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
 
 
 def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
-    """Finds out before anything is done what would keep units from running. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
+    """Check in advance whether the units can be installed and run. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
     if not facts.is_root():
         raise CannotInstall("only root installs units of systemd: try again with `sudo`")
     if place.account:
@@ -85,9 +85,9 @@ def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
 
 
 def install(settings: AgentSettings, config: Path, place: Place, *, restart: bool) -> Iterator[str]:
-    """Installs the units and starts the agent. Yields what it did, and diffs before it replaces what differs.
+    """Install the units and start the agent. Yield what was done, and a diff before a unit file is replaced.
 
-    Raises what `check` does, `StateInUse` while somebody runs an agent there, OSError.
+    Raises the errors of `check`, `StateInUse` if an agent runs there outside of the units, and OSError.
     """
     if not settings.state_folder:
         raise BadInput(
@@ -97,10 +97,11 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
     check(place, settings.users, f"{config}: [agent] users", state)
     runner, agent = wanted = units_of(settings, config, place.account)
     runs = is_true("is-active", agent.name)
-    # A runner that somebody else started keeps its jobs from the cgroup of the unit, and the unit from its folder.
+    # A runner that was started in another way keeps its jobs out of the cgroup of the unit, and the unit out of its folder.
     for holder, unit_name in _HOLDERS.items():
         if not is_true("is-active", unit_name(settings.node_name())):
-            # Whoever has the folder now, the person who types this means it, and `own_folder` takes it over.
+            # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
+            # over.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
     changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
     owned = own_folder(state, place.account)
@@ -127,7 +128,7 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
 
 
 def uninstall(node: str, place: Place) -> Iterator[str]:
-    """Stops the agent of a node with its jobs and takes its units away. Raises `CannotInstall`, `NoSystemd`, OSError."""
+    """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
     there = [place.unit_folder / name for name in (agent, runner) if (place.unit_folder / name).exists()]
     if not there:
@@ -135,7 +136,7 @@ def uninstall(node: str, place: Place) -> Iterator[str]:
         return
     if not facts.is_root():
         raise CannotInstall("only root takes units of systemd away: try again with `sudo`")
-    # The agent first: it interrupts the jobs, tells of their ends, and ends the runner.
+    # The agent first: it interrupts the jobs, reports their ends, and ends the runner.
     systemctl("stop", agent)
     systemctl("stop", runner)
     systemctl("disable", agent)
@@ -171,7 +172,7 @@ def _check_reach(uid: int, account: str, folder: Path) -> None:
 
 
 def _text(place: Place, unit: Unit) -> str | None:
-    """The text that is there, None where there is none."""
+    """Return the text of the installed unit, or None if it is not installed."""
     try:
         return (place.unit_folder / unit.name).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -193,7 +194,10 @@ def _write(place: Place, unit: Unit) -> Iterator[str]:
 
 
 def own_folder(state: Path, account: str) -> int:
-    """Gives the state folder and its files to those who run the agent. Returns how many had another owner, or let others in."""
+    """Give the state folder and its files to the account that runs the agent, and close the folder to other accounts.
+
+    Return how many had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
+    """
     uid, gid = (found := pwd.getpwnam(account) if account else pwd.getpwuid(0)).pw_uid, found.pw_gid
     paths = [state, *state.iterdir()]
     for path in paths[1:]:
@@ -211,7 +215,10 @@ def own_folder(state: Path, account: str) -> int:
 
 
 def _give(path: Path, uid: int, gid: int) -> None:
-    """Gives a file or a folder to an account that may have written in the folder. Raises `CannotInstall` for a file with another name."""
+    """Give a file or folder to an account that may have written in the folder.
+
+    Raises `CannotInstall` for a file with another hard link.
+    """
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)

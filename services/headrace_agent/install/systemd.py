@@ -1,4 +1,4 @@
-"""The requests to this host's systemd, by `systemctl`."""
+"""Requests to this host's systemd, by `systemctl`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headrace.errors import HeadraceError
 
 
 class NoSystemd(HeadraceError):
-    """This host is not run by systemd, or systemd refused what it was asked."""
+    """This host is not run by systemd, or systemd refused the request."""
 
 
 def systemctl(*words: str) -> str:
-    """The answer of a command that must succeed. Raises `NoSystemd`."""
+    """Run a command that must succeed, and return its output. Raises `NoSystemd`."""
     done = _run(words)
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
@@ -21,7 +21,7 @@ def systemctl(*words: str) -> str:
 
 
 def is_true(*words: str) -> bool:
-    """True if a question of `systemctl` is answered by yes. Raises `NoSystemd`."""
+    """True if `systemctl` answers the question with yes. Raises `NoSystemd`."""
     return _run((*words[:1], "--quiet", *words[1:])).returncode == 0
 
 

@@ -1,8 +1,8 @@
-"""The texts of the units of systemd that run the agent of a node and its runner. Pure.
+"""The texts of the systemd units that run the agent of a node and its runner. Pure.
 
-The runner has a unit of its own, with a delegated cgroup, so that it and its jobs live on when the agent is restarted or crashes.
-In one unit they could not: systemd starts the next agent in the unit's cgroup, which takes no process while it shares out its
-memory and cores to the groups of jobs.
+The runner has a unit of its own with a delegated cgroup, so that it and its jobs survive a restart or crash of the agent. In
+one unit they could not: systemd starts the next agent in the unit's cgroup, which accepts no process while it distributes its
+memory and cores to the cgroups of the jobs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from headrace.errors import BadInput
 
-#: The slice in which both run, on which the path of the runner's cgroup depends.
+#: The slice of both units; the path of the runner's cgroup depends on it.
 _SLICE: Final = "system.slice"
 _CGROUPS: Final = "/sys/fs/cgroup"
-#: What an agent needs to stop beside the time for its jobs: their last ends, and the end of the runner.
+#: Seconds that an agent needs to stop besides the time for its jobs: to report the last ends and end the runner.
 _AGENT_STOP_S: Final = 15
-#: The runner interrupts jobs by itself where no agent told it to.
+#: Seconds that the runner may take to stop: it interrupts its jobs by itself if no agent told it to end them.
 _RUNNER_STOP_S: Final = 30
 
 _AGENT: Final = """\
@@ -70,29 +70,32 @@ RestartSec=1
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit by its name, with its text."""
+    """A unit: its name and its text."""
 
     name: str
     text: str
 
 
 def agent_unit_name(node: str) -> str:
-    """The unit of the agent of a node."""
+    """Return the name of the unit of a node's agent."""
     return f"headrace-agent-{node}.service"
 
 
 def runner_unit_name(node: str) -> str:
-    """The unit of its runner."""
+    """Return the name of the unit of a node's runner."""
     return f"headrace-runner-{node}.service"
 
 
 def cgroup_of(unit_name: str) -> str:
-    """The cgroup that systemd delegates to a unit."""
+    """Return the path of the cgroup that systemd delegates to a unit."""
     return f"{_CGROUPS}/{_SLICE}/{unit_name}"
 
 
 def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> Unit:
-    """The unit of an agent, root without an account. A timeout of None lets jobs end when it is stopped. Raises `BadInput`."""
+    """Return the unit of an agent, which runs as root if `account` is empty. Raises `BadInput`.
+
+    A stop waits for the jobs to end if `stop_timeout_ms` is None.
+    """
     return Unit(
         agent_unit_name(node),
         _AGENT.format(
@@ -108,7 +111,7 @@ def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms:
 
 
 def runner_unit(node: str, command: Sequence[str], account: str) -> Unit:
-    """The unit of a runner. Without an account it is root. Raises `BadInput`."""
+    """Return the unit of a runner, which runs as root if `account` is empty. Raises `BadInput`."""
     return Unit(
         runner_unit_name(node),
         _RUNNER.format(
@@ -127,7 +130,7 @@ def _user(account: str) -> str:
 
 
 def _command_line(words: Sequence[str]) -> str:
-    """The words as systemd reads them back. Raises `BadInput` for what no unit can say."""
+    """Return the words quoted for systemd. Raises `BadInput` for words that no unit can contain."""
     return " ".join(map(_quoted, words))
 
 

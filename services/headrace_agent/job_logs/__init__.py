@@ -1,1 +1,1 @@
-"""Logs of jobs of this host, read back for people."""
+"""Logs of this host's jobs, read back for users."""

@@ -1,7 +1,8 @@
-"""Reads the logs of jobs back, over rotation, by logical offsets: byte 0 is the first ever written.
+"""Reads the logs of jobs back, across rotations, by logical offsets: offset 0 is the first byte that the job ever wrote.
 
-It never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed. `runner.files.job_log` tells
-what the runner writes. A reader may come at any moment of a rotation, and after a runner that was killed in the middle of one.
+The reader never leaves the logs folder: names are made of checked ids only, and no symbolic link is followed.
+`runner.files.job_log` describes what the runner writes. A read may happen at any point of a rotation, and after a runner was
+killed in the middle of one.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
-#: Rotations that may come between our looks at the files before we give up.
+#: Upper bound of tries of one read. The read is repeated if the log is rotated between two looks at its files.
 _ATTEMPTS = 100
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """A piece of a stream. `next_offset - len(data)` is where it begins: later than asked for if what was there is gone."""
+    """A piece of a stream. It begins at `next_offset - len(data)`, which is later than asked for if older output is gone."""
 
     data: bytes
-    #: Where to go on reading.
+    #: Offset at which to continue reading.
     next_offset: int
-    #: All that the job has written so far.
+    #: Bytes that the job has written so far.
     size: int
-    #: False: the stream has no file, since the job has written nothing or its logs were removed.
+    #: False: the stream has no file, because the job has written nothing or its logs were removed.
     exists: bool = True
 
 
@@ -43,10 +44,10 @@ class _Part(NamedTuple):
 
 
 def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
-    """Reads at most `limit` bytes (and `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
+    """Read at most `limit` bytes (and at most `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
 
-    An offset past the end gives no data and is handed back. Raises `BadInput` for what is no id or no stream, OSError where files
-    cannot be read.
+    An offset past the end gives no data and is returned unchanged. Raises `BadInput` for an illegal id or stream, OSError if
+    the files cannot be read.
     """
     _check(job, stream)
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
@@ -69,7 +70,7 @@ def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: i
 
 
 def newest_attempt(folder: str, operation: str, index: int) -> int | None:
-    """The highest attempt at a job that has a log here, or None. Raises `BadInput` for what is no id."""
+    """Return the highest attempt of a job that has a log here, or None. Raises `BadInput` for an illegal id."""
     _check(JobKey(operation_id(operation), index), "stdout")
     logs = _open_folder(folder, operation)
     if logs is None:
@@ -114,18 +115,19 @@ def _read(parts: list[_Part], offset: int, limit: int) -> LogPiece:
 
 
 def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
-    """The files of the stream in order, each with the offset of its beginning. None if they changed meanwhile.
+    """Return the files of the stream in order, each with its first offset, or None if they were rotated meanwhile.
 
-    `fds` collects what is to be closed.
+    The opened descriptors are added to `fds`; the caller closes them.
     """
     older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
     inode, start = _place(logs, name, fds)
-    # A rotation in between shows in the older file: it is another one than it was. Ours stays open, so its number is not given again.
+    # A rotation in between replaces the older file, so its inode differs. The first one stays open, so its inode is not reused.
     if _inode(_open(logs, f"{name}.1", fds)) != _inode(older):
         return None
     if newer is not None and inode == newer[1]:
         return [*_before(older, start), _Part(newer[0], start, newer[2])]
-    # The runner stands (or was killed) between two steps of a rotation: the place still speaks of the file that is the older now.
+    # The runner is (or was killed) between two steps of a rotation: the `.at` file still describes the file that is now the
+    # older one.
     older_start = start if older is not None and inode == older[1] else 0
     found = [_Part(older[0], older_start, older[2])] if older is not None else []
     if newer is not None:
@@ -138,7 +140,7 @@ def _before(older: tuple[int, int, int] | None, end: int) -> list[_Part]:
 
 
 def _open(logs: int, name: str, fds: list[int]) -> tuple[int, int, int] | None:
-    """Descriptor, inode and size."""
+    """Return descriptor, inode and size, or None if the file does not exist."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=logs)
     except FileNotFoundError:
@@ -153,7 +155,7 @@ def _inode(file: tuple[int, int, int] | None) -> int:
 
 
 def _place(logs: int, name: str, fds: list[int]) -> tuple[int, int]:
-    """The inode of a file and the offset at which it begins, zeros before the first rotation."""
+    """Return the inode in the `.at` file and the offset at which the file of that inode begins; zeros before the first rotation."""
     found = _open(logs, f"{name}.at", fds)
     if found is None:
         return 0, 0

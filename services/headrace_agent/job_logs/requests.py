@@ -1,4 +1,4 @@
-"""Answers people who read the logs of jobs of this host, as far as admission says that they may."""
+"""Answers users who read the logs of this host's jobs, if admission allows it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,26 @@ from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, R
 from headrace_agent.job_logs.reader import newest_attempt, read_log
 
 _ADMISSION_S: Final = 2.0
-#: A right that is taken away is gone after so long.
+#: Seconds for which an answer of admission is reused; a revoked right ends after this time.
 _HOLDS_S: Final = 10.0
 _MOST_SAID: Final = 10_000
 
 
 class Readers:
-    """Asks admission who may read what. An answer holds for some seconds, since whoever follows a log asks all the time."""
+    """Asks admission who may read which logs.
+
+    An answer is reused for some seconds, since a client that follows a log asks all the time.
+    """
 
     def __init__(self, bus: Bus, clock: Clock, subject: str) -> None:
         self._bus = bus
         self._clock = clock
         self._subject = subject
-        #: What was said, and until when it holds.
+        #: Answers of admission, each with the time in seconds at which it expires.
         self._said: dict[tuple[OperationId, str], tuple[Refusal | None, float]] = {}
 
     async def refusal_of(self, operation: OperationId, user: str) -> Refusal | None:
-        """The refusal for a user who may not read what jobs of an operation wrote."""
+        """Return the refusal for a user who may not read the logs of an operation, or None if the user may."""
         now_s = self._clock.steady_s()
         said = self._said.get((operation, user))
         if said is not None and now_s < said[1]:
@@ -59,7 +62,7 @@ class Readers:
 class JobLogs:
     """Answers requests for logs.
 
-    `known_attempt` gives the newest attempt at a job that the agent knows. `runs` says whether a run of it is not over.
+    `known_attempt` returns the newest attempt of a job that the agent knows. `runs` tells whether an attempt is still running.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # Asked before reading: of a job that ends in between, the next request tells the end.
+        # Checked before reading: if the job ends in between, the next request reports the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

@@ -1,1 +1,1 @@
-"""The runner: one small process per agent that runs jobs as processes, and outlives the agent."""
+"""The runner: a small process, one per agent, that runs jobs as processes and outlives the agent."""

@@ -23,7 +23,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the runner to its end. Returns its exit status."""
+    """Run the runner to its end. Return its exit status."""
     try:
         settings = parse(arguments)
     except BadInput as error:
@@ -54,17 +54,21 @@ def main(arguments: list[str]) -> int:
 
 
 def _keep_descriptors() -> None:
-    """Has no job inherit what whoever started us left open. What Python opens is inherited by nobody."""
+    """Keep jobs from inheriting descriptors that the parent process left open.
+
+    Descriptors that Python opens are not inherited.
+    """
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # that of the listing is closed by now
+        # The descriptor of this listing is closed by now.
+        with contextlib.suppress(OSError):
             if int(name) > 2:
                 os.set_inheritable(int(name), False)
 
 
 def _hear_all_signals() -> None:
-    """Undoes what whoever started us ignored or blocked, since the jobs would inherit it.
+    """Undo what the parent process ignored or blocked, since the jobs would inherit it.
 
-    Two are ignored by Python itself, which restores them for every child.
+    Python itself ignores two signals (SIGPIPE, SIGXFSZ) and restores them for every child.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -73,9 +77,12 @@ def _hear_all_signals() -> None:
 
 
 def _make_runner(settings: Settings) -> Runner:
-    with contextlib.suppress(PermissionError):  # refused to one that leads a session already
-        os.setsid()  # a terminal that goes away takes its session along, and the runner is to stay
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # jobs inherit it: a core file would fill somebody's disk
+    # Refused if the process leads a session already.
+    with contextlib.suppress(PermissionError):
+        # A closed terminal ends all processes of its session, and the runner must stay.
+        os.setsid()
+    # Jobs inherit this limit: a core file could fill a disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     processes = LinuxProcesses(settings.state)

@@ -1,8 +1,8 @@
-"""The agent's side door: a unix socket at which one agent speaks at a time.
+"""The runner's end of the connection to the agent: a unix socket with one connected agent at a time.
 
-A connection becomes the agent's with its `Hello` and replaces the one before. Until then it is a guest that is told nothing.
-Whoever sends something else, or is another user, is shown out and counted. The jobs do not notice. An order of the agent that cannot be
-read ends its own job: see `unreadable`.
+A connection becomes the agent's with its `Hello`, and replaces the agent's connection before it. Until then the runner sends
+nothing on it. A connection that sends something else, or that belongs to another user, is closed and counted. The jobs are not
+affected. An order of the agent that cannot be read ends its own job: see `unreadable`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from headrace_agent.runner.unreadable import order_instead_of
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
-#: Linux takes up to 1,024 pieces in one call.
+#: Upper bound of frames in one system call; Linux accepts up to 1,024 pieces.
 _MOST_FRAMES_AT_ONCE = 256
-#: An agent that lets so much wait is stuck; it gets the whole picture when it comes back.
+#: Unsent bytes above which the agent counts as stuck. Its connection is closed, and it gets a full report when it reconnects.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
-#: Ends of jobs that another one followed go together with what comes within this. Nobody has to do anything about them.
+#: Nanoseconds for which an end may wait for further messages if the next job has started already. Such an end is not urgent,
+#: since the agent need not act on it.
 _TOGETHER_NS = 5 * NS_PER_MS
 
 
@@ -57,7 +58,7 @@ class _Connection:
 
 
 class AgentLink:
-    """Listens in the state folder, to processes of the user `uid`. Raises OSError where it cannot."""
+    """Listens in the state folder for processes of the user `uid`. Raises OSError if it cannot listen there."""
 
     def __init__(self, state: str, poll: select.epoll, log: Logger, uid: int) -> None:
         self._poll = poll
@@ -67,9 +68,9 @@ class AgentLink:
         self._connections: dict[int, _Connection] = {}
         self._agent = -1
         self._is_urgent = False
-        #: CLOCK_BOOTTIME at which what was told goes at the latest; None: nothing waits.
+        #: CLOCK_BOOTTIME in nanoseconds at which queued messages are sent at the latest; None: none is queued.
         self.due_ns: int | None = None
-        #: Connections that may hold whole frames which were not read out yet.
+        #: Connections that may hold complete frames which were not decoded yet.
         self._unread: dict[int, None] = {}
         self._decoder = msgspec.msgpack.Decoder(ToRunner)
         self.garbage = 0
@@ -89,7 +90,7 @@ class AgentLink:
         return self._agent < 0 or not self._connections[self._agent].outbox
 
     def on_event(self, fd: int, mask: int) -> bool:
-        """Takes an event of the poll. Returns False if it is not one of the link's."""
+        """Handle an event of the poll. Return False if the descriptor does not belong to the link."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connections:
@@ -102,7 +103,7 @@ class AgentLink:
         return True
 
     def messages(self, most: int) -> list[ToRunner]:
-        """Messages of the agent, oldest first."""
+        """Return at most `most` messages of the agent, oldest first."""
         found: list[ToRunner] = []
         for fd in list(self._unread):
             while fd in self._unread and len(found) < most:
@@ -114,24 +115,24 @@ class AgentLink:
         return found
 
     def tell(self, message: Said) -> None:
-        """Sends a message to the agent with the next `flush`, or when it reads. Without an agent it is not kept."""
+        """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent it is dropped."""
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
-        # The frame in front may be a picture, which is as large as what the node holds.
+        # The first frame does not count: it may be a full report, whose size depends on what the node holds.
         front = connection.outbox[0] if connection.outbox else b""
         if connection.waiting_bytes - len(front) > _MOST_WAITING_BYTES:
             self._close(self._agent, "it does not read")
             return
         may_wait = isinstance(message, Ended) and message.followed_by is not None
-        # The start of the job that followed comes right behind.
+        # The start of the job that followed comes right behind its predecessor's end, and may wait with it.
         self._is_urgent = self._is_urgent or not (may_wait or (isinstance(message, Started) and connection.outbox))
         frame = pack(message)
         connection.outbox.append(memoryview(frame))
         connection.waiting_bytes += len(frame)
 
     def flush(self, now_ns: int) -> None:
-        """Sends all that was told, unless all of it may wait. The agent is woken once for it, not for each message."""
+        """Send all queued messages, unless all of them may wait. This wakes the agent once, not once for each message."""
         connection = self._connections.get(self._agent)
         if connection is None or not connection.outbox or connection.mask != select.EPOLLIN:
             self._is_urgent, self.due_ns = False, None
@@ -146,7 +147,8 @@ class AgentLink:
         for fd in list(self._connections):
             self._close(fd, "")
         self._listener.close()
-        with contextlib.suppress(OSError):  # the next runner removes it
+        # The next runner removes the socket.
+        with contextlib.suppress(OSError):
             os.unlink(self._path)
 
     def _accept(self) -> None:
@@ -169,15 +171,18 @@ class AgentLink:
         self._poll.register(connection, select.EPOLLIN)
 
     def _read(self, fd: int) -> None:
-        if fd in self._unread:  # it speaks faster than it is obeyed
+        # The agent sends faster than its messages are obeyed.
+        if fd in self._unread:
             return
         connection = self._connections[fd]
         try:
             data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return  # the poll tells when there is something
+            # The poll reports when there is something to read.
+            return
         except OSError:
-            data = b""  # broken is as good as ended: the agent comes again
+            # A broken connection counts as closed: the agent reconnects.
+            data = b""
         if not data:
             self._close(fd, "")
             return
@@ -202,12 +207,12 @@ class AgentLink:
         return message
 
     def _message_in(self, frame: bytes, fd: int) -> ToRunner:
-        """Reads a frame. An order of the agent that cannot be used ends its own run, and not the conversation. Raises `BadFrame`."""
+        """Decode a frame. An unusable order of the agent ends its own run, and the connection stays open. Raises `BadFrame`."""
         try:
             message: ToRunner = unpack(frame, self._decoder)
             if isinstance(message, Run | RunAhead):
                 run = message if isinstance(message, Run) else message.run
-                # It becomes a part of paths.
+                # The id becomes a part of paths.
                 operation_id(run.job.operation)
         except (BadFrame, BadInput) as error:
             instead = order_instead_of(frame, str(error)) if fd == self._agent else None
@@ -230,7 +235,8 @@ class AgentLink:
                 if sent:
                     outbox[0] = outbox[0][sent:]
         except (BlockingIOError, InterruptedError):
-            pass  # the rest goes when the poll says so
+            # The rest is sent when the poll says that the agent can receive.
+            pass
         except OSError as error:
             self._close(fd, str(error))
             return
@@ -254,11 +260,12 @@ class AgentLink:
 def _listen(state: str) -> socket.socket:
     path = f"{state}/{SOCKET_NAME}"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # of a runner that was killed: we hold the lock
+        # The socket is of a runner that was killed: this process holds the lock.
+        os.unlink(path)
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Through the folder's descriptor, since a unix address has room for 107 bytes only.
+        # Through the folder's descriptor, since a unix address holds only 107 bytes.
         listener.bind(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
         os.chmod(path, 0o600)
         listener.listen(16)

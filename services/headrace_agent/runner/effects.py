@@ -1,4 +1,4 @@
-"""Effects that the runner's engine asks of its shell, and what the shell tells it of the host. Data only."""
+"""Effects that the runner's engine asks of its shell, and facts about the host that the shell gives the engine. Data only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_agent.runner.protocol import Run, ToAgent
 
 
 class Launch(NamedTuple):
-    """Start the job, then say `on_started` or `on_not_started`."""
+    """Start the job, then call `on_started` or `on_not_started`."""
 
     run: Run
 
@@ -24,45 +24,45 @@ class Signal(NamedTuple):
 
 
 class TellDeadline(NamedTuple):
-    """Write into the file when its job is killed, in Unix time."""
+    """Write the time of the job's kill, in Unix time, into the file."""
 
     path: str
     at_ms: int
 
 
 class Keep(NamedTuple):
-    """Write the end to a file, before it is told."""
+    """Write the end to a file, before it is sent to the agent."""
 
     end: JobEnd
 
 
 class Drop(NamedTuple):
-    """The job's file may go."""
+    """Release the file of an acknowledged job."""
 
     job: JobKey
 
 
 class Tell(NamedTuple):
-    """Send this to the agent, if one is there."""
+    """Send this message to the agent, if one is connected."""
 
     message: ToAgent
 
 
 class EndRunner(NamedTuple):
-    """Let the runner go: nothing runs, and nothing will."""
+    """End the runner: nothing runs, and nothing will."""
 
 
 RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | Tell | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):
-    """The host's account of a main process that ended."""
+    """Facts about a main process that ended, as the host reports them."""
 
-    #: CLOCK_BOOTTIME at which it was found ended; 0: now.
+    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: now.
     main_ended_ns: int = 0
     exit_code: int | None = None
     signal: int | None = None
-    #: Why it failed whatever it returned (out of memory, a log that could not be written); empty: by its exit code alone.
+    #: Why the job failed whatever its exit code (out of memory, a log that could not be written); empty: the exit code decides.
     failure: str = ""
     stderr_tail: str = ""
     cpu_ms: int = 0
@@ -70,7 +70,7 @@ class JobExit(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """Facts about the runner itself that stand in its picture."""
+    """Facts about the runner itself for its full report."""
 
     isolation: str
     isolation_detail: str

@@ -1,8 +1,11 @@
-"""The runner's decisions: which jobs it has, where each stands, and what must be done about it when.
+"""The runner's decisions: which jobs it has, the state of each, and what must be done about it and when.
 
-Invariants (`check`): a job is either live or ended, and an ended one stays until it is acknowledged. A kill that is due at one
-moment never becomes due later. Nothing starts before a lease was told, nor once everything is to end. What is ahead in an
-allocation starts only behind a job of it that ended by itself, and goes with any other.
+Invariants (`check`):
+
+* A job is either live or ended, and an ended job stays until it is acknowledged.
+* The deadline of a kill never moves to a later time.
+* No job starts before a lease arrived, nor after the runner was ordered to end all jobs.
+* A queued job of an allocation starts only after a job of that allocation has ended by itself. Any other end drops the queue.
 """
 
 from __future__ import annotations
@@ -44,9 +47,10 @@ from headrace_agent.runner.protocol import (
     Started,
 )
 
-#: Between the request to end and the kill where nobody named a time: a log could not be written.
+#: Milliseconds between the request to end and the kill if no timeout was given: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
-#: A process that is still there so long after SIGKILL gets another; when everything is to end, the runner goes without it.
+#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. While all jobs are ended, the runner
+#: ends without the process after this time.
 KILL_TIMEOUT_MS = 10_000
 
 
@@ -55,17 +59,17 @@ class _Job(msgspec.Struct):
     state: JobState = JobState.STARTING
     started: Started | None = None
     stop: Stop | None = None
-    #: CLOCK_BOOTTIME of the request to end.
+    #: CLOCK_BOOTTIME in nanoseconds of the request to end.
     stopped_ns: int = 0
-    #: From the request to end to the first kill; None: it was not killed.
+    #: Milliseconds from the request to end to the first kill; None: the job was not killed.
     killed_after_ms: int | None = None
-    #: CLOCK_BOOTTIME of the (next) kill.
+    #: CLOCK_BOOTTIME in nanoseconds of the next kill.
     deadline_ns: int | None = None
-    #: Jobs of its allocation that follow.
+    #: Queued jobs of its allocation, in order.
     ahead: deque[Run] = msgspec.field(default_factory=deque)
 
     def kept(self, started: Started, moment: Moment) -> KeptJob:
-        """Its line in the picture, as a job that runs."""
+        """Return the job's entry in the full report, as a running job."""
         if self.stop is None or self.deadline_ns is None:
             return KeptJob(self.run, started)
         left_ms = max(0, self.deadline_ns - moment.steady_ns) // NS_PER_MS
@@ -73,34 +77,34 @@ class _Job(msgspec.Struct):
 
 
 class RunnerEngine:
-    """The table of jobs. `most_jobs` is how many may live at once, as far as file descriptors go."""
+    """The table of jobs. `most_jobs` is how many may live at once, as far as file descriptors suffice."""
 
     def __init__(self, most_jobs: int = 100_000) -> None:
         self._most_jobs = most_jobs
         self._live: dict[JobKey, _Job] = {}
-        #: By allocation, the one that was started last of those that live.
+        #: The newest live job of each allocation, by allocation id.
         self._newest: dict[str, _Job] = {}
         self._ended: dict[JobKey, JobEnd] = {}
-        #: Deadlines by time; an entry counts only while its job still has that deadline.
+        #: Heap of deadlines; an entry counts only while its job still has that deadline.
         self._deadlines: list[tuple[int, JobKey]] = []
-        #: The latest lease, or None as long as no agent told one.
+        #: The latest lease; None: no agent has sent a lease.
         self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
-        #: Times that the lease was over for so long, when that was seen, that others could have the jobs.
+        #: Times that an expired lease was noticed so late that other nodes could already have the jobs.
         self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
     def on_recovered(self, ends: list[JobEnd], moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Takes ends that a former runner kept, and jobs that were lost with it. Once, before anything else."""
+        """Record the ends that an earlier runner kept and the jobs that were lost with it. Called once, before anything else."""
         self._ended.update((end.key, end) for end in ends)
         return Outcome(None, [Tell(Ended(end)) for end in ends])
 
     def on_hello(self, about: About, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """An agent is there: it gets the whole picture. What the one before had told ahead is dropped."""
+        """Send the full report to a new agent, and drop all queued jobs of the agent before."""
         for job in self._live.values():
             job.ahead.clear()
-        # A job whose process is on its way is in the picture as well: if it were not, the job would be given to another node.
+        # A starting job is in the full report too: otherwise the allocator would give it to another node.
         running = [job.kept(job.started or _on_its_way(job.run, moment), moment) for job in self._live.values()]
         picture = Picture(
             running=running,
@@ -116,7 +120,7 @@ class RunnerEngine:
         return Outcome(None, [Tell(picture)])
 
     def on_run(self, run: Run, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Starts a job that is not known. Of a known one the state is told again."""
+        """Start a job that is not known. For a known job its state is sent again."""
         ended = self._ended.get(run.job)
         if ended is not None:
             return Outcome(None, [Tell(Ended(ended))])
@@ -137,21 +141,21 @@ class RunnerEngine:
         return Outcome(None, [Launch(run)])
 
     def on_run_ahead(self, order: RunAhead, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Keeps a job for when those before it in its allocation have ended, if one of them lives."""
+        """Queue a job behind the live job of its allocation. Without a live job it is dropped."""
         before = self._newest.get(order.run.allocation)
         if before is not None:
             before.ahead.append(order.run)
         return Outcome(None)
 
     def on_recall(self, order: Recall, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Drops what is ahead in an allocation."""
+        """Drop the queued jobs of an allocation, and confirm that."""
         job = self._newest.get(order.allocation)
         if job is not None:
             job.ahead.clear()
         return Outcome(None, [Tell(Recalled(order.allocation))])
 
     def on_started(self, key: JobKey, pid: int, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """The job has a process since `moment`. One that was to be stopped meanwhile is stopped now."""
+        """Record that the process of a job runs since `moment`. If the job was to be stopped meanwhile, it is stopped now."""
         job = self._live[key]
         job.state = next_state(job.state, JobEvent.STARTED)
         job.started = Started(key, pid, moment.wall_ms, moment.steady_ns, job.run.account)
@@ -164,9 +168,10 @@ class RunnerEngine:
     def on_not_started(
         self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
     ) -> Outcome[None, RunnerEffect]:
-        """The job could not be started. It failed with what a shell would return, or counts against nobody where the host is at fault.
+        """Record that a job could not be started.
 
-        A job that was to be stopped meanwhile ends for the reason of that.
+        With an exit code the job failed, as in a shell. Without an exit code it is a host fault, and the job counts as aborted.
+        A job that was to be stopped meanwhile ends with the reason of that stop.
         """
         job, exit = self._remove(key), JobExit(exit_code=exit_code)
         if job.stop is not None:
@@ -178,9 +183,10 @@ class RunnerEngine:
         return Outcome(None, effects + self._leave())
 
     def on_exited(self, key: JobKey, exit: JobExit, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """The job's main process ended and nothing of the job is left. If it ended by itself, what is ahead of it starts.
+        """Record that a job's main process ended and no process of the job is left. If it ended by itself, the next queued job starts.
 
-        An end that came before our signal counts by itself, even where the rest of the job lived on until after it.
+        A main process that ended before the runner's signal counts as ended by itself, even if other processes of the job lived
+        longer.
         """
         job = self._remove(key)
         is_after_signal = job.stopped_ns < (exit.main_ended_ns or moment.steady_ns)
@@ -196,22 +202,22 @@ class RunnerEngine:
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Ends a job that cannot go on. It has failed with this reason."""
+        """End a job that cannot go on. It counts as failed with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop_live(key, stop, moment))
 
     def on_not_confined(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Ends a job whose limits the host could not set. It counts against nobody."""
+        """End a job whose limits the host could not set. It does not count as a failure of the operation."""
         stop = Stop(JobResult.ABORTED, reason, _OWN_TIMEOUT_MS, is_host_fault=True)
         return Outcome(None, self._stop_live(key, stop, moment))
 
     def on_interrupt(self, order: Interrupt, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Sends the job's signal, and SIGKILL when the timeout has passed. A job that is not live is left alone."""
+        """Send the job's signal, and SIGKILL after the timeout. A job that is not live is ignored."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms, order.note)
         return Outcome(None, self._stop_live(order.job, stop, moment))
 
     def on_end_all(self, order: EndAll, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Interrupts all jobs. From now on none starts, and the runner exits after the last."""
+        """Interrupt all jobs. From now on none starts, and the runner exits after the last job has ended."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
         if self._end_all is None:
             self._end_all = stop
@@ -220,25 +226,26 @@ class RunnerEngine:
         return Outcome(None, self._stop_all(stop, moment) + self._leave())
 
     def on_lease(self, lease: NodeLease, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Lets jobs run until then. A lease that ends earlier than one before it changes nothing."""
+        """Extend the lease. A lease that ends earlier than the present lease changes nothing."""
         effects: list[RunnerEffect] = []
         known = self._lease
         if known is None or lease.until_boottime_ns > known.until_boottime_ns:
             if known is not None and not self._lease_enforced and lease.since_boottime_ns > known.until_boottime_ns:
-                # It was frozen with its agent. The jobs may run elsewhere, though a new lease came before it looked at the time.
+                # The runner was frozen together with its agent. The new lease arrived before the runner noticed that the old
+                # lease had expired, but the jobs may run elsewhere by now.
                 effects = self._enforce_lease(known, moment)
             self._lease = lease
             self._lease_enforced = False
         return Outcome(None, [*effects, *self.on_time(moment).effects])
 
     def on_acknowledge(self, jobs: list[JobKey], moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Drops ends that are recorded elsewhere."""
+        """Drop ends that are recorded elsewhere."""
         return Outcome(None, [Drop(key) for key in jobs if self._ended.pop(key, None) is not None])
 
     def on_time(self, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Does what is due at this moment: deadlines of jobs, and the end of the lease.
+        """Do what is due now: deadlines of jobs, and the end of the lease.
 
-        It is called not later than `next_wake_ns`. To call it earlier does no harm.
+        The shell calls it not later than `next_wake_ns`. An early call does no harm.
         """
         effects: list[RunnerEffect] = []
         lease = self._lease
@@ -255,7 +262,7 @@ class RunnerEngine:
         return Outcome(None, effects)
 
     def next_wake_ns(self) -> int | None:
-        """The time of CLOCK_BOOTTIME at which `on_time` may have something to do, or None."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which `on_time` may have something to do, or None."""
         due = [due_ns for due_ns, _ in self._deadlines[:1]]
         if self._lease is not None and not self._lease_enforced and self._live:
             due.append(self._lease.until_boottime_ns)
@@ -264,7 +271,7 @@ class RunnerEngine:
         return min(due, default=None)
 
     def figures(self) -> list[Figure]:
-        """Jobs that live, and ends that are not acknowledged."""
+        """Return the metrics of live jobs, unacknowledged ends, late leases and deadlines."""
         return [
             gauge("live_jobs", "jobs", len(self._live), "Jobs whose processes run."),
             gauge("unacknowledged_ends", "ends", len(self._ended), "Ends that the agent has not taken over."),
@@ -278,11 +285,11 @@ class RunnerEngine:
         ]
 
     def checks(self) -> Iterator[Check]:
-        """The check of the table of jobs."""
+        """Yield the check of the table of jobs."""
         yield self._check_jobs
 
     def check(self) -> list[str]:
-        """Broken invariants in words, or none if all hold."""
+        """Return a description of each broken invariant; empty if all hold."""
         return run_checks(self.checks())
 
     def _check_jobs(self) -> list[str]:
@@ -320,7 +327,7 @@ class RunnerEngine:
         return job
 
     def _go_on(self, job: _Job, moment: Moment) -> Run | None:
-        """The next job of an allocation whose job has ended, if one is ahead and may start. It lives from now on."""
+        """Return the next queued job behind a job that has ended, if it may start, else None. It is live from now on."""
         if not job.ahead or job.stop is not None or self._refusal(moment) or len(self._live) >= self._most_jobs:
             return None
         run = job.ahead.popleft()
@@ -340,7 +347,7 @@ class RunnerEngine:
         return None
 
     def _enforce_lease(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
-        """Ends all jobs. The time until the kill counts from the end of the lease, however late that is seen."""
+        """End all jobs. The time until the kill counts from the end of the lease, even if that is noticed late."""
         left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease passed: no heartbeat of this node was answered in time"
         late_ms = (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
@@ -354,12 +361,12 @@ class RunnerEngine:
         return self._stop(key, job, stop, moment) if job is not None else []
 
     def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
-        """Stops a job. The first reason stays, the earliest deadline holds, and the newest note is kept for a later agent."""
+        """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = moment.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
         if job.state is JobState.STARTING and (job.deadline_ns is None or due_ns < job.deadline_ns):
-            # Its program gets the signal once it runs. A process that is still on its way at the deadline is killed.
+            # The job gets the signal once its program runs. A process that is still starting at the deadline is killed.
             job.stopped_ns = job.stopped_ns or moment.steady_ns
             self._set_deadline(key, job, due_ns)
         if job.state is JobState.RUNNING:
@@ -382,7 +389,7 @@ class RunnerEngine:
         return [Signal(key, signal.SIGKILL)]
 
     def _await(self, key: JobKey, job: _Job, due_ns: int, moment: Moment) -> list[RunnerEffect]:
-        """Has it killed then, and tells it so if there is any time until then."""
+        """Set the deadline of the kill, and write it for the job if there is any time left."""
         self._set_deadline(key, job, due_ns)
         left_ms = (due_ns - moment.steady_ns) // NS_PER_MS
         return (
@@ -417,5 +424,5 @@ class RunnerEngine:
 
 
 def _on_its_way(run: Run, moment: Moment) -> Started:
-    """Stands for the start of a job whose process does not run its program yet."""
+    """Return a start report for a job whose process does not run its program yet."""
     return Started(run.job, 0, moment.wall_ms, moment.steady_ns, run.account)

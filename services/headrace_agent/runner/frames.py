@@ -1,6 +1,6 @@
 """Frames on the runner's unix socket: 4 bytes of length, big-endian, then the message in msgpack.
 
-Both ends use this module. It does no I/O but the one `connect`.
+Both ends use this module. It does no I/O except in `connect`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-#: In the runner's state folder.
+#: Name of the socket in the runner's state folder.
 SOCKET_NAME = "runner.sock"
 _LENGTH_BYTES = 4
 
@@ -22,11 +22,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class BadFrame(HeadraceError):
-    """Bytes on the socket that are no frame of this conversation."""
+    """Bytes on the socket that are not a frame of this protocol."""
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Raises `BadFrame` as soon as a length above the bound is announced."""
+    """Cuts a stream of bytes into frames. Raises `BadFrame` as soon as a length above `largest_bytes` is announced."""
 
     def __init__(self, largest_bytes: int) -> None:
         self._largest_bytes = largest_bytes
@@ -36,7 +36,7 @@ class FrameReader:
         self._buffer += data
 
     def next(self) -> bytes | None:
-        """The next whole frame, without its length, or None while there is none."""
+        """Return the next complete frame, without its length, or None if there is none yet."""
         buffer = self._buffer
         if len(buffer) < _LENGTH_BYTES:
             return None
@@ -52,13 +52,13 @@ class FrameReader:
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """The message as a frame, length included."""
+    """Return the message as a frame, including its length."""
     payload = _encoder.encode(message)
     return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
 
 
 def unpack(frame: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """Reads what `FrameReader.next` gave. Raises `BadFrame`."""
+    """Decode a frame that `FrameReader.next` returned. Raises `BadFrame`."""
     try:
         return decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
@@ -66,15 +66,17 @@ def unpack(frame: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
 
 
 def connect(state_folder: str) -> socket.socket:
-    """A blocking connection to the runner of this state folder. Raises OSError where none listens.
+    """Return a blocking connection to the runner of this state folder. Raises OSError if no runner listens.
 
-    The folder is opened first and the socket reached through it, so that a path longer than the 107 bytes of a unix address works.
+    The folder is opened first and the socket is reached through it, so that a path longer than the 107 bytes of a unix address
+    works.
     """
     folder = os.open(state_folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # A frozen runner accepts nobody, and with its queue full a blocking connect would wait as long as it is frozen.
+            # A frozen runner accepts no connection. With its queue full, a blocking connect would wait as long as the runner is
+            # frozen.
             connection.setblocking(False)
             connection.connect(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
             connection.setblocking(True)

@@ -1,4 +1,4 @@
-"""The end of a job: the result that it counts as, and the record that the agent is told."""
+"""The end of a job: the result that it counts as, and the record that is sent to the agent."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from headrace.wire.preemption import read_record
 from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.protocol import Run, Started
 
-#: A shell returns it for a command that cannot be run.
+#: Exit code of a shell for a command that cannot be run.
 NOT_RUNNABLE: Final = 126
 
 
 class Stop(NamedTuple):
-    """The reason for which the runner ends a job, and the result that the end then counts as."""
+    """The reason why the runner ends a job, and the result that the end then counts as."""
 
     result: JobResult
     reason: str
     timeout_ms: int
-    #: The agent's own words about the interruption, with the record of a preemption.
+    #: The agent's own note about the interruption, with the record of a preemption.
     note: bytes = b""
-    #: The host could not start the job, or not confine it: it counts against nobody.
+    #: True if the host could not start or confine the job, so that the end does not count as a failure of the operation.
     is_host_fault: bool = False
 
 
 def result_of(
     exit: JobExit, stop: Stop | None, *, interruptible: bool = False, killed_after_ms: int | None = None
 ) -> tuple[JobResult, str]:
-    """Returns the result that an end counts as, and the reason. `stop` is the runner's own if its signal came before the end.
+    """Return the result that an end counts as, and the reason. `stop` is the runner's stop if its signal came before the end.
 
-    After a signal of ours a job counts as we meant it: from outside, work done and obedience look alike. Only an interruptible
-    job says by its exit status which of the two it was.
+    After a signal of the runner the job counts as the stop says, because a completed job and an obedient one look alike from
+    outside. Only an interruptible job shows by its exit code which of the two it was.
     """
     if stop is not None:
         if interruptible and stop.result is JobResult.ABORTED:
@@ -62,8 +62,8 @@ def job_end(
     moment: Moment,
     stop: Stop | None = None,
 ) -> JobEnd:
-    """The record of an end. `moment` counts if the host did not say when the main process ended."""
-    # The wall clock may have been set while the job ran; how long it ran is told by the other one.
+    """Return the record of an end. `moment` is used if the host did not say when the main process ended."""
+    # The wall clock may have been set while the job ran, so the run time is measured with the steady clock.
     started_at_ms = started.started_at_ms if started is not None else moment.wall_ms
     ended_ns = exit.main_ended_ns or moment.steady_ns
     ran_ms = (ended_ns - started.started_boottime_ns) // NS_PER_MS if started is not None else 0

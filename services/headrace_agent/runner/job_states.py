@@ -1,4 +1,4 @@
-"""The life of a job at the runner, as a table."""
+"""The states of a job at the runner, as a table of transitions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class JobState(enum.Enum):
     ABSENT = "absent"
     STARTING = "starting"
     RUNNING = "running"
-    #: It was asked to end; a kill is due.
+    #: The job was asked to end, and a kill is due.
     INTERRUPTED = "interrupted"
     #: SIGKILL was sent.
     KILLED = "killed"
-    #: Over, and not acknowledged yet.
+    #: The job has ended, and its end is not acknowledged.
     ENDED = "ended"
 
 
@@ -32,7 +32,7 @@ class JobEvent(enum.Enum):
     ACKNOWLEDGE = "acknowledge"
 
 
-#: A pair that is missing leaves the state as it is.
+#: State after an event. A pair that is missing leaves the state unchanged.
 TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
     (JobState.ABSENT, JobEvent.RUN): JobState.STARTING,
     (JobState.STARTING, JobEvent.STARTED): JobState.RUNNING,
@@ -47,5 +47,5 @@ TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
 
 
 def next_state(state: JobState, event: JobEvent) -> JobState:
-    """Returns the state of a job after the event."""
+    """Return the state of a job after the event."""
     return TRANSITIONS.get((state, event), state)

@@ -1,7 +1,7 @@
-"""The shell around the engine: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
+"""The shell of the runner: one loop over the agent's socket, the jobs' pipes and processes, signals and time.
 
-It does nothing else while it performs an effect, so it performs them in the engine's order. None of them waits for anything that a job
-controls: the start of a process is only begun, and the poll tells what became of it.
+The loop does nothing else while it performs an effect, so effects are performed in the engine's order. No effect waits for
+anything that a job controls: it only begins the start of a process, and the poll reports the outcome.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ from headrace_agent.runner.protocol import (
 )
 from headrace_agent.runner.settings import Settings
 
-#: So many messages are obeyed before the jobs' output is looked at again.
+#: Messages of the agent that are obeyed before the jobs' output is read again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
 _FIGURES_MS = 60_000
-#: After the last job: for the agent to read what it was told, and for ends that could not be written.
+#: Milliseconds after the last job in which the agent may read the last messages, and unwritten ends are tried again.
 _LEAVE_MS = 2_000
-#: Two pipes, three files, one pidfd; or, while its process starts, two pipes with both their ends, a third pipe and one file.
+#: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
+#: pipe and one file.
 _FDS_PER_JOB = 7
 _SPARE_FDS = 64
 
 
 class Runner:
-    """The runner, made with a state folder that nobody else uses. Raises OSError where its folders cannot be made."""
+    """The runner. Its state folder must not be in use by another runner. Raises OSError if its folders cannot be made."""
 
     def __init__(
         self, host: Host, settings: Settings, log: Logger, open_files: tuple[int, int], usable_fds: int
@@ -85,7 +86,7 @@ class Runner:
         self._tick_ns = 0
         self._figures_ns = 0
         self._checks: Iterator[Check] = iter(())
-        #: CLOCK_BOOTTIME since which there is neither a job nor an agent.
+        #: CLOCK_BOOTTIME in nanoseconds since which there is neither a job nor an agent; None: there is one.
         self._alone_ns: int | None = None
         self._terminations = 0
         self._recover(launcher.boot)
@@ -95,16 +96,16 @@ class Runner:
         log.info("runner started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self) -> None:
-        """Runs until everything has ended."""
+        """Run until everything has ended."""
         while not self.step():
             pass
         self.close()
 
     def step(self, most_ms: int = 60_000) -> bool:
-        """Waits for something to happen, `most_ms` at most, and does it. Returns True if the runner may go."""
+        """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
-        # Before the messages: a place that became free waits for its next job.
+        # Ends come before messages: the next job waits for the resources that an end makes free.
         self._look()
         for run, refusal in self._jobs.late_starts(self._host.processes.now()):
             self._on_start(run, refusal)
@@ -136,7 +137,7 @@ class Runner:
         self._log.info("runner ended", unwritten_ends=self._kept.unwritten)
 
     def _watch(self, now: Moment) -> None:
-        """Checks one structure, and logs the figures once a minute."""
+        """Check one structure, and log the metrics once a minute."""
         check = next(self._checks, None)
         if check is None:
             self._checks = chain(self._engine.checks(), [self._jobs.retention.check])
@@ -174,7 +175,7 @@ class Runner:
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
     def _survey_logs(self) -> None:
-        """A logs folder that cannot be used fails the jobs, each with the reason, and not the runner."""
+        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner goes on."""
         try:
             self._host.files.make_folder(self._settings.logs)
             self._jobs.retention.survey(self._host.files, self._settings.logs)
@@ -188,7 +189,7 @@ class Runner:
         theirs.setblocking(False)
         self._wakeup = theirs
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        # A handler that does nothing, not SIG_IGN: what is ignored here would be ignored by the jobs.
+        # The handler does nothing. SIG_IGN would not do: the jobs would inherit an ignored signal.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         self._poll.register(ours, select.EPOLLIN)
@@ -202,7 +203,7 @@ class Runner:
         due.append(self._link.due_ns)
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
-        # A lease runs on while the host sleeps, and the poll's time does not: with jobs there is a turn every second.
+        # A lease runs on while the host sleeps, but the poll's timeout does not, so with jobs there is a turn every second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
         return max(0.0, (min(moment for moment in due if moment is not None) - now_ns) / NS_PER_MS)
@@ -266,7 +267,7 @@ class Runner:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
-        """Performs the effects in their order, with those that follow from them at the end."""
+        """Perform the effects in their order, and after them the effects that follow from them."""
         todo = deque(outcome.effects)
         while todo:
             effect = todo.popleft()
@@ -277,7 +278,8 @@ class Runner:
                     self._log.debug("job signal", **job_fields(job), number=number)
                     self._jobs.signal(job, number)
                 case TellDeadline(path, at_ms):
-                    with contextlib.suppress(OSError):  # the signal comes all the same
+                    # The job gets the signal in any case.
+                    with contextlib.suppress(OSError):
                         self._host.files.leave_word(path, f"{at_ms / 1000:.3f}\n".encode())
                 case Keep(end):
                     facts = {name: getattr(end, name) for name in ("result", "exit_code", "signal", "reason", "cpu_ms")}
@@ -302,7 +304,7 @@ class Runner:
         return self._started(run, launched) if launched is not None else []
 
     def _on_start(self, run: Run, outcome: Launched | NotStarted) -> None:
-        """The process of a job runs its program, or never will."""
+        """Handle the outcome of a start: the process of the job runs its program, or it never will."""
         effects = self._not_started(run, outcome) if isinstance(outcome, NotStarted) else self._started(run, outcome)
         self._take(Outcome(None, effects))
 
@@ -322,7 +324,7 @@ class Runner:
         self._take(self._engine.on_failure(job, reason, self._host.processes.now()))
 
     def _settle(self, jobs: list[JobKey]) -> None:
-        """Main processes that have ended by now are seen to have ended before anything is decided about their jobs."""
+        """Notice all main processes that have ended by now, before anything is decided about their jobs."""
         for pidfd in self._jobs.ended_unseen(jobs):
             self._jobs.on_main_ended(pidfd, self._host.processes.now())
         self._look()

@@ -1,8 +1,8 @@
-"""Messages between an agent and its runner that one of them cannot read, or the other cannot write.
+"""Messages between an agent and its runner that the receiver cannot read, or the sender cannot write.
 
-A connection that is closed for such a message opens anew, and the message comes again: jobs of all wait for ever for what is wrong with
-one. So such a message ends the run that it is about, with the reason, and the conversation goes on. Sides of different versions, or a
-defect of one, are how such a message can come about.
+If such a message closed the connection, it would be sent again on the next connection, and all jobs would wait for ever because
+of one message. So the message ends only the run that it is about, with the reason, and the connection stays open. Such a
+message can come from different versions of agent and runner, or from a defect of either.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class _AboutRun(msgspec.Struct):
-    """What is needed of a `Run`. All else is passed over."""
+    """The required parts of a `Run`. All other fields are skipped."""
 
     job: JobKey
     allocation: str
@@ -81,7 +81,10 @@ _about_ends = msgspec.msgpack.Decoder(_AboutEnd)
 
 
 def order_frame(message: ToRunner) -> bytes | None:
-    """Make the frame of an order. An order that cannot be one makes its job fail. Returns None for any other message of that kind."""
+    """Return the frame of an order, or None if the order cannot be written.
+
+    A `Run` or `RunAhead` that cannot be written is replaced by one that makes its job fail.
+    """
     try:
         frame = pack(message)
     except (ValueError, OverflowError) as error:
@@ -100,7 +103,7 @@ def order_frame(message: ToRunner) -> bytes | None:
 
 
 def order_instead_of(frame: bytes, why: str) -> ToRunner | None:
-    """Make the order that ends the run which an order that cannot be read is about. None if it is about none."""
+    """Return an order that ends the run which an unreadable order is about, or None if it is not about a run."""
     reason = f"the runner cannot read its order: {why}"
     match _decoded(_orders, frame):
         case _RunOrder() as run:
@@ -114,9 +117,9 @@ def order_instead_of(frame: bytes, why: str) -> ToRunner | None:
 
 
 def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
-    """Make of a report that cannot be read one that can. Each end in it that cannot be read counts as a failure.
+    """Return a readable report in place of an unreadable one, or None if that is impossible.
 
-    None if nothing can be made of it.
+    Each unreadable end in it counts as a failure.
     """
     match _decoded(_reports, frame):
         case _EndedReport(end):
@@ -130,7 +133,7 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
 
 
 def _kept_in(raw: msgspec.Raw, why: str) -> KeptJob | None:
-    """A job that runs. One that cannot be read goes on: its end, or an interruption, needs no more than its name."""
+    """Return a running job of the report. An unreadable job goes on: its end, or an interruption, needs only its name."""
     kept = _decoded(_kept, raw)
     if kept is not None:
         return kept
@@ -147,7 +150,7 @@ def _end_in(raw: msgspec.Raw, why: str) -> JobEnd | None:
 
 
 def _failing_run(about: _AboutRun, why: str) -> Run:
-    """The order of a job that only fails."""
+    """Return an order that makes the job fail with the reason `why`."""
     return Run(about.job, about.allocation, [], {}, "", 0, 0, not_started_for=short_text(why))
 
 

@@ -1,1 +1,1 @@
-"""The test of a host by itself: whether jobs are started, kept to their limits and ended here. No server is asked."""
+"""The selftest of a host: whether jobs are started, limited and ended here. It needs no server."""

@@ -1,6 +1,7 @@
 """`python -m headrace_agent.selftest [--config FILE]`: exit status 0 if jobs can run here as the settings say, else 1.
 
-Where systemd runs the node of FILE it becomes `systemd-run`, which runs it once more in a unit like that of the node's runner.
+If systemd runs the node of FILE, the process becomes `systemd-run`, which runs the selftest in a unit like that of the node's
+runner.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace_agent.settings import AgentSettings
 
 
 def main() -> None:
-    """Runs the trials, and prints a line for each."""
+    """Run the trials, and print a line for each."""
     parser = argparse.ArgumentParser(
         prog="headrace agent selftest", description="Try whether jobs can run on this host."
     )

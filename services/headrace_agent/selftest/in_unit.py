@@ -1,4 +1,4 @@
-"""The selftest of a node that systemd runs. A unit for that moment has the cgroup, the limits and the account of its runner."""
+"""The selftest of a node that systemd runs: a temporary unit has the cgroup, the limits and the account of the node's runner."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace_agent.install import units
 from headrace_agent.install.systemd import systemctl
 from headrace_agent.settings import AgentSettings
 
-#: Beginnings of names: of what is run, and how often and how long. All else says as what it runs, and with how much.
+#: Prefixes of unit settings that are not copied: what is run, how often and how long. The rest is about account and limits.
 _OF_RUNNING: Final = ("Exec", "Type", "Restart", "Timeout", "KillMode")
 
 
 class NotRoot(HeadraceError):
-    """Only root starts a unit like that of the runner."""
+    """Only root can start a unit like that of the runner."""
 
 
 def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) -> list[str]:
-    """The command of the selftest in a unit like that of the node's runner. Empty where none is installed or needed.
+    """Return the command of the selftest in a unit like that of the node's runner; empty if no unit is installed or needed.
 
     Raises `NotRoot`, `NoSystemd`.
     """
@@ -41,7 +41,7 @@ def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) ->
 
 
 def properties_of(text: str) -> list[str]:
-    """The settings for processes of a unit and its drop-ins, as `systemctl cat` shows them."""
+    """Return the settings of a unit and its drop-ins that apply to its processes. `text` is the output of `systemctl cat`."""
     return [line for line in _of_service(_whole(text.splitlines())) if not line.startswith(_OF_RUNNING)]
 
 
@@ -55,7 +55,7 @@ def _of_service(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Lines without comments. What a backslash continues is one."""
+    """Yield the lines without comments. Lines that a backslash continues are joined."""
     begun = ""
     for line in map(str.strip, lines):
         if line.startswith(("#", ";")):

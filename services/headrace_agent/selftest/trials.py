@@ -1,4 +1,4 @@
-"""Trials of a host: a runner of their own starts small jobs, and what becomes of them is judged."""
+"""Trials of a host: a separate runner starts small jobs, and the outcome is judged."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _LEASE_NS: Final = 600 * 10**9
 _LOOK_AGAIN_S: Final = 0.05
 _GONE_S: Final = 5.0
 _LIMIT_BYTES: Final = 64 * 2**20
-#: More than the limit, and the room that a limit of single processes leaves above it.
+#: Python code that takes more memory than the limit, and more than a limit of single processes leaves above it.
 _GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
-#: It leaves a process in a session of its own, and says which.
+#: Python code that leaves a process in a session of its own, and prints its pid.
 _LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
-#: With the names of the account and of a file that it must not be able to read.
+#: Shell code that checks the account, and that a file is not readable. Gets the names of both.
 _AS_ACCOUNT: Final = (
     'test "$(id -un)" = "$0" || exit; test ! -f "$1" -o ! -r "$1" || { echo "it can read $1" >&2; exit 1; }'
 )
@@ -42,12 +42,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
     trial: str
     passed: bool
-    #: In words.
+    #: What was found, in words.
     found: str
 
 
 class Trials:
-    """Runs the trials with one runner, whose folder is removed afterwards."""
+    """Runs the trials with one runner in the folder `folder`, which the caller removes afterwards."""
 
     def __init__(self, settings: AgentSettings, folder: str) -> None:
         self._wanted = settings
@@ -61,7 +61,7 @@ class Trials:
         self._jobs = 0
 
     async def run(self) -> Sequence[Verdict]:
-        """Runs all of them. Without a runner there is one verdict."""
+        """Run all trials. Without a runner there is one verdict about it instead of those about jobs."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._link.run)
             with anyio.move_on_after(_PATIENCE_S):
@@ -81,7 +81,7 @@ class Trials:
         return [self._isolation(), *verdicts, self._folders()]
 
     def _isolation(self) -> Verdict:
-        """What the agent would say of itself as it is enrolled. It is well where the settings ask for no more."""
+        """Judge the isolation that the agent would report at its enrolment. It passes if the settings ask for no more."""
         found, users = self._wanted.agent_isolation(), self._wanted.users
         wants_more = facts.is_root() and users != AGENT
         return Verdict("isolation", found.is_full or not wants_more, f"{found.word}: {found.detail}")
@@ -129,7 +129,7 @@ class Trials:
         return Verdict("folders", not defects, "; ".join(defects) or "no defect is found in those of state and logs")
 
     async def _job(self, argv: list[str], *, memory_bytes: int = 0, account: str = "") -> JobEnd | None:
-        """Runs a job to its end, None where that does not come."""
+        """Run a job and return its end, or None if it does not end in time."""
         key = JobKey(OperationId("selftest"), self._jobs, 1)
         self._jobs += 1
         path = facts.jobs_environment(self._wanted.path)
@@ -158,13 +158,13 @@ class Trials:
 
 
 async def try_host(settings: AgentSettings) -> Sequence[Verdict]:
-    """Tries what the agent with these settings would do with jobs here. Raises `BadInput`, OSError."""
+    """Try what an agent with these settings would do with jobs on this host. Raises `BadInput`, OSError."""
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as folder:
         return await Trials(settings, folder).run()
 
 
 def _number_told(folder: str) -> int:
-    """The number that a job wrote, 0 where none did."""
+    """Return the number that a job wrote, or 0 if none wrote one."""
     told = [log.read_text().strip() for log in Path(folder, "logs").rglob("*stdout*")]
     return next((int(text) for text in told if text.isdigit()), 0)
 

@@ -1,1 +1,1 @@
-"""The agent's side of the conversation with the runner of its host."""
+"""The agent's side of the connection to the runner of its host."""

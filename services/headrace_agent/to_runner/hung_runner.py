@@ -1,7 +1,8 @@
-"""A runner that lives and does nothing: stopped, swapped out, or held up by a disk. It is judged by its answers.
+"""Detection of a runner that lives but does nothing: it was stopped, swapped out, or blocked by a disk.
 
-A runner that has much to do is slow to read what it is told, and says something all the time. So only a runner that was asked something
-and says nothing at all at several looks in a row is hung. Looks are counted, not seconds: an agent that was stopped itself has looked once.
+A busy runner is slow to read its messages, but it keeps sending something. So a runner counts as hung only if it owed an answer
+and sent nothing at all at several looks in a row. The agent counts looks and not seconds, because an agent that was stopped
+itself has looked only once.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from contextlib import suppress
 from typing import Final
 
 LOOK_S: Final = 3.0
-#: A runner is hung that was asked and said nothing at so many looks in a row.
+#: Looks in a row without any message, while an answer is due, after which a runner counts as hung.
 _HUNG: Final = 10
-#: A runner that is hung for twice as long is killed: a new one ends its jobs and reports them lost.
+#: Silent looks in a row after which the runner is killed. The new runner ends its jobs and reports them lost.
 _KILL: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Finding(enum.Enum):
-    """The outcome of a look at a runner that was asked something."""
+    """The outcome of a look at a runner that owes an answer."""
 
     NOTHING = enum.auto()
-    #: It answers again after it was said to be hung.
+    #: The runner answers again after it was reported as hung.
     ANSWERS = enum.auto()
-    #: It is hung. That is said again each time when it was silent twice as long.
+    #: The runner is hung. Reported again each time the silence has doubled.
     HUNG = enum.auto()
-    #: It is hung, and has to be killed.
+    #: The runner is hung and must be killed.
     KILL = enum.auto()
 
 
 class Silence:
-    """Counts the looks at which a runner owed an answer and had said nothing since the look before. Pure."""
+    """Counts the looks in a row at which a runner owed an answer and had sent nothing since the look before. Pure."""
 
     def __init__(self) -> None:
         self._looks = 0
@@ -44,15 +45,15 @@ class Silence:
 
     @property
     def length_s(self) -> float:
-        """Seconds since the runner said something, at least."""
+        """Return the seconds for which the runner has at least been silent."""
         return self._looks * LOOK_S
 
     def heard(self) -> None:
-        """The runner said something, whatever it was."""
+        """Record that the runner sent something."""
         self._has_spoken = True
 
     def look(self, *, is_asked: bool) -> Finding:
-        """Judges the time since the look before. `is_asked`: the runner owed an answer all that time."""
+        """Judge the time since the last look. `is_asked`: the runner owed an answer for all of that time."""
         before, has_spoken, self._has_spoken = self._looks, self._has_spoken, False
         self._looks = 0 if has_spoken or not is_asked else before + 1
         if not self._looks:
@@ -64,7 +65,7 @@ class Silence:
 
 
 class RunnerProcess:
-    """The process at the other end of a connection, as far as it is certain to be the runner of the state folder."""
+    """The process at the other end of a connection. Its pid is known only if it certainly is the runner of the state folder."""
 
     def __init__(self, connection: socket.socket, state: str) -> None:
         self.pid = 0
@@ -77,7 +78,7 @@ class RunnerProcess:
                 self.pid = pid
 
     def kill(self) -> bool:
-        """Kills the process. Returns False if it is not known, not ours to kill, or gone."""
+        """Kill the process. Return False if it is not known, if this process may not kill it, or if it is gone."""
         if self._pidfd < 0:
             return False
         try:
@@ -87,7 +88,7 @@ class RunnerProcess:
         return True
 
     def has_ended(self) -> bool:
-        """True if it is certain that the process has ended."""
+        """True if the process has certainly ended."""
         if self._pidfd < 0:
             return False
         poll = select.poll()
@@ -101,7 +102,7 @@ class RunnerProcess:
 
 
 def _holder_of(state: str) -> int:
-    """The process that has the lock of the runner, 0 if it is not known."""
+    """Return the pid of the process that holds the runner's lock, or 0 if it is not known."""
     try:
         with open(f"{state}/runner.lock", "rb") as file:
             return int(file.read(32))

@@ -1,6 +1,7 @@
-"""The way to the runner of this host: starts one where none lives, speaks with it, returns to it.
+"""The agent's connection to the runner of its host: starts a runner if there is none, talks to it, and reconnects.
 
-While no picture of the runner is there, messages to it are dropped: whatever was missed shows in the next picture.
+Before the runner's full report (`Picture`) arrives on a connection, messages to the runner are dropped. The full report then
+shows what the runner missed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_run
 _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
-#: A conversation that ends sooner is begun anew ever more slowly: another would end as soon.
+#: Seconds after which a connection counts as settled. After a shorter connection the pause before reconnecting grows, because the next
+#: connection would most likely end as soon.
 _SETTLED_S = 1.0
 _GONE = "the runner is gone and is being started again"
 
@@ -42,7 +44,7 @@ _GONE = "the runner is gone and is being started again"
 class RunnerLink:
     """The connection to the runner, and the runner's process if this agent started it.
 
-    `on_message` gets what the runner says, whole pictures only. `on_trouble` gets why it cannot be spoken with.
+    `on_message` gets the runner's messages. `on_trouble` gets the reason why the runner cannot be reached.
     """
 
     def __init__(
@@ -59,30 +61,30 @@ class RunnerLink:
         self._on_trouble = on_trouble
         self._decoder = msgspec.msgpack.Decoder(Said)
         self._random = random.Random()
-        #: The connection while a picture of the runner is there. Only then is anything told.
+        #: The connection, once the runner's full report has arrived on it. Messages are sent only then.
         self._told_by: socket.socket | None = None
-        #: Frames that were told and are not written yet.
+        #: Frames that are not written yet.
         self._outbox: list[bytes] = []
-        #: Set while the runner has not taken all that was written.
+        #: Set while the runner has not read everything that was written.
         self._behind = anyio.Event()
         self._conversation: anyio.CancelScope | None = None
         self._flushed = anyio.Event()
         self._gone = anyio.Event()
         self._ending = False
-        #: The runner that this process started last, if it did.
+        #: The runner process that this agent started last; None: it started none.
         self._child: subprocess.Popen[bytes] | None = None
-        #: Runners started.
+        #: Number of runners started.
         self.starts = 0
         self._silence = Silence()
-        #: The runner answers `Ping`.
+        #: True if the runner answers `Ping`.
         self._answers_pings = False
-        #: A `Ping` was told and no `Pong` came yet.
+        #: True if a `Ping` was sent and its `Pong` has not arrived.
         self._has_pinged = False
-        #: Why the last conversation ended.
+        #: Why the last connection ended.
         self._why_over = _GONE
 
     async def run(self) -> None:
-        """Runs until cancelled, or until `end` was called and the conversation is over."""
+        """Keep a connection until cancelled, or until `end` was called and the connection is closed."""
         pause_s = _FIRST_PAUSE_S
         while not self._ending:
             try:
@@ -99,7 +101,7 @@ class RunnerLink:
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
     def tell(self, message: ToRunner) -> None:
-        """Sends a message with the next `flush`, in order. It is dropped while there is no picture of the runner."""
+        """Queue a message for the next `flush`, in order. Before the runner's full report has arrived the message is dropped."""
         if self._told_by is None:
             return
         frame = order_frame(message)
@@ -109,7 +111,7 @@ class RunnerLink:
             self._outbox.append(frame)
 
     def flush(self) -> None:
-        """Writes all that was told, now: a start waits for it. What the runner does not take at once follows."""
+        """Write all queued messages at once, because jobs may wait to start. What the runner does not take now follows later."""
         if self._told_by is None or not self._outbox or self._behind.is_set():
             return
         together = b"".join(self._outbox)
@@ -119,22 +121,23 @@ class RunnerLink:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # the reader sees the end, too
+            # The reader notices the end of the connection too.
+            return
         if sent < len(together):
             self._outbox.append(together[sent:])
             self._flushed = anyio.Event()
             self._behind.set()
 
     def reconnect(self) -> None:
-        """Ends the conversation. Another begins, with a picture."""
+        """Close the connection. The next one begins with a full report of the runner."""
         if self._conversation is not None:
             self._why_over = "the agent speaks with the runner anew"
             self._conversation.cancel()
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
-        """Starts no runner any more, and waits until all that was told has gone out.
+        """Start no runner any more, and wait until all queued messages are written, at most `timeout_s` seconds.
 
-        Waits until the runner is gone too, `with_runner`.
+        With `with_runner`, wait until the runner is gone too. Return False if the time was not enough.
         """
         self._ending = True
         with anyio.move_on_after(timeout_s) as scope:
@@ -146,10 +149,11 @@ class RunnerLink:
                 if self._conversation is not None:
                     await self._gone.wait()
                 elif (connection := self._connect()) is not None:
-                    # It lives and was away when it was told: it is told with its picture.
+                    # The runner lives and was away when it was ordered to end. It gets the order when it sends its full report.
                     await self._converse(connection)
                 elif self._child is not None:
-                    self._child.terminate()  # started a moment ago, and not spoken with yet
+                    # The runner was started a moment ago, and there is no connection to it yet.
+                    self._child.terminate()
                 if self._child is not None:
                     await wait_for_end(self._child)
         if self._child is not None:
@@ -157,7 +161,7 @@ class RunnerLink:
         return not scope.cancelled_caught
 
     async def _converse(self, connection: socket.socket) -> bool:
-        """One connection, from Hello to its end. True if a picture came."""
+        """Use one connection from `Hello` to its end. Return True if the runner's full report arrived."""
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
         self._silence, self._has_pinged, self._answers_pings, self._why_over = Silence(), False, False, _GONE
@@ -172,7 +176,7 @@ class RunnerLink:
                 try:
                     await self._read(connection)
                 finally:
-                    # Before the other tasks have ended: what is told meanwhile is dropped.
+                    # This is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                 tasks.cancel_scope.cancel()
         finally:
@@ -184,7 +188,7 @@ class RunnerLink:
         return had_picture
 
     async def _read(self, connection: socket.socket) -> None:
-        """Takes what the runner says as soon as it is there, until the runner is gone or not understood."""
+        """Read the runner's messages as soon as they arrive, until the runner is gone or sends something unreadable."""
         reader, loop = FrameReader(LARGEST_ANSWER_BYTES), asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
         failure: Exception | None = None
@@ -208,11 +212,11 @@ class RunnerLink:
                     self._on_message(message)
             except Exception as error:
                 failure = error
-                # A message may have ended the conversation before another failed.
+                # One message may have ended the connection before a later message failed.
                 if not over.done():
                     over.set_result(None)
 
-        # It stays: to wait for each message anew would cost as much as what is done about it.
+        # The reader stays registered: waiting for each message anew would cost as much as handling the message.
         loop.add_reader(connection, on_readable)
         try:
             await over
@@ -224,10 +228,10 @@ class RunnerLink:
                     self._why_over = f"the runner is not understood ({failure}); the agent speaks with it anew"
             elif failure is not None and not isinstance(failure, anyio.EndOfStream):
                 raise failure
-            # At the end of the stream the runner has ended, which `run` tells as trouble.
+            # At the end of the stream the runner has ended; `run` then reports it through `on_trouble`.
 
     def _report_in(self, frame: bytes) -> Said:
-        """Reads a frame. Raises `BadFrame` if nothing can be made of it."""
+        """Decode a frame, or replace an unreadable report. Raises `BadFrame` if nothing can be made of the frame."""
         try:
             report: Said = unpack(frame, self._decoder)
         except BadFrame as error:
@@ -239,9 +243,10 @@ class RunnerLink:
         return report
 
     async def _write(self, connection: socket.socket) -> None:
-        """Says hello, and goes on with what the runner did not take at once."""
+        """Send `Hello`, then write whatever the runner did not take at once."""
         loop = asyncio.get_running_loop()
-        with suppress(OSError):  # the reader sees the end, too
+        # The reader notices the end of the connection too.
+        with suppress(OSError):
             await loop.sock_sendall(connection, self._hello)
             while True:
                 await self._behind.wait()
@@ -253,7 +258,7 @@ class RunnerLink:
                 self._flushed.set()
 
     async def _watch(self, connection: socket.socket, process: RunnerProcess) -> None:
-        """Asks the runner at each look whether it is there. A runner that is hung is said to be, and then killed."""
+        """At each look, ask the runner for a sign of life (`Ping`). Report a hung runner as trouble, and later kill it."""
         was_killed = False
         while True:
             is_asked = self._owes_an_answer(connection)
@@ -276,14 +281,14 @@ class RunnerLink:
                 self._on_trouble(Trouble.RUNNER_AWAY, since + ("; it was killed" if was_killed else ""))
 
     def _owes_an_answer(self, connection: socket.socket) -> bool:
-        """True if the runner was asked something that it has not answered. One that knows no `Ping` reads what it is told."""
+        """True if the runner owes an answer. A runner without `Ping` owes one while it has not read all that was sent."""
         if self._told_by is None or self._has_pinged:
             return True
         (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
         return bool(unread_bytes)
 
     async def _reach(self) -> socket.socket:
-        """A connection to the runner of the state folder, started if need be. Raises `NoRunner`."""
+        """Return a connection to the runner of the state folder, and start a runner if necessary. Raises `NoRunner`."""
         connection = self._connect()
         if connection is None and not self._settings.starts_runner:
             raise NoRunner(
@@ -304,20 +309,23 @@ class RunnerLink:
         try:
             return connect(self._state)
         except OSError:
-            return None  # none listens, as before the first one is started
+            # No runner listens, as before the first one is started.
+            return None
 
     def _has_jobs(self) -> bool:
-        """True if a former runner may have left jobs of which nothing is known."""
+        """True if an earlier runner may have left jobs that are not accounted for."""
         try:
             return has_jobs(LinuxFiles(), self._state)
         except (FileNotFoundError, NotADirectoryError):
-            return False  # no runner has made the folder, or can
+            # No runner has made the folder, or none could.
+            return False
         except OSError:
-            return True  # nobody can tell
+            # The folder cannot be read, so there may be jobs.
+            return True
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Returns what there is to read, perhaps nothing. Raises `anyio.EndOfStream` or `anyio.BrokenResourceError`."""
+    """Return the data that can be read now, perhaps none. Raises `anyio.EndOfStream` or `anyio.BrokenResourceError`."""
     try:
         data = connection.recv(_READ_BYTES)
     except BlockingIOError:

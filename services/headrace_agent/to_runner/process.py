@@ -1,4 +1,4 @@
-"""Starts the runner's process, which may outlive us."""
+"""Starts the runner's process, which may outlive the agent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from headrace.errors import HeadraceError
 from headrace_agent.host.own_folder import take_own_folder
 from headrace_agent.settings import AgentSettings
 
-#: Exit status of a runner that found another one in its state folder.
+#: Exit status of a runner that found another runner in its state folder.
 IN_USE = 3
 _START_TIMEOUT_S = 20.0
-#: The runner's own log is put aside when a runner is started and it has grown past this.
+#: Size from which on the runner's own log is set aside when a runner is started.
 _LARGEST_LOG_BYTES = 16 * 1024 * 1024
-#: What a runner gets of our environment: what Python needs to find it.
+#: Variables of the agent's environment that a runner gets, which Python needs to find it.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR")
 
 
 class NoRunner(HeadraceError):
-    """No runner could be started. `status` is the exit status of the one that was tried, None for one that may live."""
+    """No runner could be started. `status` is the exit status of the runner that was tried; None: it may still be alive."""
 
     def __init__(self, why: str, status: int | None) -> None:
         self.status = status
@@ -32,7 +32,7 @@ class NoRunner(HeadraceError):
 
 
 async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
-    """Starts a runner and waits until it listens. Raises `NoRunner`."""
+    """Start a runner and wait until it listens. Raises `NoRunner`."""
     ready, theirs = os.pipe()
     try:
         try:
@@ -58,12 +58,12 @@ async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
 
 
 def let_go(process: subprocess.Popen[bytes]) -> None:
-    """Lets the process live on without us."""
+    """Stop tracking the process, which lives on without the agent."""
     process.returncode = process.poll() or 0
 
 
 def runner_command(settings: AgentSettings) -> list[str]:
-    """The command line of a runner for an agent with these settings."""
+    """Return the command line of a runner for an agent with these settings."""
     command = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
     command += ["--isolation", settings.isolation, "--cgroup", settings.cgroup]
     command += ["--job-pids", str(settings.job_pids)]
@@ -73,7 +73,7 @@ def runner_command(settings: AgentSettings) -> list[str]:
 
 
 def _spawn(settings: AgentSettings, ready_fd: int) -> subprocess.Popen[bytes]:
-    """Starts the runner in a session of its own, with nothing of our environment but what Python needs."""
+    """Start the runner in a session of its own, with only the variables of the agent's environment that Python needs."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     with _open_log(settings.state()) as log:
         return subprocess.Popen(
@@ -96,4 +96,5 @@ def _open_log(state: str) -> BinaryIO:
             os.replace(path, f"{path}.1")
         return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
     except OSError:
-        return open(os.devnull, "ab")  # the runner's exit status will tell that something is wrong with the folder
+        # The runner's exit status will tell that something is wrong with the folder.
+        return open(os.devnull, "ab")

@@ -1,1 +1,1 @@
-"""Files of the runner: what outlives it, the logs of jobs, and how room is made for new ones."""
+"""Files of the runner: files that outlive it, the logs of jobs, and the removal of old logs."""

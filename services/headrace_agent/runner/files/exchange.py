@@ -1,7 +1,7 @@
-"""The exchange folder of a host, and the folders of jobs of accounts in it.
+"""The exchange folder of a host, and the folders in it of jobs that have an account.
 
-Only we write into the exchange folder itself, so no account can put anything in the place of what lies there. A job of an account has a
-folder of its own in it, which no other account can enter.
+Only the runner and the agent write into the exchange folder itself, so no account can replace what lies there. A job with an
+account has its own folder in it, which no other account can enter.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from headrace_agent.host.own_folder import make_own_folder
 from headrace_agent.runner.host.accounts import Account
 
 _OWNER_ONLY = 0o700
-#: Accounts reach their own folders, and list nothing.
+#: Permissions of the exchange folder if jobs have accounts: accounts reach their own folders, but cannot list the exchange
+#: folder.
 _FOR_ACCOUNTS = 0o711
 
 
 def open_exchange(folder: str) -> int:
-    """Returns a descriptor of the exchange folder, made where it is missing and closed to others. Raises `ForeignFolder`, OSError."""
+    """Return a descriptor of the exchange folder, which is made if missing and closed to others.
+
+    Raises `ForeignFolder`, OSError.
+    """
     make_own_folder(folder, _OWNER_ONLY if os.geteuid() else _FOR_ACCOUNTS)
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def make_job_folder(path: str, account: Account) -> None:
-    """Makes the folder of a job of an account in the exchange folder, for that account only.
+    """Make the folder of a job with an account in the exchange folder, for that account only.
 
-    What an earlier start of the job left there is put aside. Raises OSError.
+    A folder from an earlier start of the job is renamed. Raises OSError.
     """
     parent, _, name = path.rpartition("/")
     exchange = open_exchange(parent)

@@ -1,9 +1,9 @@
 """The log of a job: two streams, each a file that holds the newest output within its cap.
 
-When a file holds half the cap it is renamed to `….1`, in place of an older one, and a new one is begun. Offsets into a stream are
-logical: they count every byte that the job ever wrote. From the first rotation on a third file, `….at`, says with which offset
-which file (by inode) begins. Whatever moment the runner is killed at, a reader can tell the offsets from it
-(`headrace_agent.job_logs.reader`).
+When a file has reached half of the cap it is renamed to `….1`, replacing the older file of that name, and a new file is begun.
+Offsets into a stream are logical: they count every byte that the job ever wrote. From the first rotation on a third file,
+`….at`, holds the inode of a file and the offset with which that file begins. Whenever the runner may be killed, a reader can
+derive the offsets from it (`headrace_agent.job_logs.reader`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 Stream = Literal["stdout", "stderr"]
-#: A smaller cap would mean a rename for every few lines.
+#: Smallest cap in bytes; with a smaller cap there would be a rename for every few lines.
 SMALLEST_CAP_BYTES = 64 * 1024
 TAIL_BYTES = 2048
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -30,18 +30,18 @@ class LogUnwritable(Exception):
 
 
 def job_name(job: JobKey) -> str:
-    """The job in one token, as in its marker and in names of files."""
+    """Return the job's name in one word, as in its marker and in names of files."""
     return f"{job.operation}.{job.index}.{job.attempt}"
 
 
 def job_fields(job: JobKey, allocation: str = "") -> dict[str, object]:
-    """The fields by which an operation can be followed through the logs of all services."""
+    """Return the fields by which an operation can be followed through the logs of all services."""
     fields: dict[str, object] = {"operation": job.operation, "index": job.index, "attempt": job.attempt}
     return fields | {"allocation": allocation} if allocation else fields
 
 
 def log_name(job: JobKey, stream: Stream) -> str:
-    """Name of the stream's file in the folder of its operation."""
+    """Return the name of the stream's file in the folder of its operation."""
     return f"{job.index}.{job.attempt}.{stream}"
 
 
@@ -59,9 +59,9 @@ class StreamWriter:
         self._tail = bytearray() if with_tail else None
 
     def write(self, data: memoryview) -> int:
-        """Appends all of it and returns by how much the log grew on disk.
+        """Append all of the data, and return by how many bytes the log grew on disk.
 
-        It is less than 0 where older output went. Raises `LogUnwritable`.
+        The number is negative if more older output was removed than was written. Raises `LogUnwritable`.
         """
         if self._tail is not None:
             self._tail += data[-TAIL_BYTES:]
@@ -82,7 +82,7 @@ class StreamWriter:
         return self._older_bytes + self._size_bytes - before
 
     def tail(self) -> str:
-        """The last `TAIL_BYTES` of the stream as text, with a replacement for what is no UTF-8."""
+        """Return the last `TAIL_BYTES` of the stream as text, with replacements for bytes that are not UTF-8."""
         return bytes(self._tail or b"").decode("utf-8", errors="replace")
 
     def close(self) -> None:
@@ -91,12 +91,13 @@ class StreamWriter:
             self._fd = -1
 
     def _begin(self) -> None:
-        # A job that ran here under the same name before left files: they are not this one's output.
+        # An earlier job with the same name may have left files here, which are not output of this job.
         for leftover in (self.path, f"{self.path}.1", f"{self.path}.at"):
             self._unlink(leftover)
         try:
             self._fd = self._files.open(self.path, _NEW_FILE)
-        except FileNotFoundError:  # somebody removed the folder while the job was silent
+        # The folder was removed while the job wrote nothing.
+        except FileNotFoundError:
             self._files.make_folder(os.path.dirname(self.path))
             self._fd = self._files.open(self.path, _NEW_FILE)
 

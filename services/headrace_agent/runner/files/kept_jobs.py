@@ -1,12 +1,14 @@
-"""Files that outlive the runner: one per job, from before its process starts until its end is acknowledged.
+"""Files that outlive the runner: one for each job, from before its process starts until its end is acknowledged.
 
-A file holds records, each with length and checksum: the job, then its process, then its end. So at any moment it says «perhaps
-running» or «ended so». A file whose job is acknowledged is marked as free and goes to a later job: to make a file and to remove it
-costs far more than the records, and ext4 looks through all that it removed in the last seconds for each new one.
+A file holds records, each with length and checksum: the job, then its process, then its end. So at any time the file says
+either that the job may be running, or how it ended. The file of an acknowledged job is marked as free and used for a later job.
+Making and removing a file would cost far more than writing the records, and for each new file ext4 searches all files that were
+removed in the last seconds.
 
-What an earlier job left behind the newest record is told apart by the checksums: each depends on that of the file's first record. A
-record that is torn (the runner was killed within the write, the disk was full) counts as not written. Nothing is synced: a killed
-runner loses nothing that was written, and after a crash of the host no process is left that a file could speak of.
+Behind the newest record there may be records of an earlier job. Their checksums do not match, because each checksum depends on
+that of the file's first record. A torn record (the runner was killed during the write, or the disk was full) counts as not
+written. Nothing is synced: what was written survives a killed runner, and after a crash of the host no process is left that a
+file could describe.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from headrace.wire.start_stages import StartRecord
 from headrace_agent.runner.host.files import LinuxFiles
 
 _HEAD_BYTES = 8
-#: Length and checksum of nothing, at the beginning of a file that no job has.
+#: Length and checksum of an empty record, at the beginning of a free file.
 _FREE = bytes(_HEAD_BYTES)
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
 _MOST_FREE = 1_000
@@ -33,9 +35,9 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
 
     job: JobKey
     allocation: str
-    #: Identity of the boot: a process of another one is gone for certain.
+    #: Identity of the boot: a process of another boot is certainly gone.
     boot: str
-    #: How its allocation got its place, for an end that nobody sees; null in files of former versions.
+    #: Record of the decision that started the allocation, for the report of a lost job; None in files of older versions.
     start: StartRecord | None = None
 
 
@@ -56,19 +58,19 @@ Record = JobRecord | ProcessRecord | EndRecord
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A job that a former runner started and did not see the end of."""
+    """A job that an earlier runner started, but whose end it did not record."""
 
     record: JobRecord
-    #: None: it was not started yet, or the runner was killed in between.
+    #: None: the process was not started yet, or the runner was killed before it recorded the process.
     process: ProcessRecord | None
 
 
 class Kept(msgspec.Struct):
-    """The ends and jobs that a former runner left."""
+    """The ends and jobs that an earlier runner left."""
 
     ends: list[JobEnd] = []
     leftovers: list[Leftover] = []
-    #: Names of files that could not be read, as they were; each is in `spoiled/` now.
+    #: Original names of the files that could not be read; each is in `spoiled/` now.
     spoiled: list[str] = []
 
 
@@ -80,16 +82,18 @@ class _File(msgspec.Struct):
     """The file of one job."""
 
     path: str
-    #: It is open from the record of the job to that of its end: every process that is started costs more with each open file.
+    #: Descriptor; -1: closed. Open only from the job's first record to that of its end, since each open file makes the start of
+    #: every process more expensive.
     fd: int = -1
-    #: Where the next record goes.
+    #: Offset of the next record.
     size_bytes: int = 0
-    #: The checksum of its first record, on which those of the others depend. In a file of an older version none does.
+    #: Checksum of the first record, on which the checksums of the later records depend. 0 in a file of an older version, whose
+    #: checksums do not depend on it.
     first: int = 0
 
 
 def has_jobs(files: LinuxFiles, state: str) -> bool:
-    """True if a runner of this state folder may have left jobs or ends of which nothing is known. Raises OSError."""
+    """True if a runner of this state folder may have left jobs or ends that are not accounted for. Raises OSError."""
     folder = f"{state}/jobs"
     return any(_read(files, f"{folder}/{entry.name}", _HEAD_BYTES) != _FREE for entry in files.entries(folder))
 
@@ -101,10 +105,10 @@ class KeptJobs:
         self._files = files
         self._folder = f"{state}/jobs"
         self._spoiled = f"{state}/spoiled"
-        #: The newest file's name.
+        #: Number of the newest file, which is its name.
         self._serial = 0
         self._of_job: dict[JobKey, _File] = {}
-        #: Files that no job has.
+        #: Files that belong to no job.
         self._free: list[_File] = []
         #: Ends that could not be written, oldest first.
         self._unwritten: dict[JobKey, JobEnd] = {}
@@ -112,7 +116,7 @@ class KeptJobs:
 
     @property
     def trouble(self) -> str:
-        """Says how many ends are held in memory only, and why. Empty if none is."""
+        """Return how many ends are held in memory only, and why; empty if none is."""
         count = len(self._unwritten)
         return f"{count} ends of jobs are held in memory only: {self._trouble}" if count else ""
 
@@ -121,12 +125,13 @@ class KeptJobs:
         return len(self._unwritten)
 
     def load(self) -> Kept:
-        """Reads what a former runner left. Files that cannot be read are moved aside.
+        """Read what an earlier runner left. Files that cannot be read are moved to `spoiled`.
 
-        Raises OSError only for the folder.
+        Raises OSError only if the folder cannot be used.
         """
         self._files.make_folder(self._folder)
-        with contextlib.suppress(OSError):  # there is none as long as nothing was spoiled
+        # The folder does not exist until a file was spoiled.
+        with contextlib.suppress(OSError):
             self._serial = _newest(self._files, self._spoiled)
         self._serial = max(self._serial, _newest(self._files, self._folder))
         kept = Kept()
@@ -155,7 +160,10 @@ class KeptJobs:
         return kept
 
     def write_job(self, record: JobRecord) -> None:
-        """Adds a job before its start. Raises OSError: then it must not be started, since nobody could find it again."""
+        """Record a job before its start.
+
+        Raises OSError: the job must not be started then, because a later runner could not find it.
+        """
         file = self._file_of(record.job)
         try:
             self._write(file, record)
@@ -164,14 +172,14 @@ class KeptJobs:
             raise
 
     def write_process(self, job: JobKey, record: ProcessRecord) -> None:
-        """Adds the process, after the start.
+        """Record the process of a job after its start.
 
-        Raises OSError. Without the record the process can still be found by its marker.
+        Raises OSError. Without this record the process can still be found by its marker.
         """
         self._write(self._file_of(job), record)
 
     def write_end(self, end: JobEnd) -> bool:
-        """Adds an end to the job's file. Returns False if it could not be written and is held in memory for `retry`."""
+        """Record an end in the job's file. Return False if that failed and the end is held in memory for `retry`."""
         file = self._file_of(end.key)
         try:
             self._write(file, EndRecord(end), is_last=True)
@@ -185,13 +193,13 @@ class KeptJobs:
         return True
 
     def retry(self) -> None:
-        """Tries the oldest unwritten end again, and the others if that worked."""
+        """Write the oldest unwritten end again, and if that works the later ends too."""
         for end in list(self._unwritten.values()):
             if not self.write_end(end):
                 return
 
     def forget(self, job: JobKey) -> None:
-        """The job's file is free, if there is one."""
+        """Release the job's file, if there is one."""
         self._unwritten.pop(job, None)
         file = self._of_job.pop(job, None)
         if file is None:
@@ -211,7 +219,7 @@ class KeptJobs:
                 self._close(file)
 
     def close(self) -> None:
-        """Leaves only the files of jobs behind."""
+        """Remove the free files, so that only the files of jobs remain."""
         for file in self._free:
             self._remove(file.path)
 
@@ -224,9 +232,9 @@ class KeptJobs:
         return file
 
     def _write(self, file: _File, record: Record, *, is_last: bool = False) -> None:
-        """Adds a record behind those that the file has, and closes it behind the last.
+        """Append a record to a file, and close the file after the last record.
 
-        Raises OSError with the path in it: then it is as if nothing was written.
+        Raises OSError with the path in it; then the record counts as not written.
         """
         payload = _encoder.encode(record)
         checksum = zlib.crc32(payload, file.first)
@@ -249,7 +257,7 @@ class KeptJobs:
             raise OSError(error.errno, error.strerror, file.path) from None
 
     def _close(self, file: _File) -> None:
-        """Raises OSError with the path in it: a disk across the network may say only now that it has no room."""
+        """Close the file. Raises OSError with the path in it: a network disk may report only now that it is full."""
         fd, file.fd = file.fd, -1
         try:
             if fd >= 0:
@@ -258,7 +266,7 @@ class KeptJobs:
             raise OSError(error.errno, error.strerror, file.path) from None
 
     def _remove(self, path: str) -> None:
-        # One that cannot be removed is reported again after a restart: harmless, since an end may be told twice.
+        # An end whose file stays is reported again after a restart. That is harmless, because an end counts only once.
         with contextlib.suppress(OSError):
             self._files.unlink(path)
 
@@ -271,7 +279,7 @@ class KeptJobs:
 
 
 def _read(files: LinuxFiles, path: str, most_bytes: int) -> bytes:
-    """The beginning of a file, empty where it cannot be read."""
+    """Return the beginning of a file; empty if it cannot be read."""
     try:
         return files.read_file(path, most_bytes)
     except OSError:
@@ -283,7 +291,7 @@ def _newest(files: LinuxFiles, folder: str) -> int:
 
 
 def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
-    """The whole records of one job, and the file that the next is added to."""
+    """Return the complete records of one job, and the file to which the next record is appended."""
     file = _File(path)
     records: list[Record] = []
     is_chained = _is_chained(path)
@@ -304,7 +312,10 @@ def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
 
 
 def _is_chained(path: str) -> bool:
-    """True if its checksums depend on the first. Older versions named a file by its job."""
+    """True if the file's checksums depend on the first record.
+
+    Older versions named a file after its job, without that dependence.
+    """
     return path.rpartition("/")[2].isdecimal()
 
 

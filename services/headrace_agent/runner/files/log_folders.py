@@ -1,4 +1,4 @@
-"""Folders of the operations' logs, and a spare one. To rename it costs a third of what a new folder does."""
+"""Folders for the logs of operations, and a spare folder. Renaming the spare folder costs a third of making a new folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from headrace_agent.runner.files.job_log import LogUnwritable
 from headrace_agent.runner.host.files import LinuxFiles
 
-#: No operation has such a name.
+#: Name of the spare folder; no operation has such a name.
 SPARE = ".spare"
 
 
@@ -21,23 +21,24 @@ class LogFolders:
         self._has_spare = False
 
     def make_spare(self) -> None:
-        """Makes the spare folder for the next operation where there is none. It may be called at any time."""
+        """Make the spare folder for the next operation if there is none. It may be called at any time."""
         if self._has_spare:
             return
-        # Whatever is wrong shows, and is told, when a job is to start.
+        # Whatever is wrong with the folder is noticed and reported when a job is to start.
         with contextlib.suppress(OSError):
             self._files.make_folder(self._spare)
             self._has_spare = self._files.is_fresh_folder(self._spare)
 
     def open(self, operation: str) -> None:
-        """Makes the folder of an operation's logs where there is none. Raises `LogUnwritable`."""
+        """Make the folder for an operation's logs if there is none. Raises `LogUnwritable`."""
         path = f"{self._logs}/{operation}"
         try:
             if self._take_spare(path):
                 return
             try:
                 self._files.make_folder(path)
-            except FileNotFoundError:  # the logs folder could not be made when the runner started, or is gone since
+            # The logs folder could not be made when the runner started, or was removed since.
+            except FileNotFoundError:
                 self._files.make_folder(self._logs)
                 self._files.make_folder(path)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""The room that all logs take, and whose go when it is too much: those of operations idle longest.
+"""The size of all logs, and the choice of logs to remove: first those of the operation that was idle for the longest time.
 
-Logs of an operation that has a job running here never go. Amounts are bytes of content, not of disk blocks.
+Logs of an operation that has a job running here are never removed. Sizes are bytes of content, not of disk blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Held(msgspec.Struct):
 
 
 class Retention:
-    """Books over the logs folder. Times are seconds of Unix time."""
+    """The sizes of the logs of each operation. Times are seconds of Unix time."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -26,7 +26,7 @@ class Retention:
         self.total_bytes = 0
 
     def survey(self, files: LinuxFiles, logs: str) -> None:
-        """Books the logs that are there already. Raises OSError."""
+        """Record the logs that exist already. Raises OSError."""
         for folder in files.entries(logs):
             if folder.is_folder and folder.name != SPARE:
                 size = sum(entry.size_bytes for entry in files.entries(f"{logs}/{folder.name}"))
@@ -53,13 +53,13 @@ class Retention:
 
     @property
     def next_is_due(self) -> bool:
-        """True if `next_to_go` has an answer."""
+        """True if `next_to_go` returns an operation."""
         return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:
-        """Returns the operation whose logs go now, and books them out.
+        """Return the operation whose logs must be removed now, and drop it from the records.
 
-        Returns None if there is room enough, or all that is left is in use.
+        Return None if the logs are within the bound, or if all of them are in use.
         """
         if self.total_bytes <= self._most_bytes:
             return None
@@ -71,7 +71,7 @@ class Retention:
         return name
 
     def check(self) -> list[str]:
-        """Broken invariants in words."""
+        """Return a description of each broken invariant."""
         total_bytes = sum(held.size_bytes for held in self._held.values())
         broken = (
             [f"logs: {self.total_bytes} bytes are booked, {total_bytes} held"]

@@ -1,8 +1,9 @@
-"""Removes folders a little at a time, so that a folder of a million files holds nobody up.
+"""Removes folders a little at a time, so that a folder of a million files blocks nothing.
 
-Each is first renamed into a trash folder, which costs nothing and frees its name at once. A folder inside another is moved into the
-trash, too, before its content is looked at. So a folder may be as deep as a job can make it, and every path here is short. Only the
-last part of a path can belong to another account, since that account cannot enter the trash, and the last part is never followed.
+Each folder is first renamed into a trash folder, which costs nothing and frees its name at once. A folder inside another folder
+is moved into the trash too, before its content is read. So a job may nest folders as deep as it can, and every path here stays
+short. Other accounts cannot enter the trash, so only the last part of a path can belong to another account, and the last part
+is never followed if it is a link.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from headrace_agent.runner.host.files import LinuxFiles
 
 
 class Removal:
-    """The folder `trash`. Errors leave things where they are, to be tried again by the next runner."""
+    """The folder `trash`. After an error files stay where they are, and the next runner tries again."""
 
     def __init__(self, files: LinuxFiles, trash: str) -> None:
-        """Makes the folder. What a former runner left in it is removed too. Raises OSError."""
+        """Make the trash folder. What an earlier runner left in it is removed too. Raises OSError."""
         self._files = files
         self._trash = trash
         files.make_folder(trash)
@@ -32,16 +33,17 @@ class Removal:
         return bool(self._folders)
 
     def take(self, path: str) -> None:
-        """The folder goes: at once if it is empty, otherwise by and by. Raises OSError if it cannot even be moved."""
+        """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if it cannot even be moved."""
         try:
             self._files.remove_folder(path)
             return
         except OSError:
-            pass  # it is not empty, or there is another reason that moving it will show
+            # The folder is not empty, or there is another reason, which moving it will show.
+            pass
         self._move(path)
 
     def step(self, entries: int = 200) -> None:
-        """Removes about `entries` files."""
+        """Remove about `entries` files."""
         while self._folders and entries > 0:
             folder = self._folders[0]
             try:
@@ -49,17 +51,19 @@ class Removal:
                 found = self._files.entries(folder, entries)
             except OSError:
                 self._folders.popleft()
-                self._unlink(folder)  # it may be a file; for anything else the next runner tries again
+                # It may be a file; for anything else the next runner tries again.
+                self._unlink(folder)
                 continue
             is_cleared = all([self._clear(f"{folder}/{entry.name}", is_folder=entry.is_folder) for entry in found])
             if not is_cleared or len(found) < entries:
                 self._folders.popleft()
-                with contextlib.suppress(OSError):  # the next runner tries again
+                # The next runner tries again.
+                with contextlib.suppress(OSError):
                     self._files.remove_folder(folder)
             entries -= len(found) + 1
 
     def _clear(self, path: str, *, is_folder: bool) -> bool:
-        """Takes one entry out of its folder. Returns False if it stays there."""
+        """Remove one entry from its folder. Return False if it stays there."""
         if not is_folder:
             return self._unlink(path)
         try:
@@ -69,8 +73,9 @@ class Removal:
         return True
 
     def _move(self, path: str) -> None:
-        with contextlib.suppress(OSError):  # it may be a file, and moving it shows any other reason
-            # A folder that its owner may not write in can only be renamed where it is.
+        # It may be a file, and moving it shows any other reason.
+        with contextlib.suppress(OSError):
+            # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)
         self._serial += 1
         target = f"{self._trash}/{self._serial}"

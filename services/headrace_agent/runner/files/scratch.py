@@ -1,4 +1,8 @@
-"""Scratch folders of jobs. One that its job leaves as it got it goes to a later job: to remove and make it costs four times as much."""
+"""Scratch folders of jobs.
+
+A folder that its job leaves empty and unchanged is used again for a later job: removing it and making a new one costs four
+times as much.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,21 @@ _MOST_SPARE = 64
 
 
 class ScratchFolders:
-    """The folder `scratch` in the state folder. Raises OSError where it cannot be made."""
+    """The folder `scratch` in the state folder. Raises OSError if it cannot be made."""
 
     def __init__(self, files: LinuxFiles, state: str, removal: Removal) -> None:
         self._files = files
         self._removal = removal
         self._folder = f"{state}/scratch"
         files.make_folder(self._folder)
-        #: Empty folders that no job has.
+        #: Empty folders that belong to no job.
         self._spare: list[str] = []
         numbers = (int(entry.name) for entry in files.entries(self._folder) if entry.name.isdecimal())
-        #: The newest folder's name. What a former runner left may still be there.
+        #: Number of the newest folder, which is its name. Folders that an earlier runner left may still exist.
         self._serial = max(numbers, default=0)
 
     def take(self) -> str:
-        """Returns a folder for a job, empty and for its owner only. Raises OSError."""
+        """Return a folder for a job, empty and for its owner only. Raises OSError."""
         if self._spare:
             return self._spare.pop()
         self._serial += 1
@@ -32,7 +36,10 @@ class ScratchFolders:
         return path
 
     def give_back(self, path: str, *, is_left: bool) -> None:
-        """Takes the folder of a job that is over. `is_left`: nothing of the job lives. Raises OSError if it cannot even be moved."""
+        """Take back the folder of a job that has ended.
+
+        `is_left`: no process of the job lives. Raises OSError if it cannot even be moved.
+        """
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
             self._spare.append(path)
         else:

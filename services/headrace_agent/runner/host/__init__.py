@@ -1,1 +1,1 @@
-"""The port to the host, and its real end."""
+"""The port through which the runner uses the host, and its implementation."""

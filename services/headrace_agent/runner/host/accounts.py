@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from headrace.errors import HeadraceError
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
-#: The uid of `nobody`, to which the kernel and NFS map accounts that they do not know.
+#: The uid of `nobody`, to which the kernel and NFS map unknown accounts.
 _OVERFLOW_UID: Final = 65_534
 
 
 class NoAccount(HeadraceError):
-    """Jobs cannot run as the account: the host has none of that name, or it is the superuser's or the system's."""
+    """Jobs cannot run as the account: the host has none of that name, or it belongs to the superuser or the system."""
 
 
 class Account(NamedTuple):
@@ -27,14 +27,14 @@ class Account(NamedTuple):
     home: str
 
     def environment(self) -> dict[str, str]:
-        """The variables that depend on the account."""
+        """Return the variables that depend on the account."""
         return {"HOME": self.home, "LOGNAME": self.name, "USER": self.name}
 
 
 def account_named(name: str, lowest_uid: int = 0) -> Account:
     """Return the account of that name. Raises `NoAccount`.
 
-    Where there is a `lowest_uid`, accounts with a smaller uid are refused, and so is the account of nobody.
+    With a `lowest_uid`, accounts with a smaller uid and the account `nobody` are refused.
     """
     if name == NO_ACCOUNT:
         raise NoAccount("the agent of this host is root, and its setting `users` names no account for this person")

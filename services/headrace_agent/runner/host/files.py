@@ -15,7 +15,7 @@ _OWNER_ONLY: Final = 0o700
 
 
 class FolderEntry(NamedTuple):
-    """One entry of a folder. A symbolic link is no folder and is not followed."""
+    """One entry of a folder. A symbolic link does not count as a folder and is not followed."""
 
     name: str
     is_folder: bool
@@ -27,9 +27,9 @@ class LinuxFiles:
     """Files and folders by system calls. Nothing here follows a symbolic link in the last part of a path."""
 
     def make_folder(self, path: str) -> None:
-        """Makes the folder, for its owner only. Its parent must exist, and an existing one is left as it is.
+        """Make the folder, for its owner only. Its parent must exist. An existing folder stays as it is.
 
-        Raises `ForeignFolder` for an existing one of another account, but for root's.
+        Raises `ForeignFolder` if an existing folder belongs to neither this account nor root.
         """
         try:
             os.mkdir(path, _OWNER_ONLY)
@@ -40,8 +40,9 @@ class LinuxFiles:
             refuse_foreign(status, path)
 
     def unlock(self, path: str) -> None:
-        """Gives the owner of a folder all rights to it. Raises OSError for anything but a folder."""
-        # A descriptor that needs no rights, so that no link can come in between.
+        """Give the owner of a folder all permissions for it. Raises OSError for anything but a folder."""
+        # A descriptor of this kind needs no permissions. The path is resolved once, so a link cannot replace the folder
+        # meanwhile.
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(fd).st_mode & _OWNER_ONLY != _OWNER_ONLY:
@@ -50,26 +51,29 @@ class LinuxFiles:
             os.close(fd)
 
     def is_fresh_folder(self, path: str) -> bool:
-        """True if it is a folder as `make_folder` makes one: empty, for its owner only. Raises OSError where there is nothing."""
+        """True if the folder is as `make_folder` makes one: empty, and for its owner only.
+
+        Raises OSError if nothing exists there.
+        """
         status = os.lstat(path)
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and not os.listdir(path)
 
     def check_room(self, folder: str, least_bytes: int) -> None:
-        """Raises OSError, as a write does, if the disk has less room than that or takes no more files."""
+        """Raise OSError, as a write does, if the disk has fewer free bytes than `least_bytes` or accepts no more files."""
         disk = os.statvfs(folder)
         has_bytes = (
             not disk.f_blocks or disk.f_bavail * disk.f_frsize >= least_bytes
-        )  # not all disks tell how large they are
+        )  # Not all disks report their size.
         if not has_bytes or (disk.f_files and not disk.f_favail):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), folder)
 
     def let_others_read(self, folder: str) -> None:
-        """Lets every account list the folder. The rights of its files are left as they are."""
+        """Let every account list the folder. The permissions of its files stay as they are."""
         os.chmod(folder, 0o755)
 
     def leave_word(self, path: str, data: bytes) -> None:
-        """Replaces a small file that every account may read, in a folder where others may write. Raises OSError."""
+        """Replace a small file that every account may read, in a folder where others may write. Raises OSError."""
         new = f"{path}.new"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
@@ -109,12 +113,13 @@ class LinuxFiles:
         os.rmdir(path)
 
     def entries(self, path: str, most: int | None = None) -> list[FolderEntry]:
-        """The entries of a folder, or so many of them."""
+        """Return the entries of a folder, at most `most` of them."""
         found = []
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except NotADirectoryError:
-            if os.path.islink(path):  # there may be a folder, and nobody looks at it
+            # The link may lead to a folder, but it must not be followed.
+            if os.path.islink(path):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
             raise
         try:
@@ -139,7 +144,7 @@ class LinuxFiles:
 
 
 def write_file(files: LinuxFiles, path: str, data: bytes, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> None:
-    """Writes all of `data`. Raises OSError with the path in it, and what was written by then stays."""
+    """Write all of `data`. Raises OSError with the path in it; what was written before the error stays."""
     try:
         fd = files.open(path, flags)
         try:

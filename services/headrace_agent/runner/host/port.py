@@ -1,6 +1,6 @@
-"""The one port to the host: every file, process and clock that the runner touches is touched through a `Host`.
+"""The port to the host: the runner uses every file, process and clock through a `Host`.
 
-A test may put a subclass in the place of either part and fail any single call.
+A test may replace either part by a subclass and make any single call fail.
 """
 
 from __future__ import annotations

@@ -15,23 +15,24 @@ from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.host.starting import Starter
 
-#: Every process of a job carries both: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. People name
-#: operations, so two clusters on one host may have jobs of one name.
+#: Variables of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. The
+#: second is needed because users name operations, so two clusters on one host may have jobs with the same name.
 MARKER = "HEADRACE_JOB"
 RUNNER_MARKER = "HEADRACE_RUNNER"
 
-#: In the command line of a runner.
+#: Word in the command line of a runner.
 _RUNNER_MODULE = b"headrace_agent.runner"
 _FIONREAD = 0x541B
 _PROC_BYTES = 4096
-#: States of /proc/<pid>/stat: a zombie, and two names of one that is going this moment.
+#: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
-#: Field 26 of it, counted from the state: of a program that can be looked into it is 0 only within exec, which sets it last.
+#: Field 26 of /proc/<pid>/stat, counted from the state: the address of the code. For a readable process it is 0 only during
+#: exec, which sets it last.
 _CODE_ADDRESS = 23
 
 
 class Reaped(NamedTuple):
-    """A child that ended and was collected. Times and memory include its own children as far as it waited for them."""
+    """A child that ended and was reaped. Times and memory include those of its own children that it waited for."""
 
     exit_code: int | None
     signal: int | None
@@ -40,18 +41,22 @@ class Reaped(NamedTuple):
 
 
 class LinuxProcesses:
-    """Processes and clocks by system calls and /proc. `runner` is the state folder of the runner whose jobs `marker` knows."""
+    """Processes and clocks by system calls and /proc.
+
+    `runner` is the state folder of the runner whose jobs `marker` recognizes.
+    """
 
     def __init__(self, runner: str = "") -> None:
         self._runner = runner
         self.starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._is_reaper = False
         self._children_fd = -1
-        with contextlib.suppress(FileNotFoundError):  # a kernel built without it
+        # Some kernels are built without this file.
+        with contextlib.suppress(FileNotFoundError):
             self._children_fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
     def become_reaper(self) -> bool:
-        """Makes orphans below us our children, whatever they did to get away. False where the kernel refuses."""
+        """Make this process the parent of all orphans below it, even of daemons. Return False if the kernel refuses."""
         self._is_reaper = adopt_orphans(True)
         return self._is_reaper
 
@@ -62,7 +67,7 @@ class LinuxProcesses:
         time.sleep(length_ms / 1000)
 
     def pipe(self) -> tuple[int, int]:
-        """The end to read from, which never blocks, and the end to write to."""
+        """Return the reading end, which never blocks, and the writing end."""
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(ours, False)
         return ours, theirs
@@ -71,27 +76,30 @@ class LinuxProcesses:
         return os.pidfd_open(pid)
 
     def waiting(self, fd: int) -> int:
-        """Bytes that a pipe holds."""
+        """Return the number of bytes that a pipe holds."""
         return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, bytes(4)), "little")
 
     def signal(self, pid: int, number: int) -> bool:
-        """Sends a signal. Returns False if there is no such process. One that is not ours to signal, as after `sudo`, is there."""
+        """Send a signal. Return False if there is no such process.
+
+        Return True for a process that this account may not signal, as after `sudo`.
+        """
         return _is_there(lambda: os.kill(pid, number))
 
     def signal_group(self, pgid: int, number: int) -> bool:
-        """Sends a signal to a group. Returns False if it has no member, not even one that waits to be collected."""
+        """Send a signal to a process group. Return False if the group has no member, not even an unreaped one."""
         return _is_there(lambda: os.killpg(pgid, number))
 
     def signal_pidfd(self, pidfd: int, number: int) -> bool:
-        """Signals as `signal` does, and never another process that got the same number."""
+        """Send a signal as `signal` does, but never to another process that got the same pid."""
         return _is_there(lambda: signal.pidfd_send_signal(pidfd, number))
 
     def exited(self, pid: int) -> bool:
-        """True if a child has ended. It is not collected."""
+        """True if a child has ended. The child is not reaped."""
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self, pid: int) -> Reaped | None:
-        """Collects a child. Returns None while it lives."""
+        """Reap a child. Return None while it lives."""
         found, status, usage = os.wait4(pid, os.WNOHANG)
         if found == 0:
             return None
@@ -107,27 +115,31 @@ class LinuxProcesses:
         resource.prlimit(pid, which, (soft, hard))
 
     def children(self) -> list[int]:
-        """Children of the runner: main processes of jobs and what was orphaned below them. Empty if orphans do not come to us."""
-        if not self._is_reaper:  # then children that we do not know are not ours to judge
+        """Return the children of the runner: main processes of jobs, and orphans below them.
+
+        Empty if the runner does not get orphans.
+        """
+        # Then this process may have children of other origin, which must not be killed.
+        if not self._is_reaper:
             return []
         if self._children_fd < 0:
             me = os.getpid()
             return [pid for pid in self.pids() if _parent(pid) == me]
-        # Asked for at every end, and kept open: to find it anew costs ten times the answer.
+        # The file is read at every end of a job, and stays open: opening it again would take ten times as long as reading it.
         return [int(pid) for pid in _all_of(self._children_fd).split()]
 
     def pids(self) -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
     def session(self, pid: int) -> int | None:
-        """The session of a process, or None if there is no such process or it is dead."""
+        """Return the session of a process, or None if there is no such process or it is dead."""
         fields = _stat_fields(pid)
         return int(fields[3]) if fields is not None and fields[0] not in _DEAD else None
 
     def is_copy(self, pid: int) -> bool:
-        """True of another process that has the command line of a runner of our state folder.
+        """True if another process has the command line of a runner of this state folder.
 
-        We hold the folder's lock, so that process is a job of a former runner on its way to its program.
+        This process holds the folder's lock, so the other process is a job of an earlier runner that was still starting.
         """
         try:
             words = _read_all(f"/proc/{pid}/cmdline").split(b"\0")
@@ -138,27 +150,29 @@ class LinuxProcesses:
         return is_runner and os.path.realpath(state) == os.fsencode(os.path.realpath(self._runner))
 
     def marker(self, pid: int) -> str | None:
-        """Value of `MARKER` in the environment with which the process was started. None while the process starts another program or ends.
+        """Return the value of `MARKER` in the environment of a process. None while the process starts another program or ends.
 
-        It is empty if there is none, if it is not ours to read, or if the process belongs to another runner.
+        The value is empty if there is no marker, if the environment cannot be read, or if the process belongs to another
+        runner.
         """
         try:
             environment = _read_all(f"/proc/{pid}/environ")
             if not environment:
-                # For a moment within exec it has none; one that was started without variables has none for good. Read between two
-                # looks at what exec sets last, or an exec that ends between two reads would pass for the other.
+                # During exec the environment is briefly empty; the environment of a process that was started without
+                # variables stays empty. It is read between two checks of the field that exec sets last. Otherwise an exec that ends between
+                # two reads would look like the second case.
                 if not _has_its_program(pid):
                     return None
                 environment = _read_all(f"/proc/{pid}/environ")
                 if not environment and not _has_its_program(pid):
                     return None
         except ProcessLookupError:
-            # A process that ends has no memory any more, and until its end is complete its children are not the runner's yet.
+            # A process that is ending has no memory any more, and until it has ended its children are not the runner's yet.
             return None
         except OSError:
             return ""
         variables = environment.split(b"\0")
-        # A job of an older version names no runner. One and the same folder may be spelled in two ways.
+        # A job of an older version has no runner variable. The path of one folder may be spelled in two ways.
         runner = _value(variables, RUNNER_MARKER)
         if runner not in ("", self._runner) and os.path.realpath(runner) != os.path.realpath(self._runner):
             return ""
@@ -166,7 +180,7 @@ class LinuxProcesses:
 
 
 def _is_there(send: Callable[[], None]) -> bool:
-    """False if there is no process that a signal could go to."""
+    """Return False if there is no process that a signal could go to."""
     try:
         send()
     except ProcessLookupError:
@@ -182,7 +196,7 @@ def _value(variables: list[bytes], name: str) -> str:
 
 
 def _read_all(path: str) -> bytes:
-    """A file of /proc. Half the cost of Python's own file objects."""
+    """Return the content of a file of /proc. This takes half the time of Python's own file objects."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _all_of(fd)
@@ -191,7 +205,7 @@ def _read_all(path: str) -> bytes:
 
 
 def _all_of(fd: int) -> bytes:
-    """All of an open file of /proc, which does not know its size beforehand, as it is now."""
+    """Return the present content of an open file of /proc, whose size is not known in advance."""
     data = b""
     while more := os.pread(fd, _PROC_BYTES, len(data)):
         data += more
@@ -199,7 +213,7 @@ def _all_of(fd: int) -> bytes:
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
-    """The fields after the name, which may hold blanks and brackets. Index 0 is the state (field 3)."""
+    """Return the fields behind the name, which may contain blanks and brackets. Index 0 is the state (field 3)."""
     try:
         return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -207,7 +221,10 @@ def _stat_fields(pid: int) -> list[bytes] | None:
 
 
 def _has_its_program(pid: int) -> bool:
-    """False while it is becoming another program: the address of its code is not set yet. True of one that has gone meanwhile."""
+    """False while the process is starting another program: the address of its code is not set yet.
+
+    True if the process is gone.
+    """
     fields = _stat_fields(pid)
     return fields is None or fields[_CODE_ADDRESS] != b"0"
 

@@ -1,12 +1,13 @@
-"""The start of a process beside the loop of the runner.
+"""The start of a process without blocking the loop of the runner.
 
-A job decides on its program and on its working folder. Both may lie on a file system that does not answer, and the owner of a file
-can hold a lease on it for which `exec` waits. Whatever waits for them here is a child or a thread, never the thread of the loop: a
-`Starting` has a descriptor for the poll, which tells when the program runs or cannot run.
+A job chooses its program and its working folder. Both may lie on a file system that does not answer, and the owner of a file
+can hold a lease on it, for which `exec` waits. A child or a thread waits for them, never the thread of the loop: a `Starting`
+has a descriptor for the poll, which reports when the program runs or cannot run.
 
-* As the runner's own account: a thread calls `posix_spawn`. The child shares the memory of the runner until its program runs, so the
-  start costs a quarter of what a copy of the runner costs, and only the thread waits for it.
-* As another account: the child is a copy of the runner. It takes the account before it looks at the folder and the program.
+* With the runner's own account: a thread calls `posix_spawn`. The child shares the memory of the runner until its program runs,
+  so the start costs a quarter of a start by copying the runner, and only the thread waits for it.
+* With another account: the child is a copy of the runner. It switches to the account before it accesses the folder and the
+  program.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from typing import Final, Literal, NamedTuple, NoReturn
 from headrace.errors import HeadraceError
 from headrace_agent.runner.host.accounts import Account
 
-#: Signals that Python ignores or handles in the runner, and that every job gets as a program expects them.
+#: Signals that Python ignores or handles in the runner; every job gets the default behaviour that programs expect.
 _TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FIRST_OTHER_FD: Final = 3
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
-#: Larger than the opaque structures of the C libraries (80, 336 and 128 bytes).
+#: Bytes; more than the opaque structures of the C libraries take (80, 336 and 128 bytes).
 _OPAQUE_BYTES: Final = 1024
 _THREAD_STACK_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256
 
-#: Soft and hard limits by number.
+#: Soft and hard limits by the number of the resource.
 Limits = Mapping[int, tuple[int, int]]
 #: The part of an order for which a process could not start.
 Part = Literal["limits", "account", "folder", "program", "interpreter", "process"]
@@ -52,13 +53,13 @@ class Spawn(NamedTuple):
     working_directory: str
     stdout_fd: int
     stderr_fd: int
-    #: None: the runner's own.
+    #: Account of the process; None: the runner's own.
     account: Account | None = None
-    #: Limits, soft and hard, that a process with an account gives itself before it becomes its program. To set them from outside
-    #: takes a right (CAP_SYS_RESOURCE) that root does not have in a container.
+    #: Soft and hard limits that a process with an account sets for itself before it becomes its program. Setting them from
+    #: outside requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
     limits: Limits = MappingProxyType({})
-    #: The file of a cgroup that a process with an account joins before it becomes its program; empty: none. So nothing that the program
-    #: starts in its first moments is outside.
+    #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
+    #: program starts is inside; empty: none.
     cgroup_file: str = ""
 
 
@@ -67,45 +68,48 @@ class CannotStart(HeadraceError):
 
     def __init__(self, part: Part, error: int) -> None:
         self.part = part
-        #: The error of the system, as in `errno`.
+        #: The system's error number, as in `errno`.
         self.error = error
         super().__init__(f"{part}: {os.strerror(error)}")
 
 
 class Starting:
-    """A process on its way to its program. `fd` can be read once the program runs or cannot run; it is closed by `Starter.result`."""
+    """A process that does not run its program yet.
+
+    `fd` becomes readable when the program runs or cannot run; `Starter.result` closes it.
+    """
 
     def __init__(self, fd: int, report_fd: int) -> None:
         self.fd = fd
         self.report_fd = report_fd
-        #: The process, 0 while it is not known.
+        #: The pid; 0: not known.
         self.pid = 0
-        #: The thread that waits for the process, 0 if none does.
+        #: The thread that waits for the process; 0: none.
         self.thread = 0
         #: Set by `Starter.kill`: the process must not run its program any more.
         self.is_unwanted = False
 
     def report(self, error: CannotStart | None) -> None:
-        """Makes `fd` readable."""
+        """Write the outcome, which makes `fd` readable."""
         text = b"0" if error is None else f"{error.error} {error.part}".encode()
         with suppress(OSError):
             os.write(self.report_fd, text)
 
 
 class Starter:
-    """Starts processes with `stdin` as their input. Only the thread of the loop may call it."""
+    """Starts processes with the descriptor `stdin` as their input. Only the thread of the loop may call it."""
 
     def __init__(self, stdin: int) -> None:
         self._stdin = stdin
         self._orders: queue.SimpleQueue[tuple[Starting, _PosixSpawn]] = queue.SimpleQueue()
         self._threads = 0
-        #: Starts that a thread has, or will have.
+        #: Starts that a thread handles or will handle.
         self._in_threads = 0
 
     def begin(self, order: Spawn) -> Starting:
-        """Begins to start a process in a session of its own.
+        """Begin to start a process in a session of its own.
 
-        Raises OSError where the host has no room for it, and ValueError for words or variables that no process can be given.
+        Raises OSError if the host lacks the resources, and ValueError for words or variables that no process can be given.
         """
         words, variables = _encoded(order)
         fd, report_fd = os.pipe2(os.O_CLOEXEC)
@@ -123,15 +127,15 @@ class Starter:
         return starting
 
     def is_over(self, starting: Starting, timeout_ms: int) -> bool:
-        """Waits that long at most, and returns True if the program runs or cannot run."""
+        """Wait at most `timeout_ms`, and return True if the program runs or cannot run."""
         poll = select.poll()
         poll.register(starting.fd, select.POLLIN)
         return bool(poll.poll(timeout_ms))
 
     def result(self, starting: Starting) -> int:
-        """Returns the pid of a process whose `fd` is readable, and closes `fd`.
+        """Return the pid of a process whose `fd` is readable, and close `fd`.
 
-        Raises `CannotStart`. If it had a pid, that process ends by itself and is to be reaped.
+        Raises `CannotStart`. If the process had a pid, it ends by itself and must be reaped.
         """
         report = os.read(starting.fd, _REPORT_BYTES)
         os.close(starting.fd)
@@ -139,17 +143,18 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # The end of the pipe without a word is what a copy leaves that became its program.
+        # A copy that became its program leaves the end of the pipe without a report.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
 
     def kill(self, starting: Starting, known: Collection[int]) -> None:
-        """Kills a process that is on its way, and does not wait for its end. `known` are pids of processes that run their program."""
+        """Kill a starting process without waiting for its end. `known` holds the pids of processes that run their program."""
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            with suppress(ProcessLookupError, PermissionError):  # it may be a program of another user by now
+            # By now it may be a program of another user.
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def _begin_in_thread(self, starting: Starting, call: _PosixSpawn) -> None:
@@ -167,7 +172,7 @@ class Starter:
         self._orders.put((starting, call))
 
     def _work(self) -> None:
-        """The life of a thread. It has no signal to handle: those of the runner are for the thread of the loop."""
+        """Run the loop of a thread. All signals are blocked in it: those to the runner must reach the thread of the loop."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         me = threading.get_native_id()
         while True:
@@ -177,14 +182,15 @@ class Starter:
                 starting.pid = call.perform(starting)
             except CannotStart as error:
                 starting.report(error)
-            except Exception:  # without a report the job would only fail at the end of its time
+            # Without a report the job would fail only at the end of its start timeout.
+            except Exception:
                 starting.report(CannotStart("process", errno.EINVAL))
             else:
                 starting.report(None)
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd):
-            # It may open them by name, as /dev/stderr.
+            # The program may open them by name, as /dev/stderr.
             os.fchown(fd, account.uid, account.gid)
         pid = os.fork()
         if not pid:
@@ -194,17 +200,17 @@ class Starter:
 
 
 def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> NoReturn:
-    """Turns the copy of the runner, which this is, into the program of an order."""
+    """Turn this process, a copy of the runner, into the program of an order."""
     part: Part = "process"
     try:
-        # A signal of the account must end this process, and must not be taken for one to the runner.
+        # A signal for the account must end this process, and must not count as a signal to the runner.
         signal.set_wakeup_fd(-1)
         for each in (*_HANDLED, *_TO_DEFAULT):
             signal.signal(each, signal.SIG_DFL)
         os.setsid()
         for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
             os.dup2(fd, number)
-        # Else it would hold the runner's lock and connections as long as it waits.
+        # Otherwise this process would hold the runner's lock and connections while it is blocked.
         os.closerange(_FIRST_OTHER_FD, starting.report_fd)
         os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
         part = "limits"
@@ -235,7 +241,7 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
 
 
 class _PosixSpawn:
-    """One call of `posix_spawn`, prepared as far as nothing of the job is looked at."""
+    """One call of `posix_spawn`, prepared up to the point where files of the job are accessed."""
 
     def __init__(self, order: Spawn, stdin: int, words: list[bytes], variables: list[bytes]) -> None:
         self._order = order
@@ -245,21 +251,21 @@ class _PosixSpawn:
         for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
             library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
         if close_from := getattr(library, "posix_spawn_file_actions_addclosefrom_np", None):
-            # Else it would hold the runner's lock and connections as long as it waits.
+            # Otherwise the process would hold the runner's lock and connections while it is blocked.
             close_from(self._actions, _FIRST_OTHER_FD)
         library.posix_spawn_file_actions_addchdir_np(self._actions, os.fsencode(order.working_directory))
         self._argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
         self._variables = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
 
     def perform(self, starting: Starting) -> int:
-        """Returns the pid once the program runs. Raises `CannotStart`."""
+        """Start the process, and return its pid once the program runs. Raises `CannotStart`."""
         pid = ctypes.c_int()
         try:
             program = _program(self._order)
             if starting.is_unwanted:
                 raise CannotStart("process", errno.EAGAIN)
             words = (os.fsencode(program), self._actions, _attributes(), self._argv, self._variables)
-            # This call, and no other here, lets the loop run meanwhile.
+            # Only this call releases Python's lock, so that the loop runs meanwhile.
             error: int = _waiting_library().posix_spawn(ctypes.byref(pid), *words)
         finally:
             _library().posix_spawn_file_actions_destroy(self._actions)
@@ -271,19 +277,23 @@ class _PosixSpawn:
 
 @cache
 def _library() -> ctypes.PyDLL:
-    """The C library. A call of it keeps Python's lock, which to give away and to get back takes longer than the calls."""
+    """Return the C library for short calls, which keep Python's lock: releasing and taking it again would take longer than the
+    calls.
+    """
     return ctypes.PyDLL(None)
 
 
 @cache
 def _waiting_library() -> ctypes.CDLL:
-    """The C library. A call of it gives Python's lock to other threads meanwhile."""
+    """Return the C library for blocking calls, which release Python's lock to other threads."""
     return ctypes.CDLL(None)
 
 
 @cache
 def _attributes() -> ctypes.Array[ctypes.c_char]:
-    """A session of its own, no signal blocked, and none ignored that Python ignores."""
+    """Return the attributes of a new process: its own session, no blocked signal, and default handling of signals that Python
+    ignores.
+    """
     library = _library()
     attributes, signals = ctypes.create_string_buffer(_OPAQUE_BYTES), ctypes.create_string_buffer(_OPAQUE_BYTES)
     library.posix_spawnattr_init(attributes)
@@ -297,7 +307,7 @@ def _attributes() -> ctypes.Array[ctypes.c_char]:
 
 
 def _encoded(order: Spawn) -> tuple[list[bytes], list[bytes]]:
-    """Words and variables as `exec` takes them. Raises ValueError for those that it cannot take."""
+    """Return words and variables as `exec` takes them. Raises ValueError if `exec` cannot take them."""
     words = [os.fsencode(word) for word in order.argv]
     variables = [os.fsencode(f"{name}={value}") for name, value in order.environment.items()]
     if b"\0" in b"".join((*words, *variables, os.fsencode(order.working_directory))):
@@ -308,7 +318,7 @@ def _encoded(order: Spawn) -> tuple[list[bytes], list[bytes]]:
 
 
 def _program(order: Spawn) -> str:
-    """The path of the program, from the working folder on. Raises `CannotStart` if no folder of PATH holds it."""
+    """Return the path of the program, relative to the working folder. Raises `CannotStart` if no folder of PATH holds it."""
     name = order.argv[0]
     if "/" in name:
         return name
@@ -324,13 +334,13 @@ def _program(order: Spawn) -> str:
 
 
 def _cannot_run(path: str, error: OSError) -> CannotStart:
-    """The error of a program that `exec` refused. A script that is there lacks the interpreter that it names."""
+    """Return the error of a program that `exec` refused. If the file exists, it is a script whose interpreter is missing."""
     is_script = error.errno == errno.ENOENT and os.path.exists(path)
     return CannotStart("interpreter" if is_script else "program", error.errno or 0)
 
 
 def _defect_of(folder: str) -> CannotStart | None:
-    """The reason why a folder cannot be a working folder, None if it can."""
+    """Return why a folder cannot be a working folder, or None if it can."""
     try:
         os.close(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:

@@ -1,14 +1,15 @@
-"""Isolation: jobs are kept to what they were given, in the strongest of three ways that this host allows.
+"""Isolation: limits jobs to their resources, in the strongest of three ways that this host allows.
 
-* `cgroup2`: a group per job in a delegated cgroup v2 folder: memory, cpu and number of all its processes together, and a kill that
-  nothing escapes.
-* `rlimit`: memory only, and of each process alone: RLIMIT_DATA, which counts private writable memory as it is reserved. Stacks of
-  threads count with their full size and RLIMIT_AS would count far more (mapped files, address space that runtimes reserve and never
-  touch), so it is set to the limit and some room. A process that asks for more is refused the memory and is not killed.
-* `none`: nothing.
+* `cgroup2`: a cgroup for each job in a delegated cgroup v2 folder. It limits memory, cpu and the number of all its processes
+  together, and its kill reaches every process.
+* `rlimit`: limits only memory, and that of each process alone. RLIMIT_DATA counts private writable memory when it is reserved.
+  It includes the full size of thread stacks, so it is set to the job's limit plus some headroom. RLIMIT_AS would count far more
+  (mapped files, address space that runtimes reserve and never touch). A process that asks for more memory is refused, not
+  killed.
+* `none`: no limits.
 
-The process of a job of an account gets its limits before its program runs. Other jobs get them right after the start: a child that such a
-job forks in its very first moments may escape them, never the kill at the end.
+The process of a job with an account gets its limits before its program runs. Other jobs get them right after the start: a child
+process that such a job starts immediately may escape the limits, but never the kill at the end.
 """
 
 from __future__ import annotations
@@ -33,56 +34,56 @@ _SMALL_FILE_BYTES = 64 * 1024
 
 
 class CannotIsolate(Exception):
-    """This way does not work here. The text says why."""
+    """This kind of isolation does not work here. The text says why."""
 
 
 class Account(NamedTuple):
-    """The isolation's account of a job that ended. 0: not known."""
+    """The resource usage of a job that ended. 0: not known."""
 
-    #: In words, if memory was why it ended.
+    #: Text about the memory limit if that ended the job; else empty.
     out_of_memory: str = ""
     cpu_ms: int = 0
     max_rss_bytes: int = 0
 
 
 class Isolation:
-    """The weakest isolation, which limits nothing. The stronger ones are made of it."""
+    """The weakest isolation, which limits nothing. The stronger kinds are subclasses."""
 
-    #: As in the picture.
+    #: Name in the runner's full report.
     name = "none"
 
     def __init__(self, detail: str) -> None:
-        #: Why not more.
+        #: Why the isolation is not stronger.
         self.detail = detail
 
     def prepare(self, run: Run) -> None:
-        """Prepares a job's limits before its start. Raises OSError."""
+        """Prepare a job's limits before its start. Raises OSError."""
 
     def limits(self, run: Run) -> Limits:
-        """The limits of single processes."""
+        """Return the limits of single processes."""
         return {}
 
     def entry(self, run: Run) -> str:
-        """The file by which a process that writes 0 to it gets the job's limits, empty if there is none."""
+        """Return the file through which a process joins the job's limits by writing 0 to it; empty if there is none."""
         return ""
 
     def confine(self, run: Run, pid: int) -> None:
-        """Sets all other limits, right after the start. Raises OSError, but not for a process that is gone already."""
+        """Set all other limits, right after the start. Raises OSError, but not for a process that is gone already."""
 
     def kill(self, job: JobKey) -> None:
-        """Kills whatever is left of a job."""
+        """Kill all processes that are left of a job."""
 
     def account(self, run: Run) -> Account:
-        """Tells what is known of a job that ended."""
+        """Return the resource usage of a job that ended."""
         return Account()
 
     def remove(self, job: JobKey) -> bool:
-        """Removes what the job's limits needed, after its end. Returns False if it is not possible yet."""
+        """Remove what the job's limits needed, after its end. Return False if that is not possible yet."""
         return True
 
 
 class RlimitIsolation(Isolation):
-    """Limits of single processes, by prlimit. Raises `CannotIsolate` where that is refused."""
+    """Limits of single processes, by prlimit. Raises `CannotIsolate` if that is refused."""
 
     name = "rlimit"
 
@@ -106,12 +107,12 @@ class RlimitIsolation(Isolation):
 
 
 class Cgroup2(Isolation):
-    """A group per job in `<folder>/jobs`, where `folder` is a delegated cgroup v2 folder."""
+    """A cgroup for each job in `<folder>/jobs`, where `folder` is a delegated cgroup v2 folder."""
 
     name = "cgroup2"
 
     def __init__(self, files: LinuxFiles, folder: str, most_processes: int = 0) -> None:
-        """`most_processes` is the limit of each job, 0 for none."""
+        """`most_processes` bounds the processes of each job; 0: no limit. Raises `CannotIsolate`."""
         super().__init__(f"in {folder}")
         self._files = files
         self._most_processes = most_processes
@@ -170,7 +171,7 @@ class Cgroup2(Isolation):
         missing = sorted({"cpu", "memory"} - set(offered))
         if missing:
             raise CannotIsolate(f"{folder} offers no controller for {' and '.join(missing)}")
-        # A group that gives controllers to its children must hold no process itself, and we may be in it.
+        # A cgroup that gives controllers to its children must not hold a process itself, and this process may be in it.
         own = f"{folder}/supervisor"
         self._files.make_folder(own)
         for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
@@ -187,14 +188,15 @@ class Cgroup2(Isolation):
 
     def _make_group(self, path: str) -> None:
         self._files.make_folder(path)
-        # Runtimes size themselves by the limits that they read here, and by those of the whole host where they cannot.
+        # Runtimes size themselves by the limits that they read here. If they cannot read them, they use those of the whole
+        # host.
         self._files.let_others_read(path)
 
     def _group(self, job: JobKey) -> str:
         return f"{self._jobs}/{job_name(job)}"
 
     def _write(self, path: str, text: str) -> None:
-        # Control files are never created: a name that is missing is a feature that is missing.
+        # Control files are never created: a missing name is a missing feature.
         write_file(self._files, path, text.encode(), os.O_WRONLY)
 
     def _write_if_there(self, path: str, text: str) -> None:
@@ -216,9 +218,9 @@ class Cgroup2(Isolation):
 
 
 def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int, most_processes: int = 0) -> Isolation:
-    """The strongest that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`).
+    """Return the strongest isolation that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`).
 
-    `most_processes` is the limit of each job where cgroups count them, 0 for none.
+    `most_processes` bounds the processes of each job where cgroups count them; 0: no limit.
     """
     if wanted == "none":
         return Isolation("switched off by the settings")

@@ -1,4 +1,4 @@
-"""From a `Run` to a process with its pipes, limits and folders, or to words on why there is none."""
+"""Turns a `Run` into a process with its pipes, limits and folders, or into a reason why there is no process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
-#: A shell returns it for a command that is not there.
+#: Exit code of a shell for a command that does not exist.
 _NOT_FOUND = 127
-#: With less on the disk of the logs a job would start, and fail for want of room for its output.
+#: Free bytes that the disk of the logs must have at least. With less a job would start, and fail when it writes output.
 _LEAST_ROOM_BYTES: Final = 2**20
 
 
 class NotStarted(Exception):
-    """The job has no process. `exit_code` is what a shell would have returned, or None where the host is at fault."""
+    """The job has no process. `exit_code` is what a shell would have returned; None: host fault."""
 
     def __init__(self, reason: str, exit_code: int | None) -> None:
         self.exit_code = exit_code
@@ -41,36 +41,39 @@ class NotStarted(Exception):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A job whose process is on its way to its program."""
+    """A job whose process was begun, but does not run its program yet."""
 
     run: Run
     order: Spawn
     starting: Starting
     stdout_fd: int
     stderr_fd: int
-    #: The scratch folder that was made for it; empty: none.
+    #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: CLOCK_BOOTTIME at which the start is given up.
+    #: CLOCK_BOOTTIME in nanoseconds at which the start is given up.
     until_ns: int
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """A job that has a process. The descriptors are the reader's to close."""
+    """A job that has a process. The receiver must close the descriptors."""
 
     pid: int
     pidfd: int
     stdout_fd: int
     stderr_fd: int
-    #: When it was started, as its file says too.
+    #: Time of the start, the same as in the job's file.
     at: Moment
-    #: The scratch folder that was made for it; empty: none.
+    #: The scratch folder that was made for the job; empty: none.
     scratch: str
     #: What the host could not do for the job right after the start; the process lives and must be ended. Empty: nothing.
     failure: str = ""
 
 
 class Launcher:
-    """Starts jobs. `open_files` is the (soft, hard) limit that they get: not the one that the runner raised for itself."""
+    """Starts jobs.
+
+    `open_files` is the (soft, hard) limit of open files that jobs get. The runner has raised this limit for itself only.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Launcher:
         self.boot = host.files.read_file("/proc/sys/kernel/random/boot_id", 64).decode().strip()
 
     def begin(self, run: Run) -> Begun:
-        """Begins to start a job. Raises `NotStarted`, and nothing of the job is left then."""
+        """Begin to start a job. Raises `NotStarted`; nothing of the job is left then."""
         _refuse_nonsense(run)
         account = _account_of(run)
         scratch = ""
@@ -107,7 +110,10 @@ class Launcher:
             raise
 
     def finish(self, begun: Begun) -> Launched:
-        """Takes a process that runs its program, or cannot: its `starting.fd` is readable. Raises `NotStarted` as `begin` does."""
+        """Finish a start whose `starting.fd` is readable: the process runs its program, or cannot.
+
+        Raises `NotStarted` as `begin` does.
+        """
         run, order = begun.run, begun.order
         try:
             pid = self._host.processes.starter.result(begun.starting)
@@ -124,7 +130,7 @@ class Launcher:
         return Launched(pid, pidfd, begun.stdout_fd, begun.stderr_fd, at, begun.scratch, failure)
 
     def discard(self, begun: Begun) -> None:
-        """Removes what was made for a job that does not start."""
+        """Remove what was made for a job that does not start."""
         for fd in (begun.stdout_fd, begun.stderr_fd, begun.order.stdout_fd, begun.order.stderr_fd):
             self._host.files.close(fd)
         self._forget(begun.run, begun.scratch)
@@ -136,11 +142,11 @@ class Launcher:
                 self._host.files.remove_folder(scratch)
 
     def make_spare(self) -> None:
-        """Makes beforehand what the next job will need. A time when no job runs is a good one."""
+        """Make in advance what the next job will need. Best called while no job runs."""
         self._log_folders.make_spare()
 
     def _prepare(self, run: Run, account: Account | None) -> str:
-        """Makes all that the job needs on disk. Returns its scratch folder, or nothing if it needs none."""
+        """Make everything that the job needs on disk. Return its scratch folder, or an empty string if it needs none."""
         try:
             if not self._retention.holds(run.job.operation):
                 self._log_folders.open(run.job.operation)
@@ -186,11 +192,11 @@ class Launcher:
             for which, bounds in limits.items():
                 self._host.processes.limit(pid, which, *bounds)
         except ProcessLookupError:
-            # It is over already, and its end is told like any other.
+            # The process has ended already, and its end is reported like any other.
             pass
         except OSError as error:
             failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
-        # Should it fail: the marker finds the process as well, and the end's file will say that the disk is full.
+        # If this fails, the process can still be found by its marker, and the file of the end will say that the disk is full.
         with contextlib.suppress(OSError):
             self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
         return failure
@@ -211,7 +217,7 @@ def _account_of(run: Run) -> Account | None:
 
 
 def too_slow(begun: Begun, timeout_ms: int) -> NotStarted:
-    """The refusal of a job whose program does not begin to run."""
+    """Return the refusal of a job whose program did not begin to run in time."""
     command, folder = begun.run.argv[0][:500], begun.order.working_directory
     return NotStarted(
         f"not started: {command} did not begin to run within {timeout_ms / 1000:g} s in {folder}. "

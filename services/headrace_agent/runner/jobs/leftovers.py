@@ -1,8 +1,8 @@
-"""Ends what a killed runner left running, and says of each such job that it was lost.
+"""Ends the processes that a killed runner left, and reports each of their jobs as lost.
 
-A process is ours if it carries the marker of one of the jobs that the former runner had, or stands in the session of such a job's
-main process, which is known by its number and its marker. A number alone is never enough: numbers are given again. A process that was on
-its way to its program has no marker yet, and the command line of the runner that it was copied from.
+A process belongs to a job of the killed runner if it carries the job's marker, or if it is in the session of the job's main
+process, which is identified by its pid and its marker. A pid alone is never enough, because pids are reused. A process that was
+still starting has no marker yet, but it has the command line of the runner that it was copied from.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAUSE_MS = 10
 
 
 def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
-    """Kills their processes and waits until none is left, 2 s at most. Returns how many were killed."""
+    """Kill the processes of leftover jobs and wait until none is left, at most 2 s. Return how many were killed."""
     names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
     sessions = {
         leftover.process.pid
@@ -32,7 +32,7 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
     for _ in range(_PASSES if names else 0):
         before = unknown
         victims, unknown = _victims(host, names, sessions)
-        # A process that starts another program shows its marker in a moment; a thread of the kernel never has one.
+        # A process that is just starting another program will show its marker soon; a kernel thread never has one.
         if not victims and unknown <= before:
             break
         for pid in victims:
@@ -43,7 +43,7 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
 
 
 def lost(leftover: Leftover, boot: str, now_ms: int) -> JobEnd:
-    """The end of a job that nobody saw end."""
+    """Return the end of a job whose end no runner saw."""
     record, process = leftover.record, leftover.process
     return JobEnd(
         operation=record.job.operation,
@@ -64,7 +64,7 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
-    """Returns the processes that belong to the jobs, and those of which it cannot be known now."""
+    """Return the processes that belong to the jobs, and those for which that is not known now."""
     victims: list[int] = []
     unknown: set[int] = set()
     for pid in host.processes.pids():
@@ -77,7 +77,9 @@ def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int]
 
 
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool | None:
-    """Returns None if the process starts another program or ends at this moment, and nothing else says whose it is."""
+    """Return whether the process belongs to the jobs; None if it is just starting another program or ending, and nothing else
+    tells.
+    """
     marker = host.processes.marker(pid)
     if marker in names or host.processes.is_copy(pid):
         return True
@@ -92,7 +94,7 @@ def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     except OSError:
         return
     try:
-        # Looked at again now that the number cannot change hands unnoticed.
+        # Checked again, since from now on the pid cannot be reused unnoticed.
         if _belongs(host, pid, names, sessions):
             host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:

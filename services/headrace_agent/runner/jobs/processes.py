@@ -1,7 +1,7 @@
-"""The processes of the jobs: their start, their output, their signals, and the end of everything that they left behind.
+"""The processes of the jobs: their start, their output, their signals, and the end of every process that they leave.
 
-The runner is a subreaper: what a job orphans becomes the runner's child, so that at the job's end the rest of it is found however it
-was daemonised. The end is told only when nothing of the job lives (or after `REST_TIMEOUT_MS`).
+The runner is a subreaper: processes that a job orphans become children of the runner. So all of them are found at the job's
+end, even if they became daemons. The end is reported only when no process of the job lives (or after `REST_TIMEOUT_MS`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
 _READ_BYTES = 64 * 1024
-#: After the end of the main process its job's end waits at most so long for the rest to die of SIGKILL.
+#: Milliseconds for which a job's end waits after its main process has ended, for the other processes to die of SIGKILL.
 REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
@@ -34,7 +34,7 @@ _MOST_SWEEPS = 20
 
 
 class _Process:
-    """A job that has a main process, or had one a moment ago."""
+    """A job that has a main process, or had one until recently."""
 
     def __init__(self, run: Run, launched: Launched) -> None:
         self.run = run
@@ -52,7 +52,7 @@ class _Process:
 
 
 class ProcessTable:
-    """All of them. `poll` tells of output (`on_output`) and of main processes that ended (`on_main_ended`)."""
+    """All processes of jobs. `poll` reports output (`on_output`) and the end of main processes (`on_main_ended`)."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class ProcessTable:
         self._scratch = scratch
         self.retention = retention
         self._jobs: dict[JobKey, _Process] = {}
-        #: Those whose main process lives, by its pid; and their names.
+        #: Jobs whose main process lives, by its pid; and the names of these jobs.
         self._pids: dict[int, _Process] = {}
         self._names: set[str] = set()
         self._pipes: dict[int, _Process] = {}
         self._pidfds: dict[int, _Process] = {}
-        #: Main process gone, the rest dying.
+        #: Jobs whose main process has ended while other processes may still be dying.
         self._closing: list[_Process] = []
-        #: Groups of the isolation that could not be removed yet.
+        #: Jobs whose isolation (cgroup) could not be removed yet.
         self._to_remove: list[JobKey] = []
-        #: LinuxProcesses of nobody were killed and are still to be collected.
+        #: Orphaned processes were killed and must still be reaped.
         self._strays = False
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
@@ -90,7 +90,10 @@ class ProcessTable:
         return len(self._jobs) + len(self._starts)
 
     def begin(self, run: Run) -> Launched | None:
-        """Begins to start the job. Answers with its process if it runs by now, else `on_start` tells. Raises `NotStarted`."""
+        """Begin to start the job.
+
+        Return its process if it runs by now; else `on_start` returns it later. Raises `NotStarted`.
+        """
         launched = self._starts.begin(run)
         self.retention.job_started(run.job.operation, self._host.processes.now().wall_ms / 1000)
         if launched is not None:
@@ -101,7 +104,7 @@ class ProcessTable:
         return self._starts.owns(fd)
 
     def on_start(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Takes what became of a start; None if it was given up before."""
+        """Return the outcome of a start, or None if the start was given up before."""
         found = self._starts.on_event(fd)
         if found is None:
             return None
@@ -113,14 +116,14 @@ class ProcessTable:
         return found
 
     def late_starts(self, now: Moment) -> list[tuple[Run, NotStarted]]:
-        """Gives up the starts that took too long."""
+        """Give up the starts that took too long, and return them."""
         found = self._starts.late(now, self._pids)
         for run, _ in found:
             self._did_not_start(run)
         return found
 
     def end_starts(self) -> None:
-        """Kills processes that do not run their program yet: the runner ends."""
+        """Kill the processes that do not run their program yet, because the runner ends."""
         self._starts.kill_all(self._pids)
 
     def _did_not_start(self, run: Run) -> None:
@@ -142,7 +145,10 @@ class ProcessTable:
         self._poll.register(process.pidfd, select.EPOLLIN)
 
     def signal(self, job: JobKey, number: int) -> None:
-        """Signals the whole process group. A stopped one is woken so that it can obey. A start is only ever killed."""
+        """Send a signal to the process group of a job.
+
+        A stopped process is continued so that it can obey. A process that is still starting only gets SIGKILL.
+        """
         if number == signal.SIGKILL:
             self._starts.kill(job, self._pids)
         process = self._jobs.get(job)
@@ -161,7 +167,7 @@ class ProcessTable:
         return fd in self._pidfds
 
     def on_output(self, fd: int) -> tuple[JobKey, str] | None:
-        """Takes one helping from a pipe. Answers the job and the reason when its log cannot be written from now on."""
+        """Read once from a pipe. Return the job and the reason if its log cannot be written from now on, else None."""
         process = self._pipes[fd]
         before = process.failure
         try:
@@ -175,9 +181,9 @@ class ProcessTable:
         return (process.run.job, process.failure) if process.failure and not before else None
 
     def ended_unseen(self, jobs: Iterable[JobKey]) -> list[int]:
-        """Pidfds of those whose main process has ended, while the event of it is still to come.
+        """Return the pidfds of jobs whose main process has ended, but whose event has not been handled yet.
 
-        Asked for before a signal of ours is sent, so that a job that had ended by then is not taken for an obedient one.
+        Called before the runner sends a signal, so that a job which ended before the signal does not count as ended by it.
         """
         found = [self._jobs[job] for job in jobs if job in self._jobs]
         return [
@@ -188,7 +194,7 @@ class ProcessTable:
         return list(self._jobs)
 
     def on_main_ended(self, pidfd: int, now: Moment) -> None:
-        """The main process ended: what it wrote until now is kept, and the rest of the job killed."""
+        """Handle the end of a main process: log what it has written until now, and kill the rest of the job."""
         process = self._pidfds[pidfd]
         for fd in list(process.streams):
             if self._pipes.get(fd) is process:
@@ -196,7 +202,8 @@ class ProcessTable:
         self._host.processes.signal_group(process.pid, signal.SIGKILL)
         self._isolation.kill(process.run.job)
         process.reaped = self._host.processes.reap(process.pid)
-        if process.reaped is None:  # threads of it are on their way out: the event comes again
+        # Some of its threads are still ending; the event comes again.
+        if process.reaped is None:
             return
         del self._pidfds[pidfd], self._pids[process.pid]
         self._names.discard(process.name)
@@ -212,7 +219,7 @@ class ProcessTable:
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
     def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
-        """The jobs of which nothing is left any more."""
+        """Return the jobs of which no process is left."""
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
             return []
@@ -229,17 +236,21 @@ class ProcessTable:
         return over
 
     def _sweep(self) -> set[str]:
-        """Collects dead orphans and kills living ones whose job is closing or over. Answers the closing jobs that have such."""
+        """Reap dead orphans, and kill living orphans whose job is closing or over.
+
+        Return the names of closing jobs that have orphans.
+        """
         found: set[str] = set()
         self._strays = False
-        # One that died while we looked may have left children, which came to us after the list was made: look again.
+        # A child that died during the sweep may have left children, which became the runner's after the list was made: sweep
+        # again.
         for _ in range(_MOST_SWEEPS):
             if not self._sweep_once(found):
                 break
         return found
 
     def _sweep_once(self, found: set[str]) -> bool:
-        """Returns True if something died meanwhile."""
+        """Sweep once, adding closing jobs with orphans to `found`. Return True if a process died meanwhile."""
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
@@ -255,7 +266,7 @@ class ProcessTable:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
             if name is None:
-                # Whose it is shows in a moment, and none of them is over before.
+                # Its job will be known soon, and no closing job counts as over before.
                 found.update(closing)
                 continue
             owner = sessions.get(session) or closing.get(name)
@@ -264,23 +275,25 @@ class ProcessTable:
             elif not name and self._host.processes.session(pid) is None:
                 died = True
             elif (self._pids or len(self._starts)) and (not name or name in names):
-                continue  # a child of a job that runs or starts, or one that hides: that goes with the last job
+                # It is a child of a job that runs or starts, or it hides its marker. A hidden process is killed after the last
+                # job.
+                continue
             else:
                 self._strays = True
             self._host.processes.signal(pid, signal.SIGKILL)
         return died
 
     def remove_later(self, job: JobKey) -> None:
-        """Keeps in mind to remove the isolation's group of a job of a former runner."""
+        """Schedule the removal of the cgroup of a job of an earlier runner."""
         self._to_remove.append(job)
 
     @property
     def untidy(self) -> bool:
-        """True if `tidy` has something to do though nothing runs."""
+        """True if `tidy` has something to do even if nothing runs."""
         return bool(self._to_remove) or self._strays or self._starts.has_dying
 
     def tidy(self) -> None:
-        """Does once a second what could not be done at once."""
+        """Do once a second what could not be done at once."""
         self._sweep()
         self._starts.tidy(self._pids)
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
@@ -295,7 +308,7 @@ class ProcessTable:
             process.failure = str(error)
 
     def _drain(self, process: _Process, fd: int) -> None:
-        """Writes to the log what the pipe holds now, not what a child left behind goes on to write."""
+        """Write to the log what the pipe holds now, but not what a remaining child process writes later."""
         rest = self._host.processes.waiting(fd)
         while rest > 0:
             try:
@@ -322,7 +335,8 @@ class ProcessTable:
         if not self._isolation.remove(job):
             self._to_remove.append(job)
         if process.scratch:
-            with contextlib.suppress(OSError):  # the next runner finds it
+            # The next runner finds the folder.
+            with contextlib.suppress(OSError):
                 self._scratch.give_back(process.scratch, is_left=is_left)
         reaped = process.reaped
         assert reaped is not None

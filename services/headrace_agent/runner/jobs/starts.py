@@ -1,7 +1,8 @@
-"""Jobs whose process is on its way to its program, and processes that never got there.
+"""Jobs whose process is starting, and processes that never got to run their program.
 
-A job can hold up such a process for ever. So nothing here waits: the poll tells when a process has become its program, a start that takes
-too long is given up and its process killed, and a process that does not die at once (it waits inside the kernel) is reaped later.
+A job can block its start for ever, so nothing here waits for it. The poll reports when a process runs its program. A start that
+takes too long is given up and its process is killed. A process that does not die at once (it is blocked in the kernel) is
+reaped later.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from headrace_agent.runner.host.starting import CannotStart
 from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
 from headrace_agent.runner.protocol import Run
 
-#: With so many processes that were killed and do not end, no further job starts.
+#: Upper bound of given-up starts whose processes do not end; at this number no further job starts.
 _MOST_GIVEN_UP: Final = 256
-#: The loop waits so long for a process to become its program, before it goes on with something else.
+#: Milliseconds for which the loop waits for a process to run its program, before it goes on with other work.
 _QUICK_MS: Final = 2
 
 
 class Starts:
-    """The starts of a runner. `poll` tells of them (`on_event`)."""
+    """The starts of a runner. `poll` reports their events (`on_event`)."""
 
     def __init__(self, host: Host, poll: select.epoll, launcher: Launcher, timeout_ms: int) -> None:
         self._host = host
         self._poll = poll
         self._launcher = launcher
         self._timeout_ms = timeout_ms
-        #: By job, the earliest first: all have the same time.
+        #: Starts by job, the earliest first. All have the same timeout.
         self._begun: dict[JobKey, Begun] = {}
         self._by_fd: dict[int, Begun] = {}
-        #: Starts that were given up and are still under way, by descriptor.
+        #: Starts that were given up and are not over yet, by descriptor.
         self._given_up: dict[int, Begun] = {}
-        #: Children of no job that were killed and must be reaped.
+        #: Children that belong to no job, were killed, and must be reaped.
         self._dying: set[int] = set()
 
     def __len__(self) -> int:
@@ -51,10 +52,10 @@ class Starts:
         return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
-        """Begins to start a job. Answers with the process of a job that runs by now. Raises `NotStarted`.
+        """Begin to start a job. Return the process if it runs by now, else None. Raises `NotStarted`.
 
-        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the loop waits
-        for that long, unless another start is slow already.
+        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the
+        loop waits that long, unless another start is slow already.
         """
         if len(self._given_up) >= _MOST_GIVEN_UP:
             raise NotStarted(f"not started: {len(self._given_up)} processes of failed starts do not end", None)
@@ -69,7 +70,7 @@ class Starts:
         return fd in self._by_fd or fd in self._given_up
 
     def on_event(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Answers with a job that runs or cannot run; None for a start that was given up before."""
+        """Return the job with its process or its refusal; None for a start that was given up before."""
         self._poll.unregister(fd)
         begun = self._by_fd.pop(fd, None)
         if begun is None:
@@ -82,7 +83,7 @@ class Starts:
             return begun.run, refusal
 
     def late(self, now: Moment, running: Collection[int]) -> list[tuple[Run, NotStarted]]:
-        """Gives up the starts that took too long, and kills their processes. `running` are pids of jobs."""
+        """Give up the starts that took too long, and kill their processes. `running` holds the pids of jobs."""
         found = []
         for begun in list(self._begun.values()):
             if begun.until_ns > now.steady_ns:
@@ -94,31 +95,31 @@ class Starts:
         return found
 
     def next_late_ns(self) -> int | None:
-        """CLOCK_BOOTTIME at which `late` has something to do."""
+        """Return the CLOCK_BOOTTIME in nanoseconds at which `late` has something to do, or None."""
         return next((begun.until_ns for begun in self._begun.values()), None)
 
     def kill(self, job: JobKey, running: Collection[int]) -> None:
-        """Kills the process of a start, if it is one. `on_event` tells when it has ended."""
+        """Kill the process of a start, if the job is starting. `on_event` reports its end."""
         begun = self._begun.get(job)
         if begun is not None:
             self._host.processes.starter.kill(begun.starting, running)
 
     def kill_all(self, running: Collection[int]) -> None:
-        """Kills the processes of all starts: nothing looks after them any more."""
+        """Kill the processes of all starts. Nothing tracks them afterwards."""
         for begun in self._begun.values():
             self._host.processes.starter.kill(begun.starting, running)
 
     def names(self) -> set[str]:
-        """The names of the jobs, as in their marker."""
+        """Return the names of the jobs, as in their marker."""
         return {job_name(job) for job in self._begun}
 
     def pids(self) -> set[int]:
-        """Processes that are on their way, or ought to be gone, as far as they are known."""
+        """Return the known pids of processes that are starting, or that should be gone."""
         on_their_way = {begun.starting.pid for each in (self._by_fd, self._given_up) for begun in each.values()}
         return on_their_way | self._dying
 
     def tidy(self, running: Collection[int]) -> None:
-        """Reaps processes that were killed and have ended by now. Kills what came into being just when its start was given up."""
+        """Reap killed processes that have ended. Kill processes that appeared just when their start was given up."""
         for begun in (*self._begun.values(), *self._given_up.values()):
             if begun.starting.is_unwanted:
                 self._host.processes.starter.kill(begun.starting, running)
@@ -139,7 +140,7 @@ class Starts:
             raise
 
     def _bury(self, begun: Begun) -> None:
-        """Takes what is left of a start that was given up."""
+        """Handle the end of a start that was given up."""
         with suppress(CannotStart):
             self._host.processes.starter.result(begun.starting)
         self._launcher.discard(begun)
@@ -148,7 +149,7 @@ class Starts:
     def _end(self, pid: int) -> None:
         if not pid:
             return
-        # It may have become its program a moment ago.
+        # The process may have become its program just before, so its process group is killed too.
         self._host.processes.signal_group(pid, signal.SIGKILL)
         self._host.processes.signal(pid, signal.SIGKILL)
         self._dying.add(pid)
