@@ -208,9 +208,9 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
 def starving(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
-    Since when, for what, how much of it each has, and which operations may preempt for that. `!` marks what starves aggressively.
-    Where pools only observe preemption, it says how many places each would have taken there. Under a YARN policy it says what is due to
-    its guarantee and to its fair share, of a pool with all below it.
+    Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks
+    aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
+    policy it shows what is due to a pool's guarantee and to its fair share, with everything below the pool.
 
     Examples:
 
