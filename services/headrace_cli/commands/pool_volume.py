@@ -18,9 +18,9 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.volume.times import parse_moment_ms
 
-#: Points of a file's picture, more than it has dots.
+#: Points of history for a picture in a file; more than the picture has dots in width.
 _FILE_POINTS = 1_500
-#: Rows of lines of a panel in characters.
+#: Height of the lines in a panel of characters, in rows.
 _ROWS = 12
 _WIDTH_OF_A_PIPE = 100
 _WIDEST = 200
