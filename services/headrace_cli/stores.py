@@ -26,14 +26,14 @@ PROVISIONER: Final = PartyKind.PROVISIONER.value
 #: Seconds to wait for a leader. A NATS cluster that has just started has no leader for some seconds.
 _SERVERS_BEGIN_S: Final = 30.0
 _TRY_AGAIN_S: Final = 0.05
-#: Seconds before the next attempt after the server refused a request. The cause of a refusal lasts for a while.
+#: Seconds before the next attempt after a refusal. A server refuses what it has no space for, and that lasts for a while.
 _REFUSED_S: Final = 1.0
 #: Seconds between two checks for buckets and streams that were lost.
 _LOOK_AGAIN_S: Final = 10.0
 
 
 def as_provisioner(place: Place) -> Place:
-    """Return the place with the provisioner's credential from its state folder, if the folder has that credential."""
+    """Return the `Place` with the provisioner's credential from its state folder, if the folder has that credential."""
     file = StateFolder(Path(place.where)).credentials / PROVISIONER
     return msgspec.structs.replace(place, credential_file=str(file)) if file.exists() else place
 
@@ -57,7 +57,10 @@ async def provision_at(
 
 
 async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
-    """Create missing buckets and streams, update those of an older version, and recreate lost ones, until cancelled."""
+    """Create missing buckets and streams, update and recreate them where needed, until cancelled.
+
+    Buckets and streams of an older version are updated, and lost buckets and streams are created again.
+    """
     throttle = LogThrottle()
     is_known = False
     while True:

@@ -39,8 +39,8 @@ _FORMER_ADMISSION: Final = "admission.former"
 #: showed when its JWT was signed.
 _FOREVER_S: Final = 2**33
 #: Seconds by which an account JWT with other signing keys is dated ahead, so that it is later than any that admission
-#: has signed. The server keeps the latest account JWT. If a key that no longer counts had signed that one, no client
-#: could connect.
+#: has signed. The server keeps the latest account JWT. If that JWT were signed by a key that no longer counts, no
+#: client could connect.
 _AHEAD_S: Final = 3_600
 
 
@@ -59,7 +59,7 @@ class Proofs(Protocol):
         ...
 
     def account_authority(self) -> AccountAuthority | None:
-        """Return the keys with which admission lets hosts join, or None if this method of admission has none. Raises OSError."""
+        """Return the keys with which admission lets hosts join. None with passwords, because hosts cannot join then. Raises OSError."""
         ...
 
 

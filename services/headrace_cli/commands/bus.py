@@ -38,7 +38,7 @@ def provision(
     """Make the buckets and streams that services need, and say what was made, changed and found.
 
     The column `copies` counts the servers that have a complete copy.
-    Services make none themselves: they wait for missing ones. Existing ones stay as they are, so the command can be run again at any time.
+    Services make no buckets or streams: they wait for missing ones. What exists is kept, so the command can be run again at any time.
     `headrace up` does this automatically.
 
     Examples:
@@ -54,9 +54,9 @@ def provision(
     tree
         A tree that is served, each of which has streams of its own. May be repeated. Else `$HEADRACE_TREE`, else default.
     replicas
-        Servers of a cluster that keep each of them. Unless given, existing ones keep their number and new ones get 1.
+        Servers of a cluster that keep each of them. Unless given, what exists keeps its number and what is made gets 1.
     history_age
-        How long records of pools are kept, such as 30d. With this or `--history-room` existing stores change too; else new ones keep 7d.
+        How long records of pools are kept, such as 30d. Also changes existing records, as `--history-room` does; else 7d for new ones.
     history_room
         Room that records of the pools of a tree may take, such as 2G; else 512 MiB.
     credential_file

@@ -30,7 +30,7 @@ from headrace_cli.show.trees import pool_table, tree_table
 _ALLOCATOR_S = 1.0
 _DAY_MS: Final = 86_400_000
 
-#: Functions of commands whose own names have a meaning in Python.
+#: Names of the functions for commands whose own names are taken in Python.
 _FUNCTIONS: Final = {"set": "set_", "import": "import_"}
 
 app = App(name="pool", help="List, make, change and remove pools.")

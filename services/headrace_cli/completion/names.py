@@ -17,7 +17,7 @@ from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
 from headrace_cli.pools.fields import read
 
-#: Seconds for all requests together. A user who has to wait longer has typed the name sooner.
+#: Seconds for all requests together. After that, typing the name would have been quicker.
 TIME_S = 1.0
 _MOST_OPERATIONS = 200
 

@@ -16,7 +16,7 @@ from headrace_cli.completion.table import Argument, Command
 
 @dataclass(frozen=True)
 class Slot:
-    """The meaning of the position under the cursor."""
+    """What the word under the cursor stands for: its command, and the argument to which it belongs."""
 
     #: The command, as far as it is typed.
     command: Command

@@ -1,4 +1,4 @@
-"""Files that `pool import` reads: those of `pool export`, and YARN's fair-scheduler.xml with its yarn-site.xml."""
+"""Files that `pool import` reads: files of `pool export`, and YARN's fair-scheduler.xml with its yarn-site.xml."""
 
 from __future__ import annotations
 

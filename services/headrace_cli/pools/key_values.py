@@ -38,7 +38,7 @@ _SCALARS: Final[dict[str, object]] = {
 def assignments(
     given: Sequence[str], schema: Schema, unset: Sequence[str] = (), *, above: str = ""
 ) -> dict[str, object]:
-    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`; the places in it begin with `above`."""
+    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`; `above` precedes each key in its message."""
     changes: dict[str, object] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -57,7 +57,7 @@ def assignments(
 def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
     """Check changes as far as that is possible without a request.
 
-    Raises `BadInput`, or `Defects` for several problems. The places in them begin with `above`.
+    Raises `BadInput`, or `Defects` for several problems. `above` precedes each key in their messages.
     """
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})

@@ -158,7 +158,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _tell(line: bytes, screen: Screen) -> bool:
-    """Show the progress in a line of the process. Return False for a line that is something else."""
+    """Print the progress if the line is a percentage. Return False for any other line."""
     if not line.strip().isdigit():
         return False
     done = int(line)

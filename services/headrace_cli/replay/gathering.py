@@ -34,7 +34,7 @@ class Wished(msgspec.Struct, frozen=True):
     since_ms: int
     until_ms: int
     resource: str
-    #: Milliseconds between two updates of shares; None: as fine as a replay within minutes allows.
+    #: Milliseconds between two updates of shares; None: as short as possible for a replay that takes minutes.
     step_ms: int | None = None
 
 

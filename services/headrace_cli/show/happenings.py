@@ -141,9 +141,10 @@ def _what(happening: Happening) -> str:
 
 
 def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
-    """Yield the stage of a start with its number of preempted allocations, and the operation's usage before it and fair share.
+    """Yield how a job was started: the stage, with the number of allocations that were preempted for it; then its operation's shares.
 
-    The shares are for the resource of which the operation has or is owed most.
+    These are the usage before the start and the fair share, of the resource of which the operation had or was owed
+    most.
     """
     if start.stage is not None:
         many = start.places_taken

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
-#: Smallest width of the last column, in characters. The text of a last column may be wrapped between words unless less is left.
+#: Characters that must be left for the last column before its text may be wrapped between words.
 _NARROWEST_TEXT: Final = 30
 _BRANCHES: Final = re.compile(r"[│├└─ ]*")
 _NOTHING: Final = ("", "–")

@@ -29,7 +29,7 @@ class Look(msgspec.Struct, frozen=True):
     nodes: list[NodeView] | None = None
     #: Progress of the operations of which some job reports its progress.
     progress: Mapping[OperationId, OperationProgress] = {}
-    #: `heard/enrolled` nodes while the allocator is recovering; empty: it is not.
+    #: Numbers of nodes, as `heard/enrolled`, while the allocator is recovering; empty: it is not recovering.
     recovering: str = ""
     #: Pauses by administrators, in words.
     pauses: list[str] = []

@@ -1,4 +1,4 @@
-"""The rows of each section: those that pass the filter, in the chosen order. Pure."""
+"""The rows of each section: the rows that pass the filter, in the chosen order. Pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Section(enum.StrEnum):
 class Opened(NamedTuple):
     """A page about one pool, operation or node."""
 
-    #: Kind of the thing: `pool`, `operation` or `node`.
+    #: What the page is about: `pool`, `operation` or `node`.
     kind: str
     name: str
 

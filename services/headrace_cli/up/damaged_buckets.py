@@ -2,8 +2,8 @@
 
 After an orderly stop the nats-server (tested with 2.15.1) trusts `index.db` and reads no message. A value with one
 flipped bit can then be neither read nor replaced: the next write of this value ends all writes to the bucket. Without
-`index.db` the server reads and checks every message, and leaves out damaged ones. The services then write the value
-again from their copy, or make a new one.
+`index.db` the server reads and checks every message, and leaves out damaged messages. The services then write the value
+again from their copy, or make a new value.
 """
 
 from __future__ import annotations

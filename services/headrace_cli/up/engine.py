@@ -27,7 +27,7 @@ AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
 #: Longest pause in seconds between two restarts of a bus that stops recording again right after a restart.
 LONGEST_RENEWAL_PAUSE_S = 60.0
-#: Seconds after which a bus is killed if it does not end for its restart: its disk may delay the end.
+#: Seconds that a bus gets to end before its restart. Then it is killed, because its disk may delay the end.
 RENEWAL_TIME_S = 5.0
 #: Exit status of a service that cannot use its settings. Starting the service again would end the same way.
 BAD_SETTINGS = 2

@@ -37,7 +37,7 @@ def find(state: Path) -> list[Found]:
 
 
 def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> None:
-    """Send a signal to all processes of the state folder, or to those with one of the `roles`. A reused pid is never hit."""
+    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. A reused pid is never hit."""
     for process, role in _ours(state):
         if roles is None or role in roles:
             with contextlib.suppress(psutil.Error):

@@ -27,7 +27,7 @@ _COMMAND_LINE = slice(45, 47)
 
 
 class Nursery:
-    """Forks all services in a process of its own, which is started at once. The first `take` of a service waits until all are forked.
+    """Starts a process that forks all services. The first `take` of a service waits until all services are forked.
 
     If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked.
     """

@@ -64,7 +64,7 @@ def health_user(proof: Mapping[str, str]) -> str:
 async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Awaitable[None]]) -> None:
     """Check the health once a second while the server answers, and pass each result to `on_look`. Runs until cancelled.
 
-    `place` must be the place of the user `HEALTH`. `store` is the folder of the server's streams.
+    `place` must have the credential of the user `HEALTH`. `store` is the folder of the server's streams.
     """
     while True:
         with contextlib.suppress(HeadraceError):

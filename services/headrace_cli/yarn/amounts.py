@@ -15,7 +15,7 @@ from headrace.resources import LARGEST_AMOUNT, Resources
 _MIB: Final = 2**20
 #: Resources of this system by YARN's names for them.
 _NAMES: Final = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "gpu": "gpu", "yarn.io/gpu": "gpu"}
-#: Units of this system in one unit of YARN, by resource.
+#: Number of this system's units in one of YARN's units, by resource.
 _UNITS: Final = {"memory": _MIB, "cpu": 100, "gpu": 1}
 _OLD: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*mb"), "cpu": re.compile(r"(-?[0-9.]+)\s*vcores")}
 _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.compile(r"(-?[0-9.]+)\s*%\s*cpu")}
@@ -31,7 +31,7 @@ class Amounts:
 
     figures: Mapping[str, float]
     is_percentage: bool = False
-    #: Parts of the text that were not read, which YARN ignores too; and below, the parts that were read.
+    #: Parts of the text that were not read, as in YARN. `read` has the parts that were read.
     unread: str = ""
     read: tuple[str, ...] = ()
 

@@ -95,7 +95,7 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
 
 
 def _parents(file: AllocationFile, inner: Rule) -> set[str]:
-    """Return the queues below which a nested rule may place users. It skips declared queues without children, as in YARN."""
+    """Return the queues below which a nested rule may place users. The rule skips declared queues without children, as in YARN."""
     default = _path(inner.queue) if inner.name == "default" else ""
     return {
         each.path

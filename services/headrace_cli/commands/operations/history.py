@@ -22,7 +22,7 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
 
     The history comes from the log, so restarts do not lose it. The jobs that run now come last. A preemption is shown with the operation
     that it served, the shares before and after, and the group and the threshold that allowed it. A job is shown with the stage that started
-    it, and with its operation's usage before that and fair share. With `--json` each line is one JSON object.
+    it, and with the usage before its start and the fair share of its operation. With `--json` each line is one JSON object.
 
     Examples:
 

@@ -19,7 +19,7 @@ _TIME_S: Final = 0.5
 async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tuple[dict[str, str], bool]:
     """Return by operation id the reason why no job of the operation runs, and True if all answers arrived in time.
 
-    Only running operations are asked about, first those without an ended job.
+    Only running operations are asked about, first the operations without an ended job.
     """
     found: dict[str, str] = {}
 

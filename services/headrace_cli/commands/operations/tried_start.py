@@ -20,7 +20,7 @@ from headrace_cli.show.screen import Screen
 #: Kinds of causes that do not go away when other jobs or operations end.
 _TOO_LARGE: Final = "larger_than_every_node"
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
-#: Kinds of causes that do not go away either if the limit is below a single job.
+#: Kinds of causes that last as well, if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
@@ -85,7 +85,7 @@ async def without_what_never_runs(
 ) -> list[SupposedOperation]:
     """Warn about supposed operations whose jobs are larger than every node. Their fair share is zero.
 
-    Returns all operations; those that are too large are marked as waiting.
+    Returns all operations. Operations that are too large are marked as waiting.
     """
     found = []
     for number, each in enumerate(supposed, 1):

@@ -42,13 +42,13 @@ class Starving(msgspec.Struct, frozen=True):
     starvation_reason: StarvationReason
     starving_since_ms: int
     below_fair_share_since_ms: int | None
-    #: Usage over fair share, of the resource that decides it.
+    #: Usage divided by fair share, for the resource that decides the ratio.
     local_satisfaction_ratio: float
     #: Amounts due under a YARN policy, for a pool with everything below it; None: nothing is due.
     due_to_min_share: Resources | None
     due_to_fair_share: Resources | None
-    #: Operations that may preempt because this element starves: the operation itself, or those below the pool without a
-    #: nearer cause.
+    #: Operations that may preempt because this element starves: the operation itself, or operations below the pool that
+    #: have no nearer cause.
     may_preempt: dict[str, PreemptionPriority]
     #: Allocations that these operations would have preempted in pools that only observe preemption, the newest first.
     would_take: list[ObservedPreemption] = []
