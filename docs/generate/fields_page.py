@@ -9,9 +9,9 @@ __all__ = ["fields_page"]
 _HEAD = """\
 # Fields of pools
 
-`headrace pool get NAME FIELD...` prints these, one a line; `--json` prints them as one object, and without any field the whole pool.
-A part of a field follows it behind a slash or a dot: `accumulated_resource_volume/cpu`, `fair_share.total.cpu`.
-What a pool does not have is `null`.
+`headrace pool get NAME FIELD...` prints these fields of a pool, one per line. With `--json` it prints one object; without any field it prints the whole pool.
+To name a part of a field, write it after a slash or a dot: `accumulated_resource_volume/cpu`, `fair_share.total.cpu`.
+A field that a pool does not have is `null`.
 
 ```console
 $ headrace pool get nightly accumulated_resource_volume/cpu
@@ -19,10 +19,10 @@ $ headrace pool get nightly usage/cpu demand/cpu fair_share/total/cpu
 $ headrace pool get '<Root>' resource_distribution_info --json
 ```
 
-All figures are those of the last update of fair share.
-The name, the unit and the meaning of a **stable** field stay as they are from version to version.
-Others may be renamed or changed with any version; use them to look at things, not in programs that must go on working.
-How a pool came to its figures over time is shown by `headrace pool volume NAME`.
+All values are those of the last update of the shares.
+The name, unit and meaning of a **stable** field do not change between versions.
+A field that is not stable may be renamed or changed by any version: look at it, but do not use it in programs that must keep working.
+`headrace pool volume NAME` shows the values of a pool over time.
 
 Resources are `user_slots`, `cpu`, `gpu`, `memory` and `network`; cpu is in cores, memory in bytes.
 

@@ -16,8 +16,8 @@ from docs.generate.struct_fields import cell, own_fields
 _INTRODUCTION = """\
 # Messages
 
-What is said on the bus, one conversation after the other; [who says it to whom](subjects.md) is on a page of its own.
-All are msgpack, maps by the names below; one that is marked «array» is an array of its values in this order.
+All messages of the bus, by conversation. [Another page](subjects.md) says who sends each to whom.
+Messages are MessagePack maps with the field names below; a message marked "array" is an array of its values in this order.
 
 """
 

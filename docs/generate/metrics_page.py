@@ -19,14 +19,14 @@ SERVICES: Final = ("admission", "integral", "fair_share", "allocator", "agent")
 _HEAD = """\
 # Metrics
 
-Every service tells its figures to Prometheus at `http://HOST:PORT/metrics`, and its health at `/health`, once its setting
-`metrics_port` says where: `HEADRACE_ALLOCATOR_METRICS_PORT=9464 headrace up`, or `metrics_port = 9464` in its settings file.
+A service publishes its metrics for Prometheus at `http://HOST:PORT/metrics`, and its health at `/health`, if its setting `metrics_port` is
+set: `HEADRACE_ALLOCATOR_METRICS_PORT=9464 headrace up`, or `metrics_port = 9464` in its settings file.
 It listens on 127.0.0.1; `metrics_host` names another address.
-A process that stands by tells only of itself: `headrace_leads` is 0.
+A standby publishes only metrics about its own process, with `headrace_leads` 0.
 
-Times are seconds, cpu is cores, memory is bytes; what is counted has no unit in its name.
-Every metric has the label `service`, and `tree` where the service serves one tree.
-Those of pools have the label `pool`; they are told for the resources that the cluster has.
+Times are in seconds, cpu in cores, memory in bytes; the name of a count has no unit.
+Every metric has the label `service`, and `tree` if the service serves one tree.
+Metrics of pools have the label `pool`, and exist for the resources that the cluster has.
 
 """
 

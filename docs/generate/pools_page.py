@@ -12,7 +12,7 @@ _HEAD = """\
 
 `headrace pool set NAME key=value ...` sets attributes of a pool, `headrace tree set NAME key=value ...` options of a tree.
 `headrace pool attributes` and `headrace tree options` print these tables.
-[How to set up pools](../how-to/pools.md) leads through it.
+[How to set up pools](../how-to/pools.md) shows how to use them.
 
 ```console
 $ headrace pool set research weight=3 max_operation_count=20
@@ -22,27 +22,30 @@ $ headrace pool set research weight=
 $ headrace pool import pools.yaml --dry-run
 ```
 
-* A part of an attribute follows it behind a slash or a dot. `key=` takes one back to its default.
-* A value that is set replaces what stood there as a whole; to change a part, name the part.
+* To name a part of an attribute, write it after a slash or a dot. `key=` resets an attribute to its default.
+* A new value replaces the whole old value; to change only a part, name the part.
 * Amounts are maps by resource: `user_slots`, `cpu` (cores), `gpu`, `memory` (bytes, or `4G`), `network`.
-  A resource that is left out is not the same as none of it.
-* Lengths of time are `30s`, `500ms`, `2h`; a bare number is milliseconds.
-* A change happens as a whole or not at all. What is wrong with it is told all at once; `--dry-run` only tells.
+  Leaving out a resource does not mean an amount of 0.
+* Times are written `30s`, `500ms`, `2h`; a bare number is milliseconds.
+* A change is applied completely or not at all. All errors in it are reported together; `--dry-run` reports them and changes nothing.
 
-**Who**: a *user* has the right `write` on the pool; an *administrator* has `administer` there, or everywhere (`administrators` in the
-settings of fair_share). Rights are named in `access`, of a pool or of the tree, and hold for everything below.
-While `administrators` is `*`, as on one machine, everybody is one.
+**Who** says who may set it. A *user* needs the right `write` on the pool. An *administrator* needs `administer` on the pool, or is named in
+the setting `administrators` of fair_share. The attribute `access` of a pool or tree grants rights on it and on everything below.
+If `administrators` is `*`, as on one machine, every user is an administrator.
 
-**Effect**: *in force* attributes do what they say. What is *kept, not in force* is checked, stored and exported, and nothing follows from
-it in this version: setting it and `headrace tree list` say so. What is *met anyway* asks how fresh or quick something is that here
-always is: decisions are made from the newest usage, one after the other. What is *kept, nothing here to act on* speaks of something
-that this system does not have, such as disk as a resource. What is *kept as data* is there for people to read.
+**Effect** says what setting it does:
 
-Attributes that nobody knows are kept as data where an administrator sets them, and warned of. A misspelt one is refused.
+* *in force*: it has the effect that the table describes.
+* *kept, not in force*: it is checked, stored and exported, but has no effect in this version. Setting it prints a warning, and `headrace tree list` lists it.
+* *met anyway*: it limits how old or slow something may be, and Headrace is always within that limit, because it decides on the newest usage, one decision at a time.
+* *kept, nothing here to act on*: it concerns something that Headrace does not have, such as disk as a resource.
+* *kept as data*: it is for people to read.
+
+An unknown attribute is kept as data if an administrator sets it, with a warning. A misspelt attribute is refused.
 
 ## Rules
 
-These hold for a tree as a whole; a change that breaks one is refused with the figures of both sides.
+These rules hold for a whole tree. A change that breaks a rule is refused, and the refusal shows both values.
 
 * **Names**: users name pools with `a-z`, `0-9`, `-` and `_`, administrators with `A-Z` and `:` too; 1 to 100 characters, each name once
   in the tree.
@@ -51,8 +54,8 @@ These hold for a tree as a whole; a change that breaks one is refused with the f
 * **Limits**: `max_running_operation_count` is not above `max_operation_count` where a pool sets both.
   Limits of children are not compared with the parent's.
 * **Guarantees**: strong guarantees, flows and bursts of children add up to no more than the parent's, resource by resource.
-  A child may have a figure only where the parent has one, an explicit 0 included.
-  Top pools may be promised more than there is: that is told, and scaled when shares are computed.
+  A child may have a guarantee of a resource only if its parent has one for that resource; an explicit 0 counts.
+  Top pools may be guaranteed more than the cluster has: a warning says so, and the guarantees are scaled down when shares are computed.
 * **Main resource**: a strong guarantee of any resource comes with a figure of the tree's `main_resource`, which may be 0.
 * **Savings**: below a pool whose `guarantee_type` is not `none` nobody has a flow or a burst; a relaxed pool has no burst.
 * **Presets** exist, and hold only attributes that may stand in a preset.
@@ -65,8 +68,8 @@ These hold for a tree as a whole; a change that breaks one is refused with the f
 _TREES = """\
 ## Options of trees
 
-A tree is configuration. It is shared out by a fair_share, an integral and an allocator of its own, started with the setting `tree`, and by
-agents with the same setting. Options are for administrators.
+A tree has its own fair_share, integral and allocator, and its own agents; each is started with the name of the tree in its setting `tree`.
+Only administrators can set options.
 """
 
 

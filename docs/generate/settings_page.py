@@ -23,15 +23,15 @@ _SERVICES: Final[dict[str, type[CommonSettings]]] = {
 _HEAD = """\
 # Settings
 
-A process reads its settings from the file that `--config` names, and from its environment, which wins.
-The file is TOML: what stands in `[common]` holds for every service, what stands in `[allocator]` for that service alone.
-In the environment `HEADRACE_LOG_LEVEL` holds for every service, and `HEADRACE_ALLOCATOR_LOG_LEVEL` for that service alone.
-A length of time is written `30s` or `500ms`; a bare number is milliseconds.
-Settings whose name ends in `_file` or `_folder` are paths: in the file a relative one is taken from the folder of the file, in a variable
-from the folder where the service starts.
-A key that nobody knows, and a value that cannot be, end the process with the place, the value and what was expected.
+A process reads its settings from the file that `--config` names and from environment variables. A variable takes precedence over the file.
+The file is TOML: the table `[common]` applies to every service, and a table such as `[allocator]` to that service only.
+The variable `HEADRACE_LOG_LEVEL` applies to every service, and `HEADRACE_ALLOCATOR_LOG_LEVEL` to the allocator only.
+Times are written `30s` or `500ms`; a bare number is milliseconds.
+A setting whose name ends in `_file` or `_folder` is a path. A relative path in the file starts from the folder of the file; in a variable it starts
+from the working directory of the service.
+An unknown key or an unusable value ends the process, with the place, the value and what is accepted.
 
-`headrace up` writes these files itself. Options of pools and trees are no settings: they are on [their own page](pools.md).
+`headrace up` writes these files itself. Options of pools and trees are not settings; they have [their own page](pools.md).
 """
 
 
@@ -48,7 +48,7 @@ def _table(kind: type[CommonSettings]) -> Iterator[str]:
         f"| `{field.name}` | {f'`{cell(field.default)}`' if field.default else 'must be given'} | {cell(field.says)} |"
         for field in own_fields(kind)
     ]
-    yield from ["| setting | default | what it says |", "|---|---|---|", *rows] if rows else ["It has none of its own."]
+    yield from ["| setting | default | what it says |", "|---|---|---|", *rows] if rows else ["This service has no settings of its own."]
 
 
 if __name__ == "__main__":

@@ -12,30 +12,30 @@ from headrace.ids import TreeName
 _HEAD = """\
 # Subjects, stores and permissions
 
-Everything that is said on the bus, and who may say and hear it.
-The rights of each credential are made from these tables, and the server refuses everything else.
-How the server gets them is told with [the cluster](../how-to/cluster.md).
-`{node}`, `{user}` and `{tree}` stand for a name: their own for nodes, persons and services of a tree, any name for the other side.
-Answers of requests go to the inbox of whoever asked.
+All subjects of the bus, and who may publish and subscribe to each.
+The permissions of each credential are made from these tables; the server refuses everything else.
+[How to run a cluster](../how-to/cluster.md) shows how the server gets the permissions.
+`{node}`, `{user}` and `{tree}` stand for a name. A node, a person or a service of a tree can use only its own name there; the other side can use any name.
+The answer to a request goes to the inbox of the party that sent the request.
 
 """
 _STORES = """
 ## Buckets and streams
 
-The provisioner alone makes them, by `headrace bus provision`. Nodes and persons reach none.
+Only the provisioner creates them (`headrace bus provision`). Nodes and persons cannot reach them.
 
 """
 _RIGHTS = """
 ## The rights of each credential
 
-For a node `n1`, a host with the token `UA7N`, a person `anna` and services of the tree `default`. Nobody has any other right.
+For a node `n1`, a host with the token `UA7N`, a person `anna` and services of the tree `default`. There are no other rights.
 """
 _NAMES: Final = {PartyKind.NODE: "n1", PartyKind.HOST: "UA7N", PartyKind.PERSON: "anna"}
 
 
 def subjects_page() -> str:
     """The page, from the tables."""
-    lines = ["| subject | said by | heard by | answered |", "|---|---|---|---|"]
+    lines = ["| subject | published by | received by | answered |", "|---|---|---|---|"]
     for route in ROUTES:
         answered = "yes" if route.is_request else "no"
         lines.append(f"| `{route.subject}` | {_kinds(route.senders)} | {_kinds(route.receivers)} | {answered} |")
