@@ -9,7 +9,8 @@ __all__ = ["fields_page"]
 _HEAD = """\
 # Fields of pools
 
-`headrace pool get NAME FIELD...` prints these fields of a pool, one per line. With `--json` it prints one object; without any field it prints the whole pool.
+`headrace pool get NAME FIELD...` prints these fields of a pool, one per line. With `--json` it prints one object;
+without any field it prints the whole pool.
 To name a part of a field, write it after a slash or a dot: `accumulated_resource_volume/cpu`, `fair_share.total.cpu`.
 A field that a pool does not have is `null`.
 

@@ -36,8 +36,10 @@ If `administrators` is `*`, as on one machine, every user is an administrator.
 **Effect** says what setting it does:
 
 * *in force*: it has the effect that the table describes.
-* *kept, not in force*: it is checked, stored and exported, but has no effect in this version. Setting it prints a warning, and `headrace tree list` lists it.
-* *met anyway*: it limits how old or slow something may be, and Headrace is always within that limit, because it decides on the newest usage, one decision at a time.
+* *kept, not in force*: it is checked, stored and exported, but has no effect in this version.
+  Setting it prints a warning, and `headrace tree list` lists it.
+* *met anyway*: it limits how old or slow something may be, and Headrace is always within that limit,
+  because it decides on the newest usage, one decision at a time.
 * *kept, nothing here to act on*: it concerns something that Headrace does not have, such as disk as a resource.
 * *kept as data*: it is for people to read.
 

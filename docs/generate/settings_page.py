@@ -27,8 +27,8 @@ A process reads its settings from the file that `--config` names and from enviro
 The file is TOML: the table `[common]` applies to every service, and a table such as `[allocator]` to that service only.
 The variable `HEADRACE_LOG_LEVEL` applies to every service, and `HEADRACE_ALLOCATOR_LOG_LEVEL` to the allocator only.
 Times are written `30s` or `500ms`; a bare number is milliseconds.
-A setting whose name ends in `_file` or `_folder` is a path. A relative path in the file starts from the folder of the file; in a variable it starts
-from the working directory of the service.
+A setting whose name ends in `_file` or `_folder` is a path. A relative path in the file starts from the folder of the
+file; in a variable it starts from the working directory of the service.
 An unknown key or an unusable value ends the process, with the place, the value and what is accepted.
 
 `headrace up` writes these files itself. Options of pools and trees are not settings; they have [their own page](pools.md).
@@ -48,7 +48,11 @@ def _table(kind: type[CommonSettings]) -> Iterator[str]:
         f"| `{field.name}` | {f'`{cell(field.default)}`' if field.default else 'must be given'} | {cell(field.says)} |"
         for field in own_fields(kind)
     ]
-    yield from ["| setting | default | what it says |", "|---|---|---|", *rows] if rows else ["This service has no settings of its own."]
+    yield from (
+        ["| setting | default | what it says |", "|---|---|---|", *rows]
+        if rows
+        else ["This service has no settings of its own."]
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ _HEAD = """\
 All subjects of the bus, and who may publish and subscribe to each.
 The permissions of each credential are made from these tables; the server refuses everything else.
 [How to run a cluster](../how-to/cluster.md) shows how the server gets the permissions.
-`{node}`, `{user}` and `{tree}` stand for a name. A node, a person or a service of a tree can use only its own name there; the other side can use any name.
+`{node}`, `{user}` and `{tree}` stand for a name. A node, a person or a service of a tree can use only its own name there;
+the other side can use any name.
 The answer to a request goes to the inbox of the party that sent the request.
 
 """

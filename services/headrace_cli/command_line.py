@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cyclopts import App, CycloptsError, CycloptsPanel, Parameter, UnusedCliTokensError
 
+from headrace import __version__
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
 if TYPE_CHECKING:
@@ -87,19 +88,9 @@ _HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
-
-    try:
-        return installed_version("headrace")
-    except PackageNotFoundError:  # run from a checkout
-        return "0.1.0"
-
-
 def version() -> None:
     """Print the version."""
-    print(_version())
+    print(__version__)
 
 
 def _panel(error: CycloptsError) -> Panel:
@@ -119,7 +110,7 @@ def _app(*, listing: bool) -> App:
         # Parsing Markdown takes as long as the rest of the list of commands, and the lines of the list contain no Markdown.
         help_format="rich" if listing else None,
         help_epilogue=_MARKED.sub(r"[bold]\1[/][markdown.code]\2[/]", EXIT_HELP) if listing else EXIT_HELP,
-        version=_version,
+        version=__version__,
         default_parameter=Parameter(negative=()),
         error_formatter=_panel,
     )

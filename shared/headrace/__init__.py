@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from headrace.client import Client
 
-__all__ = ["connect"]
+__all__ = ["__version__", "connect"]
+
+#: The version of the distribution and of the image. pyproject.toml reads it from here.
+__version__ = "0.1.0"
 
 
 def connect(

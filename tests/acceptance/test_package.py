@@ -35,7 +35,7 @@ FOR_PLOTS = {"matplotlib"}
 FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)
     for wanted in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
-} | {"hatchling", "pip", "setuptools"}
+} - NEEDED | {"hatchling", "pip", "setuptools"}
 KINDS = {".py", ".md", ".typed", ".json", ".bash", ".zsh", ".fish"}
 #: The wheel has 1.1 MB; with tests or pictures in it, it would have several.
 LARGEST_BYTES = 2_000_000

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+import headrace
+
 COMPOSE = Path(__file__).parents[2] / "compose"
 STACK: dict[str, dict[str, Any]] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
 HA = dict(
@@ -95,3 +97,11 @@ def test_people_get_the_addresses_at_which_the_servers_are_published(
     ]
     assert [url.removeprefix("tls://") for url in endpoint["url"].split(",")] == published
     assert endpoint["user"] == "administrator"
+
+
+@pytest.mark.parametrize("file", ["Makefile", "compose/Dockerfile", "compose/compose.yaml", "docs/how-to/cluster.md"])
+def test_the_image_has_the_version_of_the_package_wherever_it_is_named(file: str) -> None:
+    text = (COMPOSE.parent / file).read_text()
+    named = re.findall(r"(?:headrace:|ARG VERSION=)(\d+\.\d+\.\d+)", text)
+
+    assert set(named) == {headrace.__version__}

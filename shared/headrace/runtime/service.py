@@ -21,6 +21,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from headrace import __version__
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Bus, BusClosed, BusError, Credential, ServiceInfo, connect
 from headrace.bus.credential_files import read_credential
@@ -207,7 +208,7 @@ async def _run(
         longest_reconnect_delay_s=settings.longest_reconnect_delay_ms / 1000,
         service=ServiceInfo(
             name=f"headrace-{name.replace('_', '-')}",
-            version="0.1.0",
+            version=__version__,
             only_pinged=not has_users,
         ),
         makes_stores=False,
