@@ -344,7 +344,7 @@ def test_a_lost_job_that_no_heartbeat_showed_to_begin_says_so(keeps_allocation: 
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     unknown = "node n1 does not know this job any more"
-    unbegun = f"{unknown}, and never told that it began"
+    unbegun = f"{unknown}, and never reported that it began"
     told = [unknown, unbegun] if keeps_allocation else [unknown, unbegun, unbegun]
     assert [one.end.reason for one in report.ends] == told
 

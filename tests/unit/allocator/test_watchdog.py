@@ -42,7 +42,8 @@ def test_a_node_with_room_that_is_not_heard_in_time_is_the_reason() -> None:
 
     assert cause_of(desk).kind == "room_unheard"
     assert (
-        cause_of(desk).words == "1 node has room for a job and should have been heard by now: n, heard last, 16 s ago"
+        cause_of(desk).words
+        == "1 node has free resources for a job, but heartbeats are overdue: the last came from n 16 s ago"
     )
 
 
