@@ -182,7 +182,8 @@ def test_the_sums_under_limits_are_checked() -> None:
     tree.facts.pools.use(PoolName("p"), cores(1))
 
     assert tree.engine.check() == [
-        f"pool p: its {resource} in use or in doubt differs from its operations" for resource in ("user_slots", "cpu")
+        f"pool p: its {resource} in use or in doubt differs from the sum of its operations"
+        for resource in ("user_slots", "cpu")
     ]
 
 

@@ -54,7 +54,7 @@ def test_jobs_that_fit_and_of_which_none_starts_are_an_alarm_once() -> None:
     assert desk.engine.watchdog.trouble == ""
     (alarm,) = alarms(desk, until_s=150)
     assert alarm.about == {"operation": "a"}
-    assert "jobs of a fit into free room" in desk.engine.watchdog.trouble
+    assert "jobs of a fit into free resources" in desk.engine.watchdog.trouble
 
 
 def test_a_start_ends_it() -> None:
