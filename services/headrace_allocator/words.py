@@ -242,7 +242,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.DemandCovered: "wait for the next update of shares",
     why.FairShareReached: "give it a larger fair share (more weight, less demand of others), or start it with `--preemption-mode normal`",
     why.FifoCountReached: "wait until an operation ahead of it ends, or raise max_schedulable_element_count_in_fifo_pool",
-    why.GangWaits: "free resources for all of its jobs at once: start fewer or smaller jobs, add nodes, or give it a larger fair share",
+    why.GangWaits: "start a gang of fewer or smaller jobs, add nodes, or give it a larger fair share, so that all of its jobs fit at once",
     why.GangOwedTooLittle: "give pool {pool} more weight or a guarantee, or start a gang of fewer or smaller jobs",
     why.GangNeverFits: "add nodes or larger nodes, or start a gang of fewer or smaller jobs",
     why.NoJobReady: "wait until the ledger leases more of its jobs; the allocator has asked for them",
