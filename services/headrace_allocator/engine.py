@@ -320,7 +320,7 @@ class AllocatorEngine:
             return Outcome(self.lost_nodes.kept_from(node, request.to_machine, moment) or GivenUpNode(request.node, 0))
         if not node.may_be_removed(self.facts.timing, moment):
             timeout_s = self.facts.timing.node_heartbeat_timeout_s
-            expected = f"silent for {timeout_s:g} s, or drained with no job on it"
+            expected = f"a node that has been silent for {timeout_s:g} s, or a drained node without jobs"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
         self.lost_nodes.fall_silent(node)
@@ -376,10 +376,20 @@ class AllocatorEngine:
             gauge("nodes", "nodes", len(self.facts.nodes), "Nodes that are known."),
             gauge("online_nodes", "nodes", self.facts.online_nodes, "Nodes that send heartbeats."),
             gauge("operations", "operations", len(self.facts.operations), "Operations that may have jobs."),
-            counter("heartbeats", "heartbeats", self.heartbeats, "Heartbeats that were taken in."),
-            counter("void_heartbeats", "heartbeats", self.void_heartbeats, "Heartbeats of a life that is over."),
-            counter("twice_held_jobs", "jobs", self.twice_held_jobs, "Jobs that two nodes told of at once."),
-            counter("foreign_claims", "jobs", self.foreign_claims, "Jobs that a node reported and was not given."),
+            counter("heartbeats", "heartbeats", self.heartbeats, "Heartbeats that were handled."),
+            counter(
+                "void_heartbeats",
+                "heartbeats",
+                self.void_heartbeats,
+                "Ignored heartbeats: repeated, overtaken, or from an agent process that is over.",
+            ),
+            counter("twice_held_jobs", "jobs", self.twice_held_jobs, "Jobs that two nodes reported at the same time."),
+            counter(
+                "foreign_claims",
+                "jobs",
+                self.foreign_claims,
+                "Jobs that a node reported without having been given them.",
+            ),
             *self.pace.figures(),
             *self.ranking.figures(),
             *self.answers.figures(),

@@ -185,9 +185,13 @@ class HeartbeatAnswers:
 
     def figures(self) -> list[Figure]:
         """Return the metrics of starts, preemptions, free resources that stayed free, and checked heartbeats."""
-        room_left = counter("room_left", "heartbeats", 0, "Heartbeats that left room on their node, by reason.")
+        room_left = counter(
+            "room_left", "heartbeats", 0, "Heartbeats that left free resources on their node, by reason."
+        )
         return [
-            counter("allocations_made", "allocations", self.allocations_made, "Allocations given to operations."),
+            counter(
+                "allocations_made", "allocations", self.allocations_made, "Allocations that were given to operations."
+            ),
             *by_label(room_left, "room_left", "reason", {why.value: self._room_left[why] for why in RoomLeft}),
             *self._deactivations.figures(),
             *self.preemptions.figures(),

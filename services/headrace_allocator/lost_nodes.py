@@ -107,7 +107,7 @@ class LostNodes:
 
     def of_pools(self) -> Callable[[], list[Figure]]:
         """Copy the counts of jobs lost with their nodes, by pool. Return a function that makes metrics of the copy."""
-        words = "Jobs of operations of this pool that were lost with their node. Pools below it have their own."
+        words = "Jobs of this pool's operations that were lost with their node. Child pools have their own counts."
         family = counter("jobs_lost_with_nodes", "jobs", 0, words)
         by_pool: dict[str, float] = {str(pool): count for pool, count in self._lost.items()}
         return lambda: by_label(family, "jobs_lost_with_nodes_of", "pool", by_pool)
@@ -127,7 +127,9 @@ class LostNodes:
         if node.may_change_machine(facts.timing, moment) and not facts.recovery.awaits(name):
             return None
         state = f"on {node.record.machine}, heard {moment.steady_s - node.heard_s:.0f} s ago, and may run jobs there"
-        return WrongState("node", name, state, f"another name for the node on {machine}, or the end of that one")
+        return WrongState(
+            "node", name, state, f"another name for the node on {machine}, or no agent and no jobs on the old machine"
+        )
 
     def shorten_lease(self, moment: Moment) -> list[Effect]:
         """Return to the configured lease once no runner can still have a longer lease.

@@ -93,11 +93,16 @@ class Pace:
     def figures(self) -> list[Figure]:
         """Return the metrics of the stretch and of the waiting time that controls it."""
         return [
-            gauge("pace_stretch", "times", self.stretch, "How much longer than usual nodes wait between heartbeats."),
+            gauge(
+                "pace_stretch",
+                "times",
+                self.stretch,
+                "Factor by which nodes wait longer than usual between heartbeats.",
+            ),
             gauge(
                 "heartbeat_wait",
                 "ms",
                 self._waited_ms,
-                "How long heartbeats waited for their turn of late, on average.",
+                "Recent average time that heartbeats waited for their turn.",
             ),
         ]

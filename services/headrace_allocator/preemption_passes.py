@@ -29,7 +29,7 @@ class PreemptionPasses:
         self._clock = clock
         self._take = take
         self._lengths = LengthsOfTime(
-            "preemption_passes", "Times that passes of a YARN policy took, turns of others left out."
+            "preemption_passes", "Durations of the passes of a YARN policy, without the turns of other tasks."
         )
 
     async def run(self) -> None:

@@ -207,7 +207,7 @@ class AllocatorService:
             not_given_out = self._shell.take(self.engine.on_stopping(self._shell.moment()))
             await self._longest_lease.hand_over(not_given_out)
         except BusError as error:
-            self._log.info("jobs that were not given out not told to the next allocator", error=str(error))
+            self._log.info("jobs that were not given out could not be reported to the next allocator", error=str(error))
 
     async def _serve(self) -> None:
         border, tree = self._runtime.border, self._tree
@@ -262,7 +262,7 @@ class AllocatorService:
     # --- feeds ----------------------------------------------------------------------------------------------------
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
-        self._log.info("operations learnt", operations=len(operations), sequence=sequence)
+        self._log.info("operations received", operations=len(operations), sequence=sequence)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
             self._take(self.engine.on_more_operations(page, self._shell.moment()))
@@ -290,7 +290,7 @@ class AllocatorService:
         await self._options_known.wait()
         for name, mirror in self._mirrors.items():
             while not await mirror.catch_up(timeout_s=_TICK_S):
-                self._log.info("not all has come yet", bucket=name)
+                self._log.info("entries are still missing", bucket=name)
 
     async def _follow(self, name: str, history: int, reader: Reader, known: anyio.Event) -> None:
         bucket = await self._runtime.bus.key_value(name, history=history)
@@ -344,14 +344,21 @@ class AllocatorService:
             case HeldTwice(node=node, allocation=allocation, job=job):
                 where = {"node": node, "allocation": allocation}
                 self._log.error(
-                    "job held twice", operation=job.operation, index=job.index, attempt=job.attempt, **where
+                    "two nodes hold the same job",
+                    operation=job.operation,
+                    index=job.index,
+                    attempt=job.attempt,
+                    **where,
                 )
             case ForeignClaim(node=node, claims=claims, first=first):
                 more = f", and {claims - 1} more" if claims > 1 else ""
                 self._runtime.border.report_forged(node, subjects.heartbeat(self._tree, node), first + more)
             case UnknownOperation(node=node, allocation=allocation, operation=operation):
                 self._log.warning(
-                    "job of an unknown operation taken back", operation=operation, node=node, allocation=allocation
+                    "allocation of an unknown operation is taken back",
+                    operation=operation,
+                    node=node,
+                    allocation=allocation,
                 )
             case KeepCase():
                 tasks.start_soon(self._keep_case, effect.case)
@@ -364,14 +371,18 @@ class AllocatorService:
             case StepDown():
                 self._role.on_term(effect.term, "a node")
             case Superseded():
-                self._role.step_down(f"the ledger drew jobs for term {effect.term}, ours is {self._role.term}")
+                self._role.step_down(
+                    f"the ledger leased jobs to term {effect.term}, and this allocator has term {self._role.term}"
+                )
 
     async def _keep_case(self, case: Case) -> None:
         folder, at_ms = self._runtime.settings.cases_path(), self._shell.moment().wall_ms
         try:
             path = await anyio.to_thread.run_sync(keep_case, case, folder, at_ms)
         except OSError as error:
-            self._log.error("wrong decision, not kept", **case.about, folder=str(folder), error=str(error))
+            self._log.error(
+                "wrong decision, and its case could not be written", **case.about, folder=str(folder), error=str(error)
+            )
         else:
             self._log.error("wrong decision", **case.about, file=str(path))
 
@@ -382,7 +393,7 @@ class AllocatorService:
             self._role.step_down(str(error))
         except BusError as error:
             # The next leader will wait longer than necessary.
-            self._log.info("lower node lease not recorded", error=str(error))
+            self._log.info("the shorter node lease was not recorded", error=str(error))
 
     async def _record_empty_nodes(self, nodes: list[NodeName]) -> None:
         is_durable = False
@@ -394,7 +405,7 @@ class AllocatorService:
         except KeyFenced as error:
             self._role.step_down(str(error))
         except BusError as error:
-            self._log.info("empty nodes not recorded", nodes=len(nodes), error=str(error))
+            self._log.info("empty nodes were not recorded", nodes=len(nodes), error=str(error))
         self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, moment=self._shell.moment()))
 
     async def _tell(self, subject: str, message: msgspec.Struct, bus: Bus | None = None) -> None:
@@ -402,7 +413,7 @@ class AllocatorService:
         try:
             await (bus or self._runtime.bus).publish(subject, encode(message))
         except BusError as error:
-            self._log.debug("not told", subject=subject, error=str(error))
+            self._log.debug("message not published", subject=subject, error=str(error))
 
     # --- periods --------------------------------------------------------------------------------------------------
 

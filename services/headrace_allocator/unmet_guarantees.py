@@ -48,7 +48,7 @@ class UnmetGuarantees:
         unmet = {name for name, since_s in self._since.items() if moment.steady_s - since_s > _LONG_S}
         fresh, self._unmet = unmet - self._unmet, unmet
         self._alarmed += len(fresh)
-        says = "a strong guarantee stays unmet though jobs that fit into it wait"
+        says = "a strong guarantee stays unmet although jobs that fit into it wait"
         return [Alarm(says, {"pool": name, "for_s": _LONG_S}) for name in sorted(fresh)]
 
     def figures(self) -> list[Figure]:
@@ -58,9 +58,9 @@ class UnmetGuarantees:
                 "unmet_guarantees",
                 "pools",
                 len(self._unmet),
-                "Pools that starve for their strong guarantee for two minutes, with jobs that it covers.",
+                "Pools that have starved for their strong guarantee for two minutes although jobs that fit into it wait.",
             ),
-            counter("unmet_guarantees_found", "alarms", self._alarmed, "Pools that were found so."),
+            counter("unmet_guarantees_found", "alarms", self._alarmed, "Pools whose strong guarantee was found unmet."),
         ]
 
 

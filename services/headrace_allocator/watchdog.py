@@ -58,10 +58,14 @@ class Watchdog:
         stuck = {name for name, (since_s, _) in self._watched.items() if moment.steady_s - since_s > _LONG_S}
         new_stuck, self._stuck = stuck - self._stuck, stuck
         self._alarmed += len(new_stuck)
-        alarms = [Alarm("jobs fit into free room and none starts", {"operation": name}) for name in sorted(new_stuck)]
+        alarms = [
+            Alarm("jobs fit into free resources and none starts", {"operation": name}) for name in sorted(new_stuck)
+        ]
         before_of, self._too_much_of = self._too_much_of, facts.total.name_above(_MOST_TOLD)
         if self._too_much_of and self._too_much_of != before_of:
-            alarms.append(Alarm("the nodes report more than a message carries", {"resource": self._too_much_of}))
+            alarms.append(
+                Alarm("the nodes together report more than a message can carry", {"resource": self._too_much_of})
+            )
         return alarms
 
     @property
@@ -69,19 +73,19 @@ class Watchdog:
         """The text about amounts that cannot be published in full, or about stuck operations; empty if there is neither."""
         if self._too_much_of:
             amount = format_amount(self._too_much_of, LARGEST_SUM)
-            return f"all nodes together report more {self._too_much_of} than {amount}, which counts instead: headrace node list"
+            return f"all nodes together report more {self._too_much_of} than the most that counts, {amount}: headrace node list"
         if not self._stuck:
             return ""
         first, more = min(self._stuck), len(self._stuck) - 1
         others = f" and of {more} more" if more else ""
-        return f"jobs of {first}{others} fit into free room, and none has started for {_LONG_S:.0f} s: headrace op explain {first}"
+        return f"jobs of {first}{others} fit into free resources, and none has started for {_LONG_S:.0f} s: headrace op explain {first}"
 
     def figures(self) -> list[Figure]:
         """Return the metrics of operations that are stuck now, and of how often one became stuck."""
-        says = "Operations of which jobs fit into free room and none has started for half a minute."
+        says = "Operations whose jobs fit into free resources and of which no job has started for half a minute."
         return [
             gauge("stuck_operations", "operations", len(self._stuck), says),
-            counter("stuck", "alarms", self._alarmed, "Times that an operation became stuck like that."),
+            counter("stuck", "alarms", self._alarmed, "Times that an operation became stuck."),
         ]
 
 

@@ -30,26 +30,26 @@ def words_of(reason: why.Reason) -> str:
         case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
         case why.DemandCovered():
-            return "it wants more since shares were computed last; the next computation is due within a second"
+            return "the operation wants more than at the last update of shares; the next update follows within a second"
         case why.FifoCountReached():
-            return "as many operations of its fifo pool as may take part stand before it (max_schedulable_element_count_in_fifo_pool)"
+            return "the operations ahead of it in its fifo pool reach max_schedulable_element_count_in_fifo_pool"
         case why.FairShareReached():
-            return "it is a graceful operation that has its fair share, and gets no more"
+            return "the operation is graceful and has its fair share, so it gets no more"
         case why.GangWaits() | why.GangNeverFits() | why.GangOwedTooLittle():
             return _words_of_gang(reason)
         case why.NoJobReady():
-            return "no job of it can be given out at this moment"
+            return "no pending job of the operation is ready to start now"
         case why.StartsPaused():
-            return "starts are paused in this tree; `headrace resume starts` ends it"
+            return "starts are paused in this tree; `headrace resume starts` ends the pause"
         case why.StillRecovering():
             words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
             if not reason.in_doubt:
                 return words
             others = reason.enrolled - reason.heard - len(reason.awaited)
-            nodes = ", ".join(reason.awaited) + (f" and {others} others" if others else "")
+            nodes = ", ".join(reason.awaited) + (f" and {others} other nodes" if others else "")
             return words + f"; {reason.in_doubt} jobs may still be running on {nodes}"
         case why.LimitsUnknown():
-            return "the allocator has started anew and waits for fair_share to report the limits of pools"
+            return "the allocator has restarted and waits for fair_share to report the limits of pools"
         case why.PoolLimitReached() | why.OperationLimitReached():
             return _words_of_limit(reason)
         case (
@@ -66,19 +66,19 @@ def words_of(reason: why.Reason) -> str:
         case why.NodeReserved() | why.RoomReserved():
             return words_of_reserved(reason)
         case why.BlockBeingDrawn():
-            return "more of its jobs are being recorded as given out; the log has not answered yet"
+            return "the ledger is recording a lease of more of its jobs; the log has not confirmed it yet"
         case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt() | why.PlacesProtected():
             return f"it starves, and {_words_of_places(reason)}"
         case why.SharesOld():
-            return f"fair_share has told no shares for {reason.age_s:.0f} s; nothing is preempted until it does"
+            return f"fair_share has published no shares for {reason.age_s:.0f} s; nothing is preempted until it publishes shares again"
         case why.NoShareYet():
-            return "fair_share has not told of it in its pool; it does so with its next snapshot"
+            return "fair_share has not reported a share of the operation in its pool yet; the next snapshot does"
         case why.NoShare():
             return _no_share(reason)
         case why.PoolOverFairShare():
-            return f"its pool {reason.pool} has {reason.satisfaction:.2f} times its fair share already; pools below theirs go first"
+            return f"its pool {reason.pool} has {reason.satisfaction:.2f} times its fair share; pools below their fair share go first"
         case why.OverFairShare():
-            return f"it has {reason.satisfaction:.2f} times its fair share already; those below theirs go first"
+            return f"it has {reason.satisfaction:.2f} times its fair share; operations below their fair share go first"
         case _:
             assert_never(reason)
 
@@ -89,15 +89,15 @@ def _words_of_places(
     """Return the text of why allocations of other operations are not preempted."""
     match reason:
         case why.PreemptionPaused():
-            return "preemption is paused in this tree: nothing is taken back for it"
+            return "preemption is paused in this tree: nothing is preempted for it"
         case why.PlacesKept():
             pools = ", ".join(f"{pool} ({switch.value})" for pool, switch in reason.pools)
-            return f"nothing is taken from pools that do not let it: {pools}"
+            return f"nothing is preempted in pools that do not allow it: {pools}"
         case why.PlacesExempt():
-            places = "1 place is" if reason.places == 1 else f"{reason.places} places are"
+            places = "1 allocation" if reason.places == 1 else f"{reason.places} allocations"
             nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
-            age = "have not run for their pool's preemption_exempt_time"
-            return f"{places} not to be had yet on {nodes}: jobs there {age}; the first will in {reason.left_s:.0f} s"
+            age = "have run for less than their pool's preemption_exempt_time"
+            return f"{places} on {nodes} cannot be preempted yet: jobs there {age}; the first may be preempted in {reason.left_s:.0f} s"
         case why.PlacesProtected():
             return words_of_protected(reason)
         case _:
@@ -109,45 +109,49 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
     if isinstance(reason, why.GangNeverFits):
         return _words_of_too_large_gang(reason)
     if isinstance(reason, why.GangOwedTooLittle):
-        owed = f"a gang of {reason.jobs} that is owed room for {reason.owed}: no job of others is preempted for it"
-        return f"{owed}, and it starts when enough of them have ended"
-    gang, left = f"a gang of {reason.jobs}", f"{max(0.0, reason.left_s):.0f} s"
+        owed = f"a gang of {reason.jobs} jobs that is owed resources for {reason.owed}: nothing is preempted for it"
+        return f"{owed}, and it starts when enough other jobs have ended"
+    gang, left = f"a gang of {reason.jobs} jobs", f"{max(0.0, reason.left_s):.0f} s"
     match reason.phase:
         case GangPhase.WAITING if reason.other:
-            return (
-                f"{gang}: room is being held for another gang, {reason.other}, for {left} more at most; one at a time"
-            )
+            return f"{gang}: resources are held for another gang, {reason.other}, for at most {left} more, and for one gang at a time"
         case GangPhase.WAITING:
-            return f"{gang}: it starts when all of its jobs have room at once"
+            return f"{gang}: it starts when there are free resources for all of its jobs at once"
         case GangPhase.GATHERING:
             nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
-            there = f"room for {reason.held} on {nodes} is held" if reason.held else "room is being looked for"
-            return f"{gang}: {there} for {left} more; all start when all have room"
+            there = (
+                f"resources for {reason.held} of them on {nodes} are held"
+                if reason.held
+                else "nodes are searched for free resources"
+            )
+            return f"{gang}: {there} for {left} more; all start when all have resources"
         case GangPhase.PAUSED:
-            return f"{gang}: not all had room in time; others may have it, and it is held for this one again in {left}"
+            return f"{gang}: not all got resources in time; other operations may use them, and the gang tries again in {left}"
         case GangPhase.YIELDING:
-            return f"{gang}: room was held in vain for one of its pool, and those of other pools go first for {left}"
+            return f"{gang}: resources were held in vain for a gang of its pool, so gangs of other pools go first for {left}"
         case GangPhase.STARTING:
-            return f"{gang}: all have room, and their nodes are being told"
+            return f"{gang}: all have resources, and the orders to start them are being sent to the nodes"
         case GangPhase.RUNNING | GangPhase.BREAKING:
-            return f"{gang} that lacks a job: the others are taken back, {reason.running} still are on nodes; then all start anew"
+            return f"{gang} that lacks a job: the other jobs are being ended, {reason.running} are still on nodes; then all start again"
         case _:
             assert_never(reason.phase)
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
     """Return the text of why a gang cannot start, whatever other jobs end."""
-    words = f"a gang of {reason.jobs} that cannot start, whatever ends"
+    words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
     if reason.limit_of is None:
-        return f"{words}: all nodes that take its jobs have room for {reason.most} of them"
-    whose = f"resource_limits of pool {reason.limit_of}" if reason.limit_of else "its own resource_limits"
-    return f"{words}: {whose} leave room for {reason.most} of its jobs"
+        return f"{words}: all nodes that take its jobs have resources for {reason.most} of them"
+    whose = f"resource_limits of pool {reason.limit_of}" if reason.limit_of else "the operation's own resource_limits"
+    return f"{words}: {whose} allow {reason.most} of its jobs"
 
 
 def _no_share(reason: why.NoShare) -> str:
     if reason.gang_wants is None:
-        return "its fair share is zero; it is served after all others"
-    return f"it is a gang, owed all of {_amounts(reason.gang_wants)} or nothing, and so much is not left for it"
+        return "its fair share is zero, so all other operations go first"
+    return (
+        f"it is a gang that is owed all of {_amounts(reason.gang_wants)} or nothing, and less than that is left for it"
+    )
 
 
 def _words_of_nodes(
@@ -164,7 +168,7 @@ def _words_of_nodes(
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
-            words = "no node takes jobs" + (f" ({nodes})" if nodes else ": none is enrolled")
+            words = "no node takes jobs" + (f" ({nodes})" if nodes else ": no node is enrolled")
             if reason.in_trouble is not None:
                 node, detail = reason.in_trouble
                 words += f"; {node} starts nothing: {detail}"
@@ -182,31 +186,36 @@ def _words_of_nodes(
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             words = f"no node matches {' and '.join(reason.filters)}: {take} other tags"
-            return words + (f"; {reason.named} is a node's name, and filters are over tags" if reason.named else "")
+            return words + (
+                f"; {reason.named} is the name of a node, and a filter compares tags" if reason.named else ""
+            )
         case why.MatchingNodesOwed():
-            who = f"its pool {reason.pool}" if reason.pool else "it"
+            who = f"its pool {reason.pool}" if reason.pool else "the operation"
             have = ", ".join(f"{name} {format_amount(name, getattr(reason.most, name))}" for name in reason.resources)
-            return f"{who} is owed all that the nodes have which match {' and '.join(reason.filters)}: {have}"
+            return f"{who} is owed everything that the nodes matching {' and '.join(reason.filters)} have: {have}"
         case why.MatchingNodesShared():
             name = reason.resource
             owed, most = (format_amount(name, getattr(each, name)) for each in (reason.owed, reason.most))
             matching = f"the nodes that match {' and '.join(reason.filters)} have {name} {most} together"
-            return f"{matching}: it is owed {owed} of that, and others that can run nowhere else the rest"
+            return f"{matching}: the operation is owed {owed} of that, and operations that can run nowhere else are owed the rest"
         case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
             take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
             needed, free = _amounts(reason.needed), _amounts(reason.free, wanted=reason.needed)
-            words = f"no node has room for a job of {needed}: {take}, the emptiest has {free} free"
+            words = f"no node has free resources for a job of {needed}: {take}, and the emptiest has {free} free"
             if reason.needed.dominates(reason.spare):
                 return words
-            return f"{words}; nothing starts where less than {_amounts(reason.spare)} is free"
+            return f"{words}; nothing starts on a node with less than {_amounts(reason.spare)} free"
         case why.RoomBeingMade():
             nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
-            return f"{nodes} room for a job, and a start that waits there until another job has gone"
+            return f"{nodes} free resources for a job, but a start already waits there until another job has ended"
         case why.RoomUnheard():
             nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
-            return f"{nodes} room for a job and should have been heard by now: {reason.last}, heard last, {reason.silent_s:.0f} s ago"
+            return (
+                f"{nodes} free resources for a job, but heartbeats are overdue: "
+                f"the last came from {reason.last} {reason.silent_s:.0f} s ago"
+            )
         case _:
             assert_never(reason)
 
@@ -229,39 +238,41 @@ def words_of_left_out(node: Node) -> str:
 
 _CURES: Final[dict[type[why.Reason], str]] = {
     why.OperationSuspended: "`headrace op resume {operation}`",
-    why.OperationNotRunning: "a running slot, if it is pending; one that is ending starts nothing more",
-    why.DemandCovered: "the next computation of shares",
-    why.FairShareReached: "a larger fair share: others that want less, more weight, or `--preemption-mode normal`",
-    why.FifoCountReached: "an end of an operation before it, or a higher max_schedulable_element_count_in_fifo_pool",
-    why.GangWaits: "room for all of its jobs at once: fewer or smaller jobs, more nodes, or a larger fair share",
-    why.GangOwedTooLittle: "a larger fair share: more weight or a guarantee for pool {pool}, or a gang of fewer or smaller jobs",
-    why.GangNeverFits: "more or larger nodes, or a gang of fewer or smaller jobs",
-    why.NoJobReady: "the ledger's word on more of its jobs, which was asked for",
+    why.OperationNotRunning: "if it is pending, wait for a running slot; an operation that is ending starts no more jobs",
+    why.DemandCovered: "wait for the next update of shares",
+    why.FairShareReached: "give it a larger fair share (more weight, less demand of others), or start it with `--preemption-mode normal`",
+    why.FifoCountReached: "wait until an operation ahead of it ends, or raise max_schedulable_element_count_in_fifo_pool",
+    why.GangWaits: "start a gang of fewer or smaller jobs, add nodes, or give it a larger fair share, so that all of its jobs fit at once",
+    why.GangOwedTooLittle: "give pool {pool} more weight or a guarantee, or start a gang of fewer or smaller jobs",
+    why.GangNeverFits: "add nodes or larger nodes, or start a gang of fewer or smaller jobs",
+    why.NoJobReady: "wait until the ledger leases more of its jobs; the allocator has asked for them",
     why.StartsPaused: "`headrace resume starts`",
-    why.StillRecovering: "a heartbeat of these nodes, or the end of their leases; `headrace node remove` for a host that is off for good",
-    why.LimitsUnknown: "the first snapshot of fair_share; `headrace service list` shows if it leads",
+    why.StillRecovering: "wait for heartbeats of these nodes or the end of their leases; "
+    "`headrace node remove` forgets a host that is off for good",
+    why.LimitsUnknown: "wait for the first snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
     why.PreemptionPaused: "`headrace resume preemption`",
-    why.PlacesKept: "`preemption=on` for them, by `headrace pool set` or `headrace tree set`",
-    why.PlacesExempt: "that time, or a shorter preemption_exempt_time for them, by `headrace pool set` or `headrace tree set`",
+    why.PlacesKept: "set `preemption=on` for them with `headrace pool set` or `headrace tree set`",
+    why.PlacesExempt: "wait for that time, or set a shorter preemption_exempt_time with `headrace pool set` or `headrace tree set`",
     why.PlacesProtected: "{rule}",
-    why.RoomBeingMade: "the end of the job that goes, at its interruption timeout at the latest",
-    why.NodeReserved: "ends of jobs on that node",
-    why.RoomReserved: "a start of those operations, or an end of their reservations",
-    why.RoomUnheard: "a heartbeat; `headrace node list` shows which agents are silent, and one that stays so is offline after its timeout",
-    why.SharesOld: "a snapshot of fair_share; `headrace service list` shows if it leads",
-    why.PoolLimitReached: "an end of a job below pool {pool}, or `headrace pool set {pool}` with a higher limit",
-    why.OperationLimitReached: "an end of one of its own jobs; its limits stay as it was started with, such as `--max-cpu`",
-    why.NoNodeAcceptsJobs: "a node that takes jobs: `headrace node list` says what each lacks",
-    why.NoNodeMatches: "a node with such tags, or another scheduling_tag_filter",
-    why.MatchingNodesOwed: "more nodes with such tags, or another scheduling_tag_filter",
-    why.MatchingNodesShared: "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool {pool}",
-    why.LargerThanEveryNode: "a larger node, or an operation with smaller jobs",
-    why.NoRoomOnAnyNode: "ends of jobs on one node, or preemption while it starves; `headrace pool explain {pool}` says who has it",
-    why.BlockBeingDrawn: "the log's answer",
-    why.NoShareYet: "the next snapshot of fair_share; `headrace service list` shows if it leads",
-    why.NoShare: "a fair share: more weight, a guarantee, or others that want less",
-    why.PoolOverFairShare: "those below their share getting theirs, or more weight or a guarantee for pool {pool}",
-    why.OverFairShare: "those below their share getting theirs, or more weight for it",
+    why.RoomBeingMade: "wait for the end of the preempted job; it comes at its interruption timeout at the latest",
+    why.NodeReserved: "wait until jobs on that node end",
+    why.RoomReserved: "wait until those operations start a job or their reservations end",
+    why.RoomUnheard: "wait for a heartbeat; `headrace node list` shows which agents are silent; a silent node is offline after its timeout",
+    why.SharesOld: "wait for a snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
+    why.PoolLimitReached: "wait until a job below pool {pool} ends, or raise the limit with `headrace pool set {pool}`",
+    why.OperationLimitReached: "wait until one of its own jobs ends; limits of an operation, such as `--max-cpu`, are fixed at its start",
+    why.NoNodeAcceptsJobs: "make a node take jobs; `headrace node list` says why each node takes none",
+    why.NoNodeMatches: "give a node such tags, or use another scheduling_tag_filter",
+    why.MatchingNodesOwed: "add nodes with such tags, or use another scheduling_tag_filter",
+    why.MatchingNodesShared: "add nodes with such tags, use another scheduling_tag_filter, or give pool {pool} more weight or a guarantee",
+    why.LargerThanEveryNode: "add a larger node, or start an operation with smaller jobs",
+    why.NoRoomOnAnyNode: "wait until jobs on a node end, or are preempted while it starves; "
+    "`headrace pool explain {pool}` says who has the resources",
+    why.BlockBeingDrawn: "wait until the log confirms it",
+    why.NoShareYet: "wait for the next snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
+    why.NoShare: "give it a fair share: more weight, a guarantee, or less demand of other operations",
+    why.PoolOverFairShare: "wait until those pools have their fair share, or give pool {pool} more weight or a guarantee",
+    why.OverFairShare: "wait until those operations have their fair share, or give this operation more weight",
 }
 
 
@@ -271,16 +282,16 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         small = [one.resource for one in reason.exceeded if one.needed > one.limit]
         if small:
             higher = f"`headrace pool set {typed(reason.pool)} resource_limits/{small[0]}=…`"
-            return f"a higher limit, since one job needs more than all of it: {higher}"
+            return f"raise the limit, since a single job needs more than all of it: {higher}"
     if isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches) and reason.away:
-        return f"{_CURES[type(reason)]}; or {reason.first_away} accepting jobs again: `headrace node list`"
+        return f"{_CURES[type(reason)]}, or make {reason.first_away} take jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
         if not reason.limit_of:
-            return "a gang of fewer or smaller jobs; its limits stay as it was started with, such as `--max-cpu`"
-        return f"a higher limit, `headrace pool set {typed(reason.limit_of)}`, or a gang of fewer or smaller jobs"
+            return "start a gang of fewer or smaller jobs; limits of an operation, such as `--max-cpu`, are fixed at its start"
+        return f"raise the limit with `headrace pool set {typed(reason.limit_of)}`, or start a gang of fewer or smaller jobs"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         explain = f"`headrace pool explain {typed(spec.pool)}`"
-        return f"a smaller gang, a guarantee for its pool, or others that want less: {explain}"
+        return f"start a smaller gang, give its pool a guarantee, or have other operations want less: {explain}"
     pool = PoolName(getattr(reason, "pool", "")) or spec.pool
     rule = cure_of_protected(reason, typed(pool)) if isinstance(reason, why.PlacesProtected) else ""
     return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule)
@@ -291,13 +302,13 @@ def _words_of_loss(lost: LostJob) -> str:
     match lost.why:
         case UnknownToNode():
             words = f"node {lost.node} does not know this job any more"
-            return words if lost.why.has_begun else f"{words}, and never told that it began"
+            return words if lost.why.has_begun else f"{words}, and never reported that it began"
         case NodeSilent():
             return f"node {lost.node} was silent for {lost.why.lease_s:g} s"
         case LostNodeInDoubt():
-            return f"node {lost.node} may have run it and is lost"
+            return f"node {lost.node} may have run the job and is lost"
         case PlaceTaken():
-            return "its place was preempted before it began"
+            return "its allocation was preempted before it began"
         case _:
             assert_never(lost.why)
 
@@ -310,11 +321,11 @@ def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached) ->
     whose = (
         f"resource_limits of pool {reason.pool}"
         if isinstance(reason, why.PoolLimitReached)
-        else "its own resource_limits"
+        else "the operation's own resource_limits"
     )
     above = [each for each in reason.exceeded if each.needed > each.limit]
     if not above:
-        return f"{whose} leave no room for another job: {_exceeded(reason)}"
+        return f"{whose} allow no further job: {_exceeded(reason)}"
     needs, has = (
         ", ".join(f"{one.resource} {format_amount(one.resource, getattr(one, name))}" for one in above)
         for name in ("needed", "limit")
@@ -340,9 +351,9 @@ def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
     largest = f"the largest node, {reason.largest}, has {_amounts(reason.largest_total)}"
     if not reason.away:
         return f"each job is larger than every node: it asks for {asks}; {largest}"
-    away = "1 larger node accepts" if reason.away == 1 else f"{reason.away} larger nodes accept"
+    away = "1 larger node takes" if reason.away == 1 else f"{reason.away} larger nodes take"
     named = f"{away} no jobs now: {reason.first_away} is {reason.condition}"
-    return f"each job is larger than every node that accepts jobs: it asks for {asks}; {largest}; {named}"
+    return f"each job is larger than every node that takes jobs: it asks for {asks}; {largest}; {named}"
 
 
 def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:

@@ -257,7 +257,7 @@ class FairShareEngine:
         self.failed_updates += 1
         self._last_update_holds, self._resting = False, 0
         effects = self._kept(WrongTree(failure.tree, failure.fault)) if failure.tree is not None else []
-        told = f"an update failed, earlier shares stay: {failure.fault}"[:_LONGEST_FAULT]
+        told = f"an update failed, and the previous shares stay in force: {failure.fault}"[:_LONGEST_FAULT]
         frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])
         return Outcome(None, [*effects, Publish(frame, [], [])])
 
@@ -311,10 +311,16 @@ class FairShareEngine:
             ),
             counter("updates", "updates", self.updates, "Updates of fair share."),
             counter(
-                "failed_updates", "updates", self.failed_updates, "Updates that failed; the shares before them stayed."
+                "failed_updates",
+                "updates",
+                self.failed_updates,
+                "Updates that failed, after which the previous shares stayed in force.",
             ),
             counter(
-                "wrong_updates", "updates", self.wrong_updates, "Incremental updates that a full one did not confirm."
+                "wrong_updates",
+                "updates",
+                self.wrong_updates,
+                "Incremental updates that an update from scratch did not confirm.",
             ),
             *self.volumes.figures(),
         ]

@@ -27,8 +27,8 @@ async def answer_to(advance: Advance, bus: Bus, timeout_s: float) -> AdvanceAnsw
         request = encode(GetVolumes(tree, first=len(answer.pools)))
         page = decode(await bus.request(subjects.integral_volumes(tree), request, timeout_s=timeout_s), Advanced)
         if page.version != answer.version or not page.pools:
-            raise BadMessage(f"volumes of {page.version} where {answer.version} were asked for")
+            raise BadMessage(f"volumes of version {page.version} were received instead of version {answer.version}")
         answer = msgspec.structs.replace(answer, pools=answer.pools + page.pools, more=page.more)
     if answer is None or isinstance(answer, AdvancePartTaken):
-        raise BadMessage("integral has not all parts of the advance")
+        raise BadMessage("integral did not receive all parts of the advance")
     return answer

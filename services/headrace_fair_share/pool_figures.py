@@ -30,12 +30,12 @@ def pool_figures(engine: FairShareEngine) -> Callable[[], Iterator[Figure]]:
 def _figures(pools: list[tuple[PoolName, ShareItem, PoolResults]], total: Resources) -> Iterator[Figure]:
     amounts: dict[str, tuple[str, Callable[[ShareItem, PoolResults], Resources]]] = {
         "demand": (
-            "What operations of this pool want: what they use, and what they wait for.",
+            "Demand of this pool's operations: what they use and what they wait for.",
             lambda _, of: of.demand,
         ),
-        "fair_share": ("What this pool is owed.", lambda item, _: total.part(item.fair_share.total)),
-        "usage": ("What operations of this pool use.", lambda _, of: of.usage),
-        "guarantee": ("The strong guarantee of this pool.", lambda item, _: total.part(item.strong_guarantee_share)),
+        "fair_share": ("Fair share of this pool.", lambda item, _: total.part(item.fair_share.total)),
+        "usage": ("Usage of this pool's operations.", lambda _, of: of.usage),
+        "guarantee": ("Strong guarantee of this pool.", lambda item, _: total.part(item.strong_guarantee_share)),
     }
     for resource, unit in _UNITS.items():
         if getattr(total, resource):
@@ -48,7 +48,7 @@ def _figures(pools: list[tuple[PoolName, ShareItem, PoolResults]], total: Resour
         starves = item.starvation_status is not StarvationStatus.NON_STARVING
         yield _gauge("pool_starving", "", starves, "1 while this pool starves.", pool)
     for pool, item, _ in pools:
-        says = "Savings of this pool, as a time for which the whole cluster could be paid from them."
+        says = "Savings of this pool, as the time for which they would pay for the whole cluster."
         yield _gauge("pool_volume", "seconds", item.accumulated_ratio_volume, says, pool)
 
 

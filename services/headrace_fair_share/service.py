@@ -127,7 +127,9 @@ class FairShareService:
         self._what_if = WhatIfRequests(
             tree, self.engine, self._shell, runtime.settings.person, self._requests.unknown_tree
         )
-        self._update_times = LengthsOfTime("share_updates", "Times that updates took, beside the loop or on it.")
+        self._update_times = LengthsOfTime(
+            "share_updates", "Durations of updates, in a worker thread or on the event loop."
+        )
         #: Used by one thread at a time.
         self._updater = Updater()
         #: Held while the publisher is in use, possibly by a worker thread.

@@ -50,7 +50,7 @@ def _way_to(engine: FairShareEngine, key: str) -> _Way:
     if operation is not None:
         item = engine.items.get(pool_key(operation.parent))
     while item is not None:
-        assert item.options is not None, "every pool tells its options"
+        assert item.options is not None, "every pool reports its options"
         items.append(item)
         options.append(item.options)
         item = engine.items.get(pool_key(item.parent))

@@ -140,26 +140,34 @@ class IntegralEngine:
         """Return the metrics: advances by outcome, and the time for which no volume was credited."""
         return [
             gauge("integral_pools", "pools", len(self.record.pools), "Pools with volumes."),
-            counter("advances_applied", "advances", self.applied, "Advances of volumes."),
+            counter("advances_applied", "advances", self.applied, "Advances of volumes that were applied."),
             counter("advances_repeated", "advances", self.repeated, "Advances that had been applied already."),
             counter("advances_refused", "advances", self.refused, "Advances that were refused."),
             counter(
-                "volumes_out_of_bounds", "volumes", self.out_of_bounds, "Volumes outside of what their pool may gather."
+                "volumes_out_of_bounds",
+                "volumes",
+                self.out_of_bounds,
+                "Volumes outside the bounds of what their pool may save.",
             ),
             counter(
                 "downtime_gaps",
                 "gaps",
                 self.record.downtime.gaps,
-                "Times in which nothing was computed and volumes stood still.",
+                "Periods in which no update was computed and volumes did not change.",
             ),
-            counter("downtime", "ms", self.record.downtime.together_ms, "All such time together."),
+            counter(
+                "downtime",
+                "ms",
+                self.record.downtime.together_ms,
+                "Total length of the periods in which volumes did not change.",
+            ),
         ]
 
     def _check_volumes(self) -> list[str]:
         volumes = _columns([pool.volume for pool in self.record.pools])
         broken: list[bool] = ((volumes < 0.0).any(axis=0) | (volumes[CPU] >= LARGEST_CPU_VOLUME)).tolist()
         return [
-            f"pool {pool.pool} cannot keep its volume as it should be: {pool.volume}"
+            f"pool {pool.pool} has a volume outside the bounds of what can be stored: {pool.volume}"
             for pool, is_broken in zip(self.record.pools, broken, strict=True)
             if is_broken
         ]
@@ -197,7 +205,9 @@ class IntegralEngine:
         if request.version.term > self.term + LARGEST_JUMP:
             return BadRequest("version.term", str(request.version.term), f"at most {self.term + LARGEST_JUMP}")
         if request.version <= request.previous or request.version.term == 0:
-            return BadRequest("version", str(request.version), f"a version of a taken term, after {request.previous}")
+            return BadRequest(
+                "version", str(request.version), f"a version after {request.previous}, of a term that was taken"
+            )
         if request.previous.term != request.version.term and request.dt_us:
             return BadRequest("dt_us", str(request.dt_us), "0 in the first advance of a term")
         if len({flow.pool for flow in request.pools}) != len(request.pools):
@@ -206,7 +216,7 @@ class IntegralEngine:
             if flow.guarantee_type not in _KINDS:
                 return BadRequest(f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, ", ".join(_KINDS))
             if flow.parent >= place:
-                return BadRequest(f"pools.{flow.pool}.parent", str(flow.parent), f"a place before its own, {place}")
+                return BadRequest(f"pools.{flow.pool}.parent", str(flow.parent), f"a position before its own, {place}")
         return None
 
     def _applied(self, request: Advance) -> VolumesRecord:

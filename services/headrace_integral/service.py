@@ -81,7 +81,7 @@ class IntegralService:
     async def _on_advance(self, request: Advance, _caller: Caller) -> msgspec.Struct:
         async with self._turn:
             if request.version.term > self.engine.term and not await self._is_taken(request.version.term):
-                return NotReady(f"term {request.version.term} of fair_share is not known to be taken")
+                return NotReady(f"term {request.version.term} of fair_share is not recorded as taken")
             outcome = self.engine.on_advance(request, self._shell.moment())
             if outcome.answer is not None:
                 logger().debug("advance answered", version=str(request.version), answer=type(outcome.answer).__name__)
@@ -100,7 +100,7 @@ class IntegralService:
         except BusError as error:
             self._not_saved += 1
             logger().warning("volumes not saved", tree=self._tree, version=str(request.version), error=str(error))
-            return NotReady(f"volumes are not saved: {error}")
+            return NotReady(f"the volumes cannot be saved: {error}")
         logger().debug("advance applied", tree=self._tree, version=str(request.version), dt_us=request.dt_us)
         return self._shell.take(self.engine.on_saved(save.record, self._shell.moment()))
 

@@ -100,7 +100,7 @@ class VolumeStore:
     def _unreadable(self, why: str) -> UnreadableVolumes:
         return UnreadableVolumes(
             f"bucket {subjects.VOLUMES_BUCKET}, key {self._tree}: the saved volumes cannot be read ({why}). They are not replaced by "
-            "empty ones. Put the bucket back from a backup, or delete the key to begin with no savings"
+            "empty volumes. Restore the bucket from a backup, or delete the key to begin without savings"
         )
 
 

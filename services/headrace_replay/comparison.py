@@ -132,22 +132,22 @@ def _is_within(run: JobRun, task: ReplayTask) -> bool:
 
 def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[str]:
     """Yield the texts about what was assumed and what was left out."""
-    yield f"{_many(len(task.nodes), 'node')}, as now, taken to have been there all the time"
-    yield "the recorded configuration is that of now: changes of pools in this time are not replayed"
+    yield f"{_many(len(task.nodes), 'node')}, as they are now, assumed to have been there all the time"
+    yield "the recorded configuration is the present configuration: changes of pools in this period are not replayed"
     guessed = len(before.lengths.guessed)
     if guessed:
         yield (
-            f"{_many(guessed, 'job')} without an own end in the log: taken to run as long as others of the same "
-            "operation, or else to the end of this time"
+            f"{_many(guessed, 'job')} whose own end is not in the log: assumed to run as long as other jobs of the same "
+            "operation, or else to the end of the period"
         )
     nodes = {node.node for node in task.nodes}
     gone = {run.node for run in recording.runs if _is_within(run, task)} - nodes
     if gone:
-        yield f"jobs ran on nodes that are not there any more: {', '.join(sorted(gone)[:5])}"
+        yield f"jobs ran on nodes that no longer exist: {', '.join(sorted(gone)[:5])}"
     if recording.of_several_trees:
-        yield f"{_many(len(recording.of_several_trees), 'operation')} of several trees left out"
+        yield f"{_many(len(recording.of_several_trees), 'operation')} that ran in several trees left out"
     if recording.forgotten:
-        yield f"{_many(len(recording.forgotten), 'operation')} left out, of which the log has forgotten the start"
+        yield f"{_many(len(recording.forgotten), 'operation')} left out, since the log no longer has the start"
 
 
 def _refusals(configuration: str, account: Account) -> Iterator[str]:

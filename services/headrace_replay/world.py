@@ -248,7 +248,7 @@ class World:
                 nudge = Nudge(node, self.ledger.allocator_term)
                 self.at(self._now_ns, lambda: self._nodes[node].on_nudge(nudge))
             case StepDown() | Superseded():
-                raise BrokenReplay(f"the allocator believes that another one leads: {effect}")
+                raise BrokenReplay(f"the allocator believes that another allocator is the leader: {effect}")
 
     def _ask_ledger(self, effect: Report | Draw | Release) -> None:
         moment = self.moment

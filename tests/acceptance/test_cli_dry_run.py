@@ -128,10 +128,12 @@ def test_a_gang_is_told_whether_it_can_ever_start(up: Up) -> None:
     assert "a gang: all at once or none" in fits
     assert "cannot start" not in fits
     assert (
-        "a gang of 7 that cannot start, whatever ends: all nodes that take its jobs have room for 6 of them" in too_many
+        "a gang of 7 jobs that cannot start, even if all other jobs end: all nodes that take its jobs have resources for 6"
+        in too_many
     )
     assert (
-        "a gang of 3 that cannot start, whatever ends: resource_limits of pool small leave room for 2" in over_the_limit
+        "a gang of 3 jobs that cannot start, even if all other jobs end: resource_limits of pool small allow 2"
+        in over_the_limit
     )
 
 
@@ -160,8 +162,11 @@ def test_what_can_never_run_is_warned_of_where_it_is_started() -> None:
         fits = up.run("run", "--pool", "root.small", "--cpu", "1", *TRUE).stderr
         unknown = up.run("run", "--pool", "root.small.one", *TRUE, expect=4).stderr
 
-    assert "warning: a gang of 3 that cannot start, whatever ends: all nodes that take its jobs have room for 2" in said
-    assert "more or larger nodes" in said
+    assert (
+        "warning: a gang of 3 jobs that cannot start, even if all other jobs end: all nodes that take its jobs have "
+        "resources for 2"
+    ) in said
+    assert "add nodes or larger nodes" in said
     assert "warning: each job is larger than every node: it asks for cpu 3 (the most any node has is 2)" in too_large
     assert "warning: no node matches ssd" in nowhere
     assert (

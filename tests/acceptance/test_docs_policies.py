@@ -19,7 +19,7 @@ SHORT = (
 )
 #: Of an operation that starves beside a pool that returns nothing.
 EXPLAINED = {
-    PreemptionPolicy.YTSAURUS: "nothing is taken from pools that do not let it: serving (off)",
+    PreemptionPolicy.YTSAURUS: "nothing is preempted in pools that do not allow it: serving (off)",
     PreemptionPolicy.YARN: "under the tree's YARN policy it is due cpu ",
     PreemptionPolicy.YARN_LEGACY: "under yarn_legacy places are taken for pools that starve",
 }

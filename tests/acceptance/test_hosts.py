@@ -95,7 +95,7 @@ def test_the_page_leads_from_an_empty_host_to_a_running_agent_and_out_again(flee
         ran = fleet.administer("run", "--wait", "--memory=64M", "--", "true")
         assert "1 of 1 jobs completed" in ran.stdout + ran.stderr
 
-        assert "expected silent for" in fleet.run_typed("node remove", Exit.REFUSED)
+        assert "expected a node that has been silent for" in fleet.run_typed("node remove", Exit.REFUSED)
         fleet.run_typed("node drain")
         fleet.until(lambda: fleet.administer(*fleet.typed("node remove"), status=None).returncode == 0)
         assert joining.wait(PATIENCE_S) == 3

@@ -21,4 +21,4 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
     with Up(nodes=("alpha:cpu=4,memory=2G",)) as up:
         said = typed(up, PAGE, after=wait)
 
-    assert "a gang of 4: room for 2 on 1 node is held for" in said["op explain four-workers"]
+    assert "a gang of 4 jobs: resources for 2 of them on 1 node are held for" in said["op explain four-workers"]

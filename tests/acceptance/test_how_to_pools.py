@@ -29,6 +29,6 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert "at most the 0.5 of research itself" in both
     (gpu,) = [text for line, text in said.items() if "resources/gpu=1" in line]
     assert "/research has none of gpu" in gpu
-    assert "a figure of cpu too" in gpu
+    assert "an amount of cpu as well" in gpu
     (imported,) = [text for line, text in said.items() if line.startswith("pool import")]
     assert "nothing changes" in imported

@@ -44,8 +44,10 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
         assert "--follow" in up.run("events", expect=2).stderr
 
     explained = said["op explain night-two"]
-    assert "resource_limits of pool nightly leave no room for another job: 1 of 1 cpu in use" in explained
-    assert "→ an end of a job below pool nightly, or `headrace pool set nightly` with a higher limit" in explained
+    assert "resource_limits of pool nightly allow no further job: 1 of 1 cpu in use" in explained
+    assert (
+        "→ wait until a job below pool nightly ends, or raise the limit with `headrace pool set nightly`" in explained
+    )
     assert "nightly: 1 of 1 cpu in use, which holds it back" in explained
     poor = said["pool explain lab"]
     assert "lab is owed cpu 1 (25%) of 8 that it wants: by weight, 1 of 4 among 2 that want more" in poor

@@ -60,7 +60,7 @@ PARTLY: dict[str, list[tuple[tuple[str, ...], str, str]]] = {
     ],
     "fair_share": [
         (("op", "get", ID), "no shares", "what would end it"),
-        (("op", "explain", ID), "no shares", "no node has room"),
+        (("op", "explain", ID), "no shares", "no node has free resources"),
         (("run", "--dry-run", "-p", "lab", "--", "true"), "no shares", "1 take jobs"),
         (("node", "list", "--tree", "gpu"), "no settings of trees", "beta"),
     ],

@@ -28,7 +28,7 @@ def test_a_pool_with_a_filter_is_owed_the_one_node_that_matches() -> None:
         assert up.run("pool", "get", "other", "scheduling_tag_filter_resource_limits").stdout == "null\n"
         assert "nodes that match   cpu 1, memory 1 GiB" in up.run("op", "get", waits).stdout
         explained = up.run("op", "explain", waits).stdout
-        assert "it is owed all that the nodes have which match ssd: cpu 1" in explained
+        assert "the operation is owed everything that the nodes matching ssd have: cpu 1" in explained
         up.run("op", "abort", waits)
         up.run("op", "abort", other)
 

@@ -418,7 +418,7 @@ def _tells(reason: str, problem: Refusal, action: dict[str, Any]) -> bool:
 
 
 def _alert(alert: str, warnings: list[str]) -> Comparison:
-    words = {"guarantees_overcommit": "the cluster has", "unrecognized_tree_options": "is nothing known here"}
+    words = {"guarantees_overcommit": "the cluster has", "unrecognized_tree_options": "is not known here"}
     if alert not in words:
         raise Problem(f"unknown alert: {alert}")
     return Comparison("alert", alert, "; ".join(warnings), any(words[alert] in warning for warning in warnings))

@@ -314,7 +314,9 @@ async def test_an_update_that_breaks_leaves_the_shares_as_they_were_says_so_and_
                 kept = await the_first_file(tmp_path / "broken", "*.yaml")
 
     assert world.shares.reader.items == before
-    assert world.shares.reader.frame.errors == ["an update failed, earlier shares stay: one and one are three"]
+    assert world.shares.reader.frame.errors == [
+        "an update failed, and the previous shares stay in force: one and one are three"
+    ]
     (exact,) = (tmp_path / "broken").glob("*.json")
     tree = msgspec.json.decode(exact.read_bytes(), type=TreeInput)
     assert {each.name for each in tree.operations} == {"operation-1", "operation-2", "operation-3"}

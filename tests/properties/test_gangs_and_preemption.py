@@ -58,7 +58,7 @@ def test_a_gang_that_is_owed_less_than_it_needs_is_told_so() -> None:
     fleet = gangs_that_take_turns(NEW_TREE_OPTIONS, seconds=10)
 
     assert any(
-        "a gang of 8 that is owed room for 6: no job of others is preempted for it" in words
+        "a gang of 8 jobs that is owed resources for 6: nothing is preempted for it" in words
         for words in fleet.reasons("right-gang")
     )
 

@@ -70,5 +70,5 @@ def test_the_refusal_of_a_name_tells_both_machines() -> None:
     assert isinstance(answer, WrongState)
     assert answer.text().startswith("node n0 is on n0, heard ")
     assert answer.text().endswith(
-        " s ago, and may run jobs there; expected another name for the node on twin, or the end of that one"
+        " s ago, and may run jobs there; expected another name for the node on twin, or no agent and no jobs on the old machine"
     )

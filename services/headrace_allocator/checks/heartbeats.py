@@ -98,13 +98,21 @@ class HeartbeatCheck:
     def figures(self) -> list[Figure]:
         """Return metrics of the checked heartbeats and choices, and of the differences found."""
         return [
-            counter("heartbeats_checked", "heartbeats", self._compared, "Heartbeats that were decided plainly, too."),
             counter(
-                "heartbeats_differing", "heartbeats", self._unlike, "Heartbeats that the plain rules decide otherwise."
+                "heartbeats_checked",
+                "heartbeats",
+                self._compared,
+                "Heartbeats that were decided again by the plain rules.",
             ),
-            counter("choices_checked", "choices", self._choices, "Choices that were made again by the plain rule."),
             counter(
-                "choices_differing", "choices", self._wrong_choices, "Choices that the plain rule did not confirm."
+                "heartbeats_differing",
+                "heartbeats",
+                self._unlike,
+                "Heartbeats that the plain rules decide differently.",
+            ),
+            counter("choices_checked", "choices", self._choices, "Choices that were made again by the plain rules."),
+            counter(
+                "choices_differing", "choices", self._wrong_choices, "Choices that the plain rules did not confirm."
             ),
         ]
 

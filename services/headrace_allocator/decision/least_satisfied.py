@@ -315,7 +315,7 @@ class LeastSatisfied:
             return []
         if pool.entry == self._entry_of(pool):
             return []
-        return [f"pool {name}: its place in the order is not what the facts give"]
+        return [f"pool {name}: its position in the order does not follow from the facts"]
 
     def _check(self, name: PoolName) -> list[str]:
         pool = self._pools.get(name)
@@ -330,28 +330,26 @@ class LeastSatisfied:
             for entry in entries:
                 place = self._places.get(OperationId(entry[-1]))
                 if place is None or (place.pool, place.bucket, place.entry) != (pool, bucket, entry):
-                    broken.append(f"{entry[-1]} is listed where it is not")
+                    broken.append(f"{entry[-1]} is listed at a wrong position")
                 else:
                     counted[place.number] += 1
         if counted != pool.counts or pool.classes != sum(1 << number for number in counted):
-            broken.append("the classes below it differ from those of the operations below it")
+            broken.append("its job classes differ from the job classes of the operations below it")
         by_class = {number: {each for each in pool.below if number in each.counts} for number in pool.below_by_class}
         if by_class != pool.below_by_class or counted_below != by_class.keys():
-            broken.append("the pools below it are kept by other classes than wait there")
+            broken.append("its child pools are indexed by other job classes than wait there")
         if {below.entry for below in pool.below} - {None} != set(pool.children):
-            broken.append("its pools differ from those that are below it")
+            broken.append("its listed child pools differ from the pools below it")
         if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:
             broken.append("the pool above it is not in the order")
         return [f"order of pool {name}: {words}" for words in broken]
 
     def _check_shut(self) -> list[str]:
         counted = sum(pool.shut.bit_count() for pool in self._pools.values())
-        return (
-            [] if counted == self.shut_classes else ["the classes that limits of pools hold back are counted wrongly"]
-        )
+        return [] if counted == self.shut_classes else ["the count of job classes that pool limits hold back is wrong"]
 
     def _check_operation(self, name: OperationId) -> list[str]:
         place = self._places.get(name)
         if place is None or place.entry in place.pool.buckets.get(place.bucket, ()):
             return []
-        return [f"{name}: not listed where it is in the order"]
+        return [f"{name}: is not listed at its position in the order"]

@@ -194,13 +194,18 @@ class Ranking:
 
     def figures(self) -> list[Figure]:
         """Return metrics of the operations in the order, and of the operations held out of it by reason."""
-        says = "Operations that want more and may not start, by reason."
+        says = "Operations that want more and may not start jobs, by reason."
         counts = {name: self._count_of[why] for why, name in _HELD_BACK.items()}
         held_back = by_label(gauge("held_back", "operations", 0, says), "held_back", "reason", counts)
         return [
-            gauge("operations_in_order", "operations", len(self.order), "Operations that want more and may start."),
             gauge(
-                "job_classes_in_order", "classes", len(self.order.classes), "Kinds of jobs of these, by size and nodes."
+                "operations_in_order", "operations", len(self.order), "Operations that want more and may start jobs."
+            ),
+            gauge(
+                "job_classes_in_order",
+                "classes",
+                len(self.order.classes),
+                "Job classes of the operations in order: jobs of one size, priority and set of tag filters.",
             ),
             *held_back,
         ]
@@ -249,12 +254,14 @@ class Ranking:
         if operation is None or self._all_marked or name in self._marked:
             return []
         fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
-        told = "is told to fit on some node" if operation.fits_somewhere else "is told to fit on no node"
-        broken = [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is not so"]
+        told = "is marked as fitting on some node" if operation.fits_somewhere else "is marked as fitting on no node"
+        broken = [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is wrong"]
         if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):
             at_once = jobs_at_once(facts, operation.spec)
             broken += (
-                [] if at_once == operation.gang.at_once else [f"{name}: another number of its jobs can run at once"]
+                []
+                if at_once == operation.gang.at_once
+                else [f"{name}: the stored number of jobs that can run at once is wrong"]
             )
         return broken
 
@@ -263,7 +270,7 @@ class Ranking:
         if entry is None or self._all_marked or name in self._marked:
             return []
         if operation is None:
-            return [f"{name}: in the order and not known"]
+            return [f"{name}: is in the order and is not known"]
         if self._why_held_back(operation) is not None or entry != self._entry(operation):
-            return [f"{name}: its place in the order is not what the facts give"]
+            return [f"{name}: its position in the order does not follow from the facts"]
         return []

@@ -213,9 +213,9 @@ class Allocation:
         """Return a text for each broken invariant; empty if all hold."""
         broken = []
         if self.settled and (self.job is None or not self._runs_its_only(self.job)):
-            broken.append("is settled and does not run the one job that it has")
+            broken.append("is marked as settled and does not run exactly one job")
         if self.shown is not None and not self._is_booked(self.shown):
-            broken.append("is not what was shown of it last")
+            broken.append("differs from the last report about it")
         return [f"allocation {self.id} {words}" for words in broken]
 
     def _runs_its_only(self, job: RunningJob) -> bool:

@@ -330,7 +330,7 @@ class Facts:
 
     def _check_online(self) -> list[str]:
         online = sum(node.online for node in self.nodes.values())
-        return [] if self.online_nodes == online else ["online_nodes differs from the online nodes"]
+        return [] if self.online_nodes == online else ["online_nodes differs from the number of online nodes"]
 
     def _check_limited(self) -> list[str]:
         limited = {name for name, operation in self.operations.items() if operation.limited}
@@ -339,14 +339,18 @@ class Facts:
     def _check_used(self) -> list[str]:
         # Read from the table of free resources, in which each node is checked: reading each of 10,000 nodes takes 9 ms.
         sums = zip(RESOURCE_NAMES, self.rooms.online().as_tuple(), (self.total - self.used).as_tuple(), strict=True)
-        return [f"used {resource} differs from the online nodes" for resource, room, free in sums if room != free]
+        return [
+            f"used {resource} differs from the sum over the online nodes"
+            for resource, room, free in sums
+            if room != free
+        ]
 
     def _check_total(self, resource: str) -> list[str]:
         amount, broken = attrgetter(resource), []
         if amount(self.total) != sum(amount(room) for room in self.tagged_rooms.of.values()):
-            broken.append(f"total {resource} differs from the rooms by tags")
+            broken.append(f"total {resource} differs from the sum of the resources by tags")
         if amount(self.total) != sum(amount(node.total) for node in self.nodes.values()):
-            broken.append(f"total {resource} differs from the nodes")
+            broken.append(f"total {resource} differs from the sum over the nodes")
         return broken
 
     def _check_pool(self, pool: PoolName, resource: str) -> list[str]:

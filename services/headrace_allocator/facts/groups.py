@@ -316,9 +316,9 @@ class AllocationGroups:
         afresh = self.groups_without(())
         hidden = [one for one in self if afresh[one] is _PREEMPTIBLE and not self.may_be_preemptible(one)]
         return [
-            *(f"allocation {one.id} is preemptible, and told not to be" for one in hidden),
+            *(f"allocation {one.id} is preemptible and is marked as not preemptible" for one in hidden),
             *(
-                f"allocation {one.id} stands among {self.group(one).name.lower()}, from scratch among {group.name.lower()}"
+                f"allocation {one.id} is in group {self.group(one).name.lower()}, computed from scratch in {group.name.lower()}"
                 for one, group in afresh.items()
                 if group is not self.group(one)
             ),

@@ -209,7 +209,7 @@ class TaggedRooms:
     def check(self, node: Node) -> list[str]:
         """Return a text for each broken invariant; empty if all hold."""
         same = self._counted.get(node.record.node) == _counted(node)
-        return [] if same else [f"node {node.record.node}: it is not counted with its tags and room"]
+        return [] if same else [f"node {node.record.node}: it is not counted with its tags and resources"]
 
     def _add(self, tags: Tags, amount: Resources) -> None:
         self.of[tags] = self.of.get(tags, ZERO) + amount

@@ -309,14 +309,14 @@ class Node:
         """Return a text for each broken invariant; empty if all hold."""
         broken = [words for one in self.allocations.values() for words in one.check()]
         if self.used != Resources.sum(one.usage for one in (*self.allocations.values(), *self.holds.values())):
-            broken.append("used differs from its allocations")
+            broken.append("used differs from the sum of its allocations")
         if self.sent is not None and not self.allocations:
             # Otherwise a node that may still obey an order would count as a node that runs nothing (`lost_nodes.runs_nothing`).
-            broken.append("orders that it may obey are of no allocation in the books")
+            broken.append("orders that it may still obey belong to no known allocation")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
-            broken.append("its allocations are not what the picture that is booked shows")
+            broken.append("its allocations differ from the last node report that was recorded")
         if self.picture.booked is not None and self.picture.rests is not None and not self._rests():
-            broken.append("an allocation that may need an order is remembered as one that needs none")
+            broken.append("an allocation that may need an order is marked as needing none")
         return [f"node {self.record.node}: {words}" for words in broken]
 
     def _rests(self) -> bool:
@@ -391,4 +391,4 @@ class LastHeard:
         heard_s = [node.heard_s for node in islice(self._nodes.values(), first, first + _CHECKED_AT_ONCE + 1)]
         if heard_s == sorted(heard_s):
             return []
-        return ["nodes do not stand in the order in which they were heard"]
+        return ["nodes are not in the order of their last heartbeats"]

@@ -300,21 +300,21 @@ class Operation:
         allocations = self.allocations.values()
         broken: list[str] = []
         if self.held != Resources.sum(one.usage for one in allocations):
-            broken.append("held differs from its allocations")
+            broken.append("held differs from the sum of its allocations")
         if set(self.unconfirmed) != {one for one in allocations if not one.confirmed}:
-            broken.append("unconfirmed differs from its allocations")
+            broken.append("unconfirmed differs from its unconfirmed allocations")
         if self.running_jobs != sum(one.job is not None for one in allocations):
-            broken.append("running_jobs differs from its allocations")
+            broken.append("running_jobs differs from the running jobs in its allocations")
         told = [one.job.progress for one in allocations if one.job is not None and one.job.progress is not None]
         if self.progress != (len(told), sum(told)):
-            broken.append("progress differs from that of its jobs")
+            broken.append("progress differs from the progress of its jobs")
         in_allocations = sorted((slot.index, slot.attempt) for one in allocations for slot in one.slots.values())
         if in_allocations != [(slot.index, slot.attempt) for slot in self.slots.out()]:
-            broken.append("slots out differ from those in allocations")
+            broken.append("job indexes that are given out differ from the job indexes in its allocations")
         if self.charged_doubt != self.slots.in_doubt_count:
-            broken.append("charged_doubt differs from the jobs in doubt")
+            broken.append("charged_doubt differs from the number of jobs in doubt")
         if self.taken_back is not None and self.rest.job_ms > 0:
-            broken.append("its allocations rest, and are to be taken back")
+            broken.append("its allocations are marked as needing no order and are to be taken back")
         if set(self.groups) != set(allocations):
             broken.append("the allocations in groups differ from its allocations")
         return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]

@@ -254,9 +254,9 @@ class PoolTree:
         doubt = sum(map(amount, in_doubt)) + sum(amount(each.in_doubt) for each in below)
         broken = []
         if (used, doubt) != (amount(pool.used), amount(pool.in_doubt)):
-            broken.append(f"pool {name}: its {resource} in use or in doubt differs from its operations")
+            broken.append(f"pool {name}: its {resource} in use or in doubt differs from the sum of its operations")
         if (pool in self.exceeded) is not exceeds(pool.used, pool.most):
-            broken.append(f"pool {name}: it is counted as what it is not, above its limit or within")
+            broken.append(f"pool {name}: it is wrongly marked as above or within its limit")
         return broken
 
     def _judge(self, pool: Pool) -> None:

@@ -179,7 +179,7 @@ class _Reconciliation:
 
     def _note_foreign(self, claim: str, job: JobKey, allocation: AllocationId) -> None:
         where = f"attempt {job.attempt} of job {job.index} of operation {job.operation} in allocation {allocation}"
-        self._findings.foreign.append(f"says that it {claim} {where}, which it was not given")
+        self._findings.foreign.append(f"reports that it {claim} {where}, which was not given to it")
 
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:

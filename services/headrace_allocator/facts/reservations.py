@@ -70,7 +70,7 @@ class Reservations:
 
     def figures(self) -> list[Figure]:
         """Return metrics of the nodes reserved now, and of how reservations ended."""
-        ended = counter("reservations_ended", "reservations", 0, "Reservations of nodes that ended, by how they did.")
+        ended = counter("reservations_ended", "reservations", 0, "Reservations of nodes that ended, by outcome.")
         counts = {how.value: self._ended[how] for how in ReservationEnd}
         return [
             gauge("reserved_nodes", "nodes", len(self.of), "Nodes that are reserved for an operation."),
@@ -80,7 +80,7 @@ class Reservations:
     def check(self) -> list[str]:
         """Return a text for each broken invariant; empty if all hold."""
         return [
-            f"{name}: the node that is reserved for it knows nothing of that"
+            f"{name}: the node that is reserved for it has no record of the reservation"
             for name, one in self.of.items()
             if one.node.reserved is not one or one.operation != name
         ]

@@ -89,7 +89,7 @@ class Rooms:
         tagged = int(self._tagged[column]) == number
         same = tagged and bool(self._online[column]) is node.online
         same = same and tuple(self._free[:, column].tolist()) == _entered(node.free)
-        return [] if same else [f"node {node.record.node}: its free room or its tags differ from the table"]
+        return [] if same else [f"node {node.record.node}: its free resources or its tags differ from the table"]
 
     def _admitting(self, filters: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """Return a flag for each column: whether jobs with these filters may start on its node."""

@@ -241,9 +241,9 @@ class JobSlots:
         """Return a text for each broken invariant; empty if all hold."""
         broken = []
         if self._counts != [self._places.count(place) for place in range(_ELSEWHERE + 1)]:
-            broken.append("counts differ from the places")
+            broken.append("counts of job indexes differ from the states of the job indexes")
         if self._places.find(_READY, 0, self._first) >= 0:
-            broken.append(f"an index below {self._first} is ready")
+            broken.append(f"a job index below {self._first} is ready")
         return broken
 
     @property

@@ -50,14 +50,14 @@ class Gangs:
 def _broken(operation: Operation, gathering: OperationId | None) -> Iterator[str]:
     gang = operation.gang
     if gang is None:
-        yield "is none"
+        yield "is no gang"
         return
     if (gang.phase is GangPhase.GATHERING) is not (gathering == operation.id):
-        yield f"is {gang.phase.value}, and the one that gathers is {gathering}"
+        yield f"is {gang.phase.value}, and the gang that gathers resources is {gathering}"
     if not gang.holds.keys() <= set(operation.allocations.values()):
-        yield "room is held that is not among its allocations"
+        yield "resources are held that are not among its allocations"
     if gang.holds and gang.phase not in _HOLDING:
-        yield f"is {gang.phase.value} and holds room"
+        yield f"is {gang.phase.value} and holds resources"
     if gang.phase in _IDLE and members(operation):
         yield f"is {gang.phase.value}, and {members(operation)} jobs are on nodes"
     if gang.phase in TOGETHER and operation.slots.pending_count:

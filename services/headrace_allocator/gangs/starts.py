@@ -125,10 +125,12 @@ class GangStarts:
 
     def figures(self) -> list[Figure]:
         """Return the metrics of gangs by outcome, and of gangs that hold resources."""
-        made = counter("gangs", "gangs", 0, "Gangs that started, found too little room in time, or were taken back.")
+        made = counter(
+            "gangs", "gangs", 0, "Gangs that started, did not get enough resources in time, or were taken back."
+        )
         gathering = int(self._facts.gangs.gathering is not None)
         return [
-            gauge("gangs_gathering", "gangs", gathering, "Gangs for which room is held."),
+            gauge("gangs_gathering", "gangs", gathering, "Gangs for which resources are held."),
             *by_label(made, "gangs", "outcome", dict(self._counts)),
         ]
 

@@ -99,5 +99,5 @@ def _read(data: bytes, before: _Picture) -> _Picture:
             else:
                 reports.append(decode(bytes(part), AllocationReport))
     except BadMessage as error:
-        raise BadMessage(f"{error} - in `$.allocations`, the {len(reports) + 1}. of them") from None
+        raise BadMessage(f"{error} - in `$.allocations`, entry {len(reports) + 1}") from None
     return _Picture(data, reports, parts)

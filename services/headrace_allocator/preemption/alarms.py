@@ -47,7 +47,7 @@ class PreemptionAlarms:
                 self.alarmed += 1
                 said: dict[str, str | int | float] = {"operation": job.operation, "index": job.index}
                 said |= {"times": _OFTEN, "within_s": _WITHIN_S}
-                alarms.append(Alarm("job preempted again and again", said))
+                alarms.append(Alarm("job is preempted again and again", said))
         return alarms
 
     def of(self, operation: OperationId, moment: Moment) -> Mapping[int, int]:
@@ -60,7 +60,9 @@ class PreemptionAlarms:
         before, self._shares_old = self._shares_old, facts.shares_heard_s is not None and facts.shares_are_old(moment)
         if before or not self._shares_old:
             return []
-        return [Alarm("fair_share tells no shares: nothing is preempted", {"for_s": facts.timing.shares_count_for_s})]
+        return [
+            Alarm("fair_share publishes no shares: nothing is preempted", {"for_s": facts.timing.shares_count_for_s})
+        ]
 
     def figures(self) -> list[Figure]:
         """Return the metrics of repeated preemptions, and whether preemption is suspended because the shares are too old."""
@@ -69,7 +71,7 @@ class PreemptionAlarms:
                 "preempted_again",
                 "jobs",
                 self.repeated,
-                "Preemptions of a job that was preempted within the hour before.",
+                "Preemptions of a job that was already preempted within the last hour.",
             ),
             counter(
                 "preempted_again_and_again",
@@ -81,7 +83,7 @@ class PreemptionAlarms:
                 "shares_are_old",
                 "trees",
                 int(self._shares_old),
-                "1 while fair_share has told no shares for so long that nothing is preempted.",
+                "1 while fair_share has published no shares for so long that nothing is preempted.",
             ),
         ]
 

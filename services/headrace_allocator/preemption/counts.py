@@ -19,10 +19,10 @@ from headrace_allocator.facts.pool_tree import PoolTree
 #: forgotten.
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}
-_UNUSED: Final = "{} that preemption freed and that nothing was started on."
+_UNUSED: Final = "{} that preemption freed beyond what the started jobs needed."
 #: The resources with the unit and the description of their metric.
 _UNUSED_OF: Final = (
-    ("user_slots", "slots", "Places"),
+    ("user_slots", "slots", "Slots"),
     ("cpu", "hundredths of a core", "Cores"),
     ("gpu", "gpus", "GPUs"),
     ("memory", "bytes", "Memory"),
@@ -69,7 +69,9 @@ class PreemptionCounts:
             by_reason[reason.value] += count
             by_group[_NAMES[group]] += count
         preempted = counter("preempted", "allocations", 0, "Allocations that were preempted, by reason.")
-        of_groups = counter("preempted_of_group", "allocations", 0, "The same by the group that they were in.")
+        of_groups = counter(
+            "preempted_of_group", "allocations", 0, "Allocations that were preempted, by the group that they were in."
+        )
         return [
             *by_label(preempted, "preempted_by", "reason", by_reason),
             *by_label(of_groups, "preempted_of", "group", by_group),
@@ -77,7 +79,7 @@ class PreemptionCounts:
                 "preemptions_undone",
                 "allocations",
                 self.undone,
-                "Preemptions among these that their node never heard of, so that they did not happen.",
+                "Counted preemptions that did not happen, since the order never reached the node.",
             ),
             *(
                 counter(f"preempted_unused_{name}", unit, getattr(self.unused, name), _UNUSED.format(what))
@@ -96,7 +98,7 @@ class PreemptionCounts:
 
 
 def _figures_of_pools(lost: Counter[tuple[PoolName, PreemptionReason]]) -> Iterator[Figure]:
-    says = "Allocations that operations of this pool lost by preemption, by reason. Pools below it have their own."
+    says = "Allocations that this pool's operations lost by preemption, by reason. Child pools have their own counts."
     family = counter("pool_preempted", "allocations", 0, says)
     for (pool, reason), count in lost.items():
         labels = {"pool": pool, "reason": reason.value}

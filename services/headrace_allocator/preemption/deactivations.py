@@ -59,8 +59,8 @@ class Deactivations(msgspec.Struct):
     def figures(self) -> list[Figure]:
         """Return one metric with a value for each reason."""
         says = (
-            "Classes of jobs that decisions on heartbeats passed over, by reason. "
-            "Of schedule_allocation_failed it is operations, of no_best_leaf_descendant pools."
+            "Job classes that decisions on heartbeats passed over, by reason. "
+            "schedule_allocation_failed counts operations, and no_best_leaf_descendant counts pools."
         )
         counts = {reason: getattr(self, reason) for reason in _REASONS}
         return by_label(counter("deactivations", "decisions", 0, says), "deactivations", "reason", counts)

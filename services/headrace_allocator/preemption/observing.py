@@ -81,7 +81,7 @@ class ObservedPreemptionLog:
 
     def figures(self) -> list[Figure]:
         """Return the metric of observed preemptions by reason."""
-        says = "Allocations that observed preemption would have taken, by reason."
+        says = "Allocations that would have been preempted where preemption is only observed, by reason."
         would_preempt = counter("would_preempt", "allocations", 0, says)
         counts = {reason.value: self._counts[reason] for reason in PreemptionReason}
         return by_label(would_preempt, "would_preempt_by", "reason", counts)

@@ -56,7 +56,7 @@ class Overreach:
 
     def figures(self) -> list[Figure]:
         """Return the metric of these preemptions by the state they left."""
-        says = "Plain preemptions that left less than is owed or guaranteed."
+        says = "Normal preemptions that left an operation below its fair share or a pool below its guarantee."
         family = counter("preempted_too_much", "allocations", 0, says)
         return by_label(family, "preempted_too_much", "left", {left.value: self._counts[left] for left in Left})
 

@@ -20,7 +20,7 @@ class HeartbeatLog:
         """`trace_of` returns the trace of a known operation."""
         self._log = log
         self._trace_of = trace_of
-        self._decisions = LengthsOfTime("heartbeat_decisions", "Times that decisions on heartbeats took.")
+        self._decisions = LengthsOfTime("heartbeat_decisions", "Durations of decisions on heartbeats.")
 
     def note(self, heartbeat: Heartbeat, orders: Orders | None, took_ms: float) -> None:
         """Record the decision on a heartbeat, which took `took_ms` milliseconds."""

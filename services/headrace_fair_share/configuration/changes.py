@@ -150,14 +150,26 @@ class Draft:
         if len(below) > 1 and not change.recursive:
             state = f"the parent of {some(self.tree.children[pool.name])}"
             self.problems.append(
-                WrongState("pool", pool.name, state, "a pool without child pools, or to remove all below it too")
+                WrongState(
+                    "pool",
+                    pool.name,
+                    state,
+                    "a pool without child pools, or --recursive to remove the pools below it too",
+                )
             )
             return
         for name in below:
             count = self._in_use.get(name, 0)
             if count and not change.in_use:
                 state = f"in use by {count} {'operation' if count == 1 else 'operations'}"
-                self.problems.append(WrongState("pool", name, state, "a pool without operations"))
+                self.problems.append(
+                    WrongState(
+                        "pool",
+                        name,
+                        state,
+                        "a pool without operations, or --in-use to remove it although operations use it",
+                    )
+                )
         for name in below:
             self._drop(name)
             self._warn_of_use(name)
@@ -260,7 +272,7 @@ class Draft:
 
     def _problem_of_name(self, name: str, administers: bool) -> Refusal | None:
         if name == ROOT_POOL:
-            return BadRequest("name", name, "another name; this one is the root's", rule="reserved_name")
+            return BadRequest("name", name, "another name, since this is the name of the root", rule="reserved_name")
         if len(name) > _LONGEST_NAME:
             expected = f"1 to {_LONGEST_NAME} characters"
             return BadRequest("name", f"{name[:20]}... ({len(name)} characters)", expected, rule="name_too_long")
@@ -268,7 +280,7 @@ class Draft:
         pattern = bounds.pool_name_pattern_for_administrators if administers else bounds.pool_name_pattern_for_users
         patterns = [bounds.pool_name_pattern_for_users, pattern]
         if not any(re.fullmatch(each, name) for each in patterns) or _HUB_SIGN in name:
-            return BadRequest("name", name, f"1 to {_LONGEST_NAME} characters of {pattern}", rule="name_regex")
+            return BadRequest("name", name, f"1 to {_LONGEST_NAME} characters that match {pattern}", rule="name_regex")
         return None
 
     def _warn_of_use(self, name: PoolName) -> None:
@@ -276,7 +288,7 @@ class Draft:
         if count:
             operations = "1 operation goes on" if count == 1 else f"{count} operations go on"
             self.warnings.append(
-                f"{operations} in an ephemeral pool {name}: operations stay with the name of their pool"
+                f"{operations} in an ephemeral pool {name}, since operations keep the name of their pool"
             )
 
     def _check_use(self, name: PoolName) -> None:
@@ -287,12 +299,19 @@ class Draft:
         ephemeral = [each for each in self._in_use if each not in self._pools and self.before.hub_of(each) == name]
         if ephemeral:
             state = f"the parent of ephemeral {some(ephemeral)}"
-            self.problems.append(WrongState("pool", name, state, "a pool without child pools before its mode is fifo"))
+            self.problems.append(
+                WrongState(
+                    "pool",
+                    name,
+                    state,
+                    "a pool without child pools; wait until the operations in its ephemeral pools end",
+                )
+            )
 
     def _pool(self, name: PoolName) -> Pool | None:
         pool = self._pools.get(name)
         if name == ROOT_POOL:
-            expected = "a configured pool; what holds for the whole tree are its options"
+            expected = "a configured pool; set options of the whole tree with `headrace tree set`"
             self.problems.append(WrongState("pool", name, "the root", expected))
         elif pool is None:
             self.problems.append(self._not_found(name))
@@ -300,7 +319,7 @@ class Draft:
 
     def _no_parent(self, parent: PoolName) -> None:
         if self._in_use.get(parent):
-            expected = "a configured pool as the parent; create it first"
+            expected = "a configured pool as the parent; create it first with `headrace pool create`"
             self.problems.append(WrongState("pool", parent, "ephemeral", expected))
         else:
             self.problems.append(self._not_found(parent))

@@ -33,7 +33,7 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
         yield BadRequest(
             _BURST,
             f"{_figures(own.burst_guarantee_resources)} on {tree.path(name)}, whose guarantee_type is relaxed",
-            "none there, or guarantee_type burst",
+            "no burst guarantee, or guarantee_type burst",
             rule="burst_on_relaxed",
         )
     if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
@@ -46,7 +46,7 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
             yield BadRequest(
                 "integral_guarantees",
                 f"{words} on {tree.path(name)}",
-                f"none below {tree.path(above)}, which is {kind}",
+                f"no integral guarantee below {tree.path(above)}, which is {kind} itself",
                 rule="integral_under_integral",
             )
 
@@ -76,11 +76,11 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
     if burst == ZERO:
         return [
             f"burst pool {name} has no burst_guarantee_resources: it gets nothing from its savings, "
-            "only its strong guarantee and what is left over"
+            "only its strong guarantee and what other pools leave"
         ]
     return [
-        f"burst pool {name}: its burst is below its flow: it may draw {format_amount(resource, most)} of {resource} "
-        f"at once, though {format_amount(resource, inflow)} flow in; it gets {format_amount(resource, most)} from savings"
+        f"burst pool {name}: its burst guarantee is below its flow: it may draw {format_amount(resource, most)} of {resource} "
+        f"at once, although {format_amount(resource, inflow)} flow in; so it gets {format_amount(resource, most)} from its savings"
         for resource, inflow, most in zip(RESOURCE_NAMES, flow.as_tuple(), burst.as_tuple(), strict=True)
         if inflow > most
     ]
@@ -97,9 +97,9 @@ def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]
         return []
     ratio = specified_ratio(pool.settings.integral_guarantees.resource_flow.whole, total)
     return [
-        f"pool {name} saves nothing: its flow is {ratio:.3g} of the cluster, which of {format_amount(resource, there)} {resource} "
-        f"rounds to none, and savings are worth what there is of the scarcest resource; "
-        f"a flow of at least {0.5 / there:.3g} of the cluster would save"
+        f"pool {name} saves nothing: its flow is {ratio:.3g} of the cluster, which for {format_amount(resource, there)} {resource} "
+        f"rounds to zero, and savings are worth no more than their scarcest resource; "
+        f"it would save with a flow of at least {0.5 / there:.3g} of the cluster"
         for resource, there in zip(RESOURCE_NAMES, total.as_tuple(), strict=True)
         if 0.0 < ratio * there < 0.5
     ]
@@ -113,7 +113,7 @@ def _without_main_resource(tree: PoolTree, name: PoolName) -> Iterator[BadReques
         yield BadRequest(
             _STRONG,
             f"{figures} on {tree.path(name)}",
-            f"a figure of {main} too, the tree's main resource; it may be 0",
+            f"an amount of {main} as well, the tree's main resource; it may be 0",
             rule="main_resource_missing",
         )
 
@@ -134,7 +134,7 @@ def _sums(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
                     yield BadRequest(
                         f"{key}.{resource}",
                         f"{format_amount(resource, amount)} on {tree.path(child)}",
-                        f"none, since {tree.path(name)} has none of {resource}; or a figure there first",
+                        f"no such guarantee, since {tree.path(name)} has none of {resource}; set one there first, which may be 0",
                         rule="guarantee_missing_at_parent",
                     )
         for resource, together in sums.items():

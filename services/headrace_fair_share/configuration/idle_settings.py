@@ -12,7 +12,7 @@ from headrace.pools.tree_options import TreeOptions, VictimRules
 
 _NEVER: Final = {
     Support.KEPT: "kept, but not in force",
-    Support.ABSENT: "kept, but there is nothing here for it to act on",
+    Support.ABSENT: "kept, but nothing in Headrace uses it",
 }
 _ONLY: Final = "kept, but in force only under preemption_policy"
 

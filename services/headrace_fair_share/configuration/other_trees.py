@@ -95,7 +95,7 @@ class OtherTrees:
         if refusal is not None:
             return refusal
         if request.name == self._own:
-            expected = "a tree that this fair_share does not serve; stop what serves it and ask that of another tree"
+            expected = "a tree that is not served; stop its services and send the request to fair_share of another tree"
             return WrongState("tree", request.name, "being served", expected)
         tree = await self._stored(request.name)
         if not isinstance(tree, _OtherTree):
@@ -105,8 +105,10 @@ class OtherTrees:
             before = tree.configured.pools
             empty = PoolTree(Tree(request.name, options=before.options))
             if before.pools and not request.recursive:
-                state = f"the home of {len(before.pools)} pools"
-                return WrongState("tree", request.name, state, "a tree without pools, or to remove all")
+                state = f"a tree with {len(before.pools)} pools"
+                return WrongState(
+                    "tree", request.name, state, "a tree without pools, or --recursive to remove the pools too"
+                )
             plan = msgspec.structs.replace(planned(before, empty), dry_run=request.dry_run)
             return Change(empty, plan, before)
 

@@ -70,7 +70,7 @@ class ConfigurationRequests:
         while True:
             await self._store.lost.wait()
             self._store.lost = anyio.Event()
-            logger().error("configuration lost by its bucket", tree=self._tree, revision=self._store.revision)
+            logger().error("the bucket has lost the configuration", tree=self._tree, revision=self._store.revision)
             answer: PoolPlan | Refusal | None = None
             while not isinstance(answer, PoolPlan):
                 await anyio.sleep(_RETRY_S)
@@ -105,7 +105,10 @@ class ConfigurationRequests:
         person, pools = self._person(caller.name), self._engine.configuration.pools
         if request.to_tree == self._tree:
             return WrongState(
-                "tree", request.to_tree, "the tree that the pool is in", "another tree, or to move it here"
+                "tree",
+                request.to_tree,
+                "the tree that the pool is in",
+                "another tree, or a move without --tree to move the pool within its tree",
             )
 
         async def here(change: ChangePools) -> PoolPlan | Refusal:

@@ -94,7 +94,7 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
             BadRequest(
                 "enable_infinite_resource_limits_overcommit",
                 "true",
-                "use_precommit_for_preemption beside it",
+                "use_precommit_for_preemption to be true as well",
                 rule="needs_another_option",
             )
         )
@@ -164,10 +164,10 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
     timeout_ms = tree.settings(name).min_share_preemption_timeout
     yield from _lone_min_share_timeout(tree.options, timeout_ms, f" on {path}")
     if settings.metering_tags and settings.abc is None:
-        yield BadRequest("metering_tags", f"set on {path}", "abc beside them", rule="metering_without_abc")
+        yield BadRequest("metering_tags", f"set on {path}", "abc to be set as well", rule="metering_without_abc")
     if settings.config_preset is not None and settings.config_presets:
         value = f"{settings.config_preset} beside config_presets {', '.join(settings.config_presets)} on {path}"
-        yield BadRequest("config_preset", value, "one of the two", rule="both_preset_forms")
+        yield BadRequest("config_preset", value, "either config_preset or config_presets", rule="both_preset_forms")
     if preset_names(settings):
         for problem in preset_problems(settings, tree.options):
             where = BadInput(problem.place, f"{problem.value} (preset of {path})", problem.expected)
@@ -183,7 +183,7 @@ def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where:
         f"enable_pool_starvation and scheduling_preemption_priority_scope {PriorityScope.OPERATION_AND_ANCESTORS}"
     )
     yield BadRequest(
-        "min_share_preemption_timeout", f"{timeout_ms} ms{where}", f"{expected} beside it", rule="needs_another_option"
+        "min_share_preemption_timeout", f"{timeout_ms} ms{where}", f"{expected} as well", rule="needs_another_option"
     )
 
 
@@ -204,7 +204,9 @@ def _subtree(tree: PoolTree, bounds: Bounds, top: PoolName, level: int) -> Itera
     for name, size in sizes.items():
         if size > bounds.largest_subtree:
             expected = f"at most {bounds.largest_subtree} pools in a subtree"
-            yield BadRequest("parent", f"{size} pools from {tree.path(name)} on", expected, rule="subtree_size")
+            yield BadRequest(
+                "parent", f"{size} pools in the subtree of {tree.path(name)}", expected, rule="subtree_size"
+            )
     levels = {top: level}
     for name in order[1:]:
         levels[name] = levels[tree.pools[name].parent] + 1

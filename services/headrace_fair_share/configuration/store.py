@@ -162,18 +162,18 @@ class PoolStore:
                 return NotRecorded(waited_ms, str(error) or SLOW_BUS)
             self.revision = max(self.revision, revision)
             return on_written(decision, revision)
-        return WrongState("tree", self._tree, "being changed by somebody else", "one change at a time; try again")
+        return WrongState("tree", self._tree, "being changed by another process", "one change at a time; try again")
 
     async def _reload(self) -> NotReady | None:
         try:
             entry = await self._bucket.get(self._tree)
         except BusError as error:
-            return NotReady(f"somebody else changed the pools, and they cannot be read: {error}")
+            return NotReady(f"another process changed the pools, and they cannot be read: {error}")
         if entry is None:
             # The key was deleted: the next try creates it again.
             self.revision = 0
             return None
-        logger().info("pools were changed by somebody else", tree=self._tree, revision=entry.revision)
+        logger().info("pools were changed by another process", tree=self._tree, revision=entry.revision)
         self._take(entry)
         # If this revision is lower than the known one, the bucket lost writes, and the next try writes them again.
         self.revision = entry.revision

@@ -28,11 +28,11 @@ class Delta(msgspec.Struct, frozen=True):
 DELTA: Final = Schema(
     Delta,
     [
-        Attribute("strong_guarantee_resources", ResourceAmounts(), "of the strong guarantee"),
-        Attribute("resource_flow", ResourceAmounts(), "of the flow"),
-        Attribute("burst_guarantee_resources", ResourceAmounts(), "of the burst guarantee"),
-        Attribute("max_operation_count", Whole(), "of the limit of operations"),
-        Attribute("max_running_operation_count", Whole(), "of the limit of running operations"),
+        Attribute("strong_guarantee_resources", ResourceAmounts(), "part of the strong guarantee"),
+        Attribute("resource_flow", ResourceAmounts(), "part of the flow"),
+        Attribute("burst_guarantee_resources", ResourceAmounts(), "part of the burst guarantee"),
+        Attribute("max_operation_count", Whole(), "part of the limit of operations"),
+        Attribute("max_running_operation_count", Whole(), "part of the limit of running operations"),
     ],
 )
 
@@ -46,7 +46,7 @@ def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: 
     if source == destination:
         raise Defects([BadInput("destination", destination, "another pool than the source")])
     if read == Delta():
-        raise Defects([BadInput("delta", dict(delta), "something to give")])
+        raise Defects([BadInput("delta", dict(delta), "at least one amount to transfer")])
     up, down = list(tree.upwards(source)), list(tree.upwards(destination))
     common = next(name for name in up if name in down)
     problems: list[BadInput] = []
@@ -79,7 +79,9 @@ def _more(tree: PoolTree, name: PoolName, problems: list[BadInput]) -> _Step:
         if after > LARGEST_AMOUNT:
             there = _shown(place, LARGEST_AMOUNT)
             problems.append(
-                BadInput(f"delta.{place}", _shown(place, given), f"no more than {there} on {tree.path(name)} after")
+                BadInput(
+                    f"delta.{place}", _shown(place, given), f"at most {there} on {tree.path(name)} after the transfer"
+                )
             )
         return after
 

@@ -150,7 +150,12 @@ class TreeConfiguration:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
         if request.expected_revision not in (0, self.revision):
             state = f"at revision {self.revision}"
-            return WrongState("tree", self._tree, state, f"revision {request.expected_revision}; look at it anew")
+            return WrongState(
+                "tree",
+                self._tree,
+                state,
+                f"revision {request.expected_revision}; read the tree again and repeat the change",
+            )
         draft = Draft(self.pools, self._bounds, person, in_use)
         for change in request.changes:
             draft.make(change)
@@ -224,31 +229,35 @@ def _option_warnings(tree: PoolTree) -> list[str]:
         pool = tree.pools.get(PoolName(name))
         if name != ROOT_POOL and (pool is None or pool.settings.mode is PoolMode.FIFO):
             why = "there is no such pool" if pool is None else "it is a fifo pool"
-            found.append(f"{place} {name} is not used: {why}; the next candidate is taken, at last the root")
+            found.append(f"{place} {name} is not used: {why}; the next candidate is used, and the root in the end")
     found += [f"placement_rules: {words}" for text in options.placement_rules for words in _rule_warnings(text, tree)]
     for name in options.pool_config_presets:
-        found.extend(f"preset {name} is of no use: {problem}" for problem in problems_of_preset(name, options))
+        found.extend(f"preset {name} cannot be used: {problem}" for problem in problems_of_preset(name, options))
     of_memory = [f"yarn_memory_only of {pool.name}" for pool in tree.pools.values() if pool.settings.yarn_memory_only]
     of_memory = ["yarn/memory_only", *of_memory] if options.yarn.memory_only else of_memory
     if of_memory and sharing_of(options) is not Sharing.YARN:
         found.append(
-            f"{some(of_memory)} acts on the shares of preemption_policy yarn and yarn_legacy; the tree has its own"
+            f"{some(of_memory)} has no effect: it acts on shares that are divided as in YARN, and this tree divides them natively"
         )
     if options.preemption_policy is not PreemptionPolicy.YTSAURUS and not options.yarn.enabled:
         policy = options.preemption_policy
-        found.append(f"preemption_policy {policy}: nothing is taken back for others until yarn/enabled is true")
+        found.append(f"preemption_policy {policy}: nothing is preempted until yarn/enabled is true")
     return found
 
 
 def _rule_warnings(text: str, tree: PoolTree) -> Iterator[str]:
     rule = parse_rule(text, "placement_rules")
     if rule.name in (RuleName.PRIMARY_GROUP, RuleName.SECONDARY_GROUP):
-        yield f"{text} asks for groups of users, which nobody tells here; whoever gets as far as this rule is refused"
+        yield f"{text} uses groups of users, which are not known here; a start that reaches this rule is refused"
     if rule.name is RuleName.DEFAULT and rule.pool not in tree.pools:
-        then = "the next rule is tried" if rule.existing else "it comes into being for whoever is placed there"
+        then = (
+            "the next rule is tried"
+            if rule.existing
+            else "it is made as an ephemeral pool for the first operation there"
+        )
         yield f"there is no pool {rule.pool} for {text}; {then}"
     elif rule.name is RuleName.DEFAULT and rule.nested_user and not tree.is_hub(rule.pool):
-        yield f"{text} places nobody whose own pool is not configured: {rule.pool} has no create_ephemeral_subpools"
+        yield f"{text} places no user without a configured pool: {rule.pool} does not set create_ephemeral_subpools"
 
 
 def _warnings(draft: Draft, total: Resources) -> list[str]:

@@ -50,5 +50,5 @@ def kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
             continue
         found = near(key, schema.names)
         question = f" Did you mean {' or '.join(found)}?" if found else ""
-        warnings.append(f"{key} on {what} is nothing known here; it is kept and has no effect.{question}")
+        warnings.append(f"{key} on {what} is not known here; it is kept and has no effect.{question}")
     return warnings

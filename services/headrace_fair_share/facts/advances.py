@@ -97,7 +97,9 @@ class AdvanceChain:
             if before is not None and advance.previous != before.version:
                 broken.append(f"advance {advance.version} follows {advance.previous}, not {before.version}")
             if advance.version <= advance.previous or advance.dt_us < 0:
-                broken.append(f"advance {advance.version} after {advance.previous} by {advance.dt_us} us")
+                broken.append(
+                    f"advance {advance.version} does not go forward from {advance.previous}, or takes {advance.dt_us} us"
+                )
             before = advance
         return broken
 

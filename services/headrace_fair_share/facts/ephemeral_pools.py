@@ -110,6 +110,6 @@ def misplaced(ephemeral: Iterable[Pool], configured: PoolTree) -> list[str]:
     broken: list[str] = []
     for pool in ephemeral:
         if pool.parent not in seen and pool.parent not in configured.pools:
-            broken.append(f"ephemeral pool {pool.name} stands in {pool.parent}, which is not there")
+            broken.append(f"ephemeral pool {pool.name} is in {pool.parent}, which does not exist")
         seen.add(pool.name)
     return broken

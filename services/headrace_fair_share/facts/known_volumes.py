@@ -73,7 +73,7 @@ class KnownVolumes:
                 "advances_given_up_time",
                 "us",
                 self.chain.given_up_us,
-                "Time that is in no volume, since its advances were given up.",
+                "Time that is credited to no volume, since its advances were given up.",
             ),
             counter(
                 "advance_chains_broken",
@@ -85,9 +85,14 @@ class KnownVolumes:
                 "downtime_gaps",
                 "gaps",
                 self.downtime.gaps,
-                "Times in which nothing was computed and volumes stood still.",
+                "Periods in which no update was computed and volumes did not change.",
             ),
-            counter("downtime", "ms", self.downtime.together_ms, "All such time together."),
+            counter(
+                "downtime",
+                "ms",
+                self.downtime.together_ms,
+                "Total length of the periods in which volumes did not change.",
+            ),
         ]
 
     def _flows_of(self, pools: PoolTree, total: Resources) -> list[PoolFlow]:

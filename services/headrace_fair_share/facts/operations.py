@@ -144,7 +144,11 @@ class KnownOperations:
 
     def check(self) -> list[str]:
         """Return an error for each operation that is stored under another id than its own."""
-        return [f"operation {key}: is {each.operation}" for key, each in self.by_id.items() if key != each.operation]
+        return [
+            f"the entry of operation {key} holds operation {each.operation}"
+            for key, each in self.by_id.items()
+            if key != each.operation
+        ]
 
     def _start(self, event: OperationStarted) -> bool:
         live = started_in(event, self._tree)

@@ -89,4 +89,4 @@ class KnownUsage:
     def check(self) -> list[str]:
         """Return an error for each operation that has usage but was never reported by the allocator in its present term."""
         unnamed = self.items.keys() - self.named
-        return [f"usage of {name}, which the allocator never named" for name in sorted(unnamed)[:10]]
+        return [f"usage of {name}, which the allocator never reported" for name in sorted(unnamed)[:10]]

@@ -140,7 +140,7 @@ def _integral(tree: TreeInput, layout: Layout, pools: PoolArrays, ratios: Ratios
     nested = _with_above(layout, own) & own
     if nested.any():
         names = ", ".join(_names(tree, layout, nested))
-        raise BrokenInvariant(f"pools with integral guarantees stand below others that have them: {names}")
+        raise BrokenInvariant(f"pools with integral guarantees are below other pools that have them: {names}")
     touched = own.copy()
     for family in reversed(layout.pool_families):
         touched[family.parents] |= np.bincount(family.owner, touched[family.children], len(family.parents)) > 0
@@ -167,7 +167,7 @@ def _errors(
         errors.append(GuaranteeError(ErrorKind.PRIORITY_WITHOUT_DONOR, text, names))
     if nested.any():
         names = _names(tree, layout, nested)
-        text = f"pools that ask for their promised share below others that ask for theirs: {', '.join(names)}"
+        text = f"pools that ask for their promised share below other pools that do so: {', '.join(names)}"
         errors.append(GuaranteeError(ErrorKind.NESTED_PROMISED_GUARANTEE, text, names))
     promising = ~fits_into(fitted.strong, np.zeros((RESOURCES, 1)))
     if fitted.short_for_flow.any():
@@ -180,7 +180,7 @@ def _errors(
         short = shortage_in_words(fitted.short_for_burst, tree)
         text = (
             f"the cluster is too small for all strong guarantees and burst guarantees together: they promise {short}; "
-            f"all of them were scaled to {fitted.scaled_by:.6g} of what they are"
+            f"all of them were scaled to {fitted.scaled_by:.6g} of their configured size"
         )
         errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_BURST, text, _names(tree, layout, top)))
     return errors

@@ -110,7 +110,7 @@ def _depths(above: list[int]) -> Ints:
     depth: list[int] = []
     for place, parent in enumerate(above):
         if not -1 <= parent < place:
-            raise BrokenInvariant(f"pool {place} of the input stands before its parent {parent}")
+            raise BrokenInvariant(f"pool {place} of the input comes before its parent {parent}")
         depth.append(depth[parent] + 1 if parent >= 0 else 1)
     return np.array(depth, np.int64)
 
@@ -122,7 +122,7 @@ def _numbers(parents: Ints, depths: Ints) -> tuple[Ints, list[int]]:
     while levels[-1] <= len(parents):
         members = np.flatnonzero(depths == len(levels) - 1)
         if not len(members):
-            raise BrokenInvariant("an operation stands in no pool")
+            raise BrokenInvariant("an operation is in no pool")
         above = np.where(parents[members] < 0, 0, number[parents[members]])
         number[members[np.argsort(above, kind="stable")]] = levels[-1] + np.arange(len(members))
         levels.append(levels[-1] + len(members))

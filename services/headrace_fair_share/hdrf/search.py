@@ -46,7 +46,7 @@ def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
     if low == high:
         return low
     if not holds(low):
-        raise BrokenInvariant(f"what is searched for does not hold at the lower bound {low}")
+        raise BrokenInvariant(f"the condition does not hold at the lower bound {low}")
     if holds(high):
         return high
     good, bad = place_of(low), place_of(high)

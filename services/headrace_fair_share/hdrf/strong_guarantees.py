@@ -240,7 +240,7 @@ def _fit(family: Family, room_above: Floats, tiers: list[Floats]) -> Floats:
     going = np.ones(len(family.parents), np.bool_)
     for part in tiers:
         if (room_above - fixed < -EPS).any():
-            raise BrokenInvariant("guarantees that were made to fit are larger than what they had to fit into")
+            raise BrokenInvariant("guarantees that were scaled to fit are larger than what is available for them")
         room, wanted = np.maximum(room_above - fixed, 0.0), family.sum(part)
         fits = fits_into(wanted, room)
         factor = np.where(fits, 1.0, 0.0)

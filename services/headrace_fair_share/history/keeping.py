@@ -52,7 +52,7 @@ async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> 
     try:
         last = await (await _records_of(bus, tree, options)).last()
     except BusError as error:
-        logger().info("no term of the history", tree=tree, error=str(error))
+        logger().info("the term of the history cannot be read", tree=tree, error=str(error))
         return 0
     return _term_of(last.data)
 
@@ -150,7 +150,7 @@ class HistoryKeeper:
         if request.until_ms <= request.since_ms:
             return BadRequest("until_ms", str(request.until_ms), f"later than since_ms, {request.since_ms}")
         if self._records is None:
-            return NotReady("the history of pools is not open")
+            return NotReady("the history of pools is not open yet")
         try:
             return await self._read(self._records, request)
         except BusError as error:

@@ -135,8 +135,8 @@ class Sampler:
         """Return metrics: number of samples, size of the last sample, present period."""
         return [
             counter("samples", "samples", self.samples, "Samples of the history of pools that were taken."),
-            gauge("sample_size", "bytes", self.sample_bytes, "The size of the last sample."),
-            gauge("sample_period", "ms", self.period_ms, "The time between two samples."),
+            gauge("sample_size", "bytes", self.sample_bytes, "Size of the last sample."),
+            gauge("sample_period", "ms", self.period_ms, "Time between two samples."),
         ]
 
     def _complete_due(self, at_ms: int) -> bool:

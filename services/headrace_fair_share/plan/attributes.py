@@ -12,7 +12,7 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.pool_config import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from headrace.wire.operations import LARGEST_JOB_COUNT
 
-_AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average of its usage share")
+_AVERAGE: Final = Attribute("historic_usage_average", Number(0, 1e6), "average of the usage share")
 
 
 class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -52,15 +52,15 @@ PLANNED_POOL_ATTRIBUTES: Final = Schema(
 OPERATION_ATTRIBUTES: Final = Schema(
     PlannedOperation,
     [
-        Attribute("pool", Word("a pool"), "the pool that it stands in"),
-        Attribute("weight", Number(SMALLEST_WEIGHT, LARGEST_WEIGHT), "its part among its siblings"),
-        Attribute("job_count", Whole(0, LARGEST_JOB_COUNT), "its jobs"),
-        Attribute("running_jobs", Whole(0, LARGEST_JOB_COUNT), "those of them that run"),
-        Attribute("resources", ResourceAmounts(), "of each job"),
-        Attribute("resource_demand", ResourceAmounts(), "of all jobs together"),
-        Attribute("resource_usage", ResourceAmounts(), "of those that run"),
+        Attribute("pool", Word("a pool"), "the pool of the operation"),
+        Attribute("weight", Number(SMALLEST_WEIGHT, LARGEST_WEIGHT), "how fast it climbs beside its siblings"),
+        Attribute("job_count", Whole(0, LARGEST_JOB_COUNT), "number of jobs"),
+        Attribute("running_jobs", Whole(0, LARGEST_JOB_COUNT), "number of jobs that run"),
+        Attribute("resources", ResourceAmounts(), "resources of each job"),
+        Attribute("resource_demand", ResourceAmounts(), "demand of all jobs together"),
+        Attribute("resource_usage", ResourceAmounts(), "usage of the jobs that run"),
         Attribute("resource_limits", ResourceAmounts(), "the most that it may use"),
-        Attribute("is_gang", Flag(), "all of its jobs or none"),
+        Attribute("is_gang", Flag(), "all of its jobs start or none"),
         _AVERAGE,
     ],
 )

@@ -58,7 +58,7 @@ def computed(description: Description, file: str) -> Plan:
 
 
 def _unknown_nodes(pool: Pool) -> str:
-    return f"pool {pool.name}: a plan knows no tags of nodes, so its scheduling_tag_filter limits nothing here"
+    return f"pool {pool.name}: a plan has no nodes with tags, so its scheduling_tag_filter has no effect here"
 
 
 class _Planned:

@@ -66,7 +66,7 @@ def described_root(root: Map, problems: Problems, total: Resources | None = None
     """Read a plan that is already parsed. Raises `UnusableFile`."""
     total = _total(root, problems) if total is None else total
     if total == ZERO and not problems.found:
-        problems.say("total", "nothing to share", "at least one resource of which there is some")
+        problems.say("total", "nothing to share", "at least one resource with an amount above 0")
     file = read_tree_file(root, problems, ("total", "operations"))
     tree = _tree(file, problems)
     places = {name: place for place, name in enumerate(tree.preorder)}
@@ -87,7 +87,7 @@ def described_root(root: Map, problems: Problems, total: Resources | None = None
 
 def _total(root: Map, problems: Problems) -> Resources:
     if root.get("total") is None:
-        problems.say("total", "missing", "what there is to share, such as {cpu: 100, memory: 400G}")
+        problems.say("total", "missing", "the resources to share, such as {cpu: 100, memory: 400G}")
         return ZERO
     try:
         return ResourceAmounts().read(root["total"], "total").whole
@@ -123,9 +123,13 @@ def _tree(file: TreeFile, problems: Problems) -> PoolTree:
 def _check_savings(pool: ConfiguredPool, settings: PlannedPool, problems: Problems) -> None:
     given = (settings.accumulated_resource_volume, settings.accumulated_resource_ratio_volume)
     if None not in given:
-        problems.say(pool.place, "savings are given twice", "either the volume or the ratio volume")
+        problems.say(
+            pool.place,
+            "savings are given twice",
+            "either accumulated_resource_volume or accumulated_resource_ratio_volume",
+        )
     if given != (None, None) and settings.integral_guarantees.guarantee_type is IntegralType.NONE:
-        problems.say(pool.place, "savings without integral guarantees", "a guarantee_type, burst or relaxed")
+        problems.say(pool.place, "savings without integral guarantees", "guarantee_type burst or relaxed")
 
 
 def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problems) -> None:
@@ -141,7 +145,7 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
             problems.say(f"{pool.place}.parent", wrong, hint(pool.parent, by_name), pool.parent)
         if parent is not None and tree.pools[PoolName(parent.name)].settings.mode is PoolMode.FIFO:
             wrong = f"a pool in fifo pool {parent.name} (line {problems.line_of(parent.place)})"
-            problems.say(pool.place, wrong, "operations only in a fifo pool")
+            problems.say(pool.place, wrong, "only operations in a fifo pool")
         for broken in broken_integral_guarantees(tree, PoolName(pool.name)) if pool.name in levels else ():
             problems.say(
                 f"{pool.place}.{broken.place}", f"{broken.value} cannot be used", broken.expected, broken.value
@@ -206,7 +210,7 @@ def _refuse_boundless(total: Resources, pools: list[PoolInput], places: Mapping[
             amount = figures if isinstance(figures, Resources) else Resources(*(each or 0 for each in figures))
             together += max(amount.share_of(total))
             if together > most:
-                expected = f"guarantees that come to at most {most:g} times the cluster"
+                expected = f"guarantees whose sum is at most {most:g} times the cluster"
                 problems.say(places[pool.name], f"too large a {setting.replace('_', ' ')}", expected)
                 break
 
@@ -227,10 +231,10 @@ class _Operations:
         made: list[OperationInput] = []
         for name, entry, place in named_entries(entries, "operations", self._problems):
             if not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
-                expected = f"1 to {_LONGEST_NAME} characters that can be printed"
-                self._problems.say(place, "no name of an operation", expected, name)
+                expected = f"1 to {_LONGEST_NAME} printable characters"
+                self._problems.say(place, "not a name of an operation", expected, name)
             elif name in self.lines:
-                wrong = f"operation {name} stands on line {self.lines[name]} already"
+                wrong = f"operation {name} is already on line {self.lines[name]}"
                 self._problems.say(place, wrong, "each name once", name)
             else:
                 self.lines[name] = self._problems.line_of(place)
@@ -258,10 +262,10 @@ class _Operations:
     def _pool(self, entry: Map, place: str) -> int:
         name = entry.texts.get("pool")
         if name is None:
-            self._problems.say(place, "missing", "the pool that it stands in")
+            self._problems.say(place, "missing", "the pool of the operation")
         elif name not in self._places:
             known = hint(name, self._places) if self._places else "a pool"
-            expected = "a pool; none is in the root" if name == ROOT_POOL else known
+            expected = "a pool, since no operation is in the root" if name == ROOT_POOL else known
             self._problems.say(place, f"there is no pool {name}", expected, name)
         return self._places.get(name or "", 0)
 
@@ -276,7 +280,7 @@ class _Operations:
             demand = read.resource_demand.whole if read.resource_demand else ZERO
             usage = read.resource_usage.whole if read.resource_usage else ZERO
             if not demand.dominates(usage):
-                expected = "a usage that is part of the demand"
+                expected = "a usage of at most the demand"
                 self._problems.say(f"{place}.resource_usage", "more than resource_demand", expected)
             return demand, usage, 0
         elif read.resources is None:
@@ -294,5 +298,5 @@ class _Operations:
             each = msgspec.structs.replace(each, user_slots=1)
         jobs, running = 1 if read.job_count is None else read.job_count, read.running_jobs or 0
         if running > jobs:
-            self._problems.say(f"{place}.running_jobs", f"{running} run of {jobs}", "at most job_count")
+            self._problems.say(f"{place}.running_jobs", f"{running} of {jobs} jobs run", "at most job_count")
         return each * jobs, each * min(jobs, running), max(0, jobs - running)

@@ -124,7 +124,7 @@ class Clocks:
     def check(self, elements: Set[str]) -> list[str]:
         """Return an error for each clock that runs for an element that does not exist."""
         strangers = {self.keys[place] for place in self.running.tolist()} - elements
-        return [f"a clock runs for {key}, which the last update does not have" for key in sorted(strangers)[:10]]
+        return [f"a clock runs for {key}, which is not in the last update" for key in sorted(strangers)[:10]]
 
     def _columns(self) -> tuple[Ints, ...]:
         return self.below_since, self.starving, self.starving_since, self.short_since, self.short_starving_since

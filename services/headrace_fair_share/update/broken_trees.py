@@ -27,10 +27,10 @@ def keep_broken_tree(tree: TreeInput, fault: Exception, folder: Path, at_ms: int
     exact = path.with_suffix(".json")
     _write(exact, msgspec.json.encode(tree))
     head = (
-        f"# On this tree the fair share broke, which is a fault in Headrace:\n#   {words}\n"
+        f"# The update of fair shares failed on this tree, which is a fault in Headrace:\n#   {words}\n"
         f"# Try it:         headrace plan {path.name}\n"
-        f"# Make it small, in a checkout of Headrace:  python -m tests.support.reduction {exact.name}\n"
-        f"# The exact input stands in {exact.name} beside it. Please report both.\n"
+        f"# Reduce it, in a checkout of Headrace:  python -m tests.support.reduction {exact.name}\n"
+        f"# The exact input is in {exact.name} in the same folder. Please report both files.\n"
     )
     _write(path, (head + written(tree)).encode())
     for old in sorted(folder.glob("broken-*.yaml"))[:-_MOST_KEPT]:

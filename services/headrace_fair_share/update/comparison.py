@@ -25,7 +25,7 @@ def difference(elements: Elements, anew: TreeShares, before: Elements, going_on:
     well, because the shares of such a tree jump.
     """
     if before.keys != elements.keys:
-        return UpdatesDiffer("both have other elements")
+        return UpdatesDiffer("the two updates have different elements")
     sizes = np.abs(_in_order(anew) - _in_order(going_on)).max(axis=0)
     place = int(sizes.argmax())
     if sizes[place] <= NOTICED:

@@ -336,7 +336,7 @@ def check_shares(items: Mapping[str, ShareItem], pools: Iterable[PoolName]) -> l
         for place, share in enumerate(item.fair_share.total):
             together[place] += share
     return [
-        f"pool {parent}: the fair shares of its pools are {together}, its own {own.fair_share.total}"
+        f"pool {parent}: the fair shares of its child pools are {together} in sum, and its own is {own.fair_share.total}"
         for parent, together in sums.items()
         if (own := items.get(pool_key(PoolName(parent)))) is not None
         and any(sum_ > share + _ROUNDING for sum_, share in zip(together, own.fair_share.total, strict=True))

@@ -169,7 +169,7 @@ class Updater:
         self._put_to_rest(cut, given, results, judged.clocks)
         if expected is not None and expected != self._items:
             key = first_difference(expected, self._items)
-            wrong = WrongTree(given.tree, UpdatesDiffer(f"in plain numbers the item of {key} is another"))
+            wrong = WrongTree(given.tree, UpdatesDiffer(f"computed in plain numbers, the item of {key} is different"))
         return Update(
             frame=frame,
             changed=changed,

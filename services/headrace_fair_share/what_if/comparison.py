@@ -225,9 +225,9 @@ def _left_ms(moments: Ints, now_ms: int) -> Floats:
 def _notes(cut: Cut) -> list[str]:
     """Return notes about why future starvation cannot be predicted."""
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
-        return ["under a YARN policy it is told who starves, and not who will"]
+        return ["under a YARN policy, only what already starves is known, and not what will starve"]
     if cut.pools.options.pause_starts:
-        return ["starts are paused, so that nobody begins to starve"]
+        return ["starts are paused, so nothing begins to starve"]
     if not cut.usage_counts:
-        return ["usage is not known as a whole yet, so that nobody begins to starve"]
+        return ["usage is not complete yet, so nothing begins to starve"]
     return []

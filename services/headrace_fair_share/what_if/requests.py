@@ -81,8 +81,10 @@ class WhatIfRequests:
             answer = await anyio.to_thread.run_sync(partial(compared, supposed))
         except FAULTS as fault:
             logger().error("what if failed", tree=self._tree, exception=fault)
-            broken = f"one whose update fails with these changes: {fault}"
-            return WrongState("tree", self._tree, broken, "other changes, and that you report this one as a fault")
+            broken = f"not computable with these changes, since the update fails: {fault}"
+            return WrongState(
+                "tree", self._tree, broken, "other changes; please report these changes as a fault in Headrace"
+            )
         now_us = self._shell.moment().steady_us
         took_us = now_us - began.steady_us
         self._rested_us = now_us + int(_REST * took_us)

@@ -104,14 +104,14 @@ def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
             return BadRequest(
                 "nodes",
                 f"{nodes.count} of {_words(nodes.resources)} each",
-                f"no more than the nodes{tagged} have together, {_words(there)}",
+                f"at most what the nodes{tagged} have together, {_words(there)}",
             )
         if max(left.as_tuple()) > LARGEST_SUM:
             # Arrays of an update hold 64-bit integers.
             return BadRequest(
                 "nodes",
                 f"{nodes.count} of {_words(nodes.resources)} each",
-                f"nodes that have at most {LARGEST_SUM} of each resource together with those of the tree",
+                f"at most {LARGEST_SUM} of each resource, together with the nodes of the tree",
             )
     return msgspec.structs.replace(cut, total=total, rooms=rooms)
 

@@ -74,7 +74,7 @@ def test_nodes_that_together_say_they_have_more_than_a_message_carries_are_publi
     assert decode(encode(cut.frame), UsageFrame) == cut.frame
     assert [decode(encode(item), UsageItem) for item in cut.items] == cut.items
     alarms = [effect for second in (101.0, 102.0) for effect in desk.tick(second) if isinstance(effect, Alarm)]
-    assert alarms == [Alarm("the nodes report more than a message carries", {"resource": "memory"})]
+    assert alarms == [Alarm("the nodes together report more than a message can carry", {"resource": "memory"})]
     assert "all nodes together report more memory" in desk.engine.watchdog.trouble
 
 

@@ -344,7 +344,7 @@ def test_a_lost_job_that_no_heartbeat_showed_to_begin_says_so(keeps_allocation: 
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     unknown = "node n1 does not know this job any more"
-    unbegun = f"{unknown}, and never told that it began"
+    unbegun = f"{unknown}, and never reported that it began"
     told = [unknown, unbegun] if keeps_allocation else [unknown, unbegun, unbegun]
     assert [one.end.reason for one in report.ends] == told
 
@@ -737,12 +737,12 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "held differs": lambda desk: setattr(desk.operation("operation-1"), "held", cores(3)),
         "unconfirmed differs": lambda desk: desk.operation("operation-1").unconfirmed.clear(),
         "running_jobs differs": lambda desk: setattr(desk.operation("operation-1"), "running_jobs", 3),
-        "slots out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
+        "that are given out differ": lambda desk: desk.operation("operation-1").slots.give_back([JobSlot(0)]),
         "total cpu differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "used memory differs": lambda desk: setattr(desk.facts, "used", desk.facts.used + Resources(memory=1)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
-        "is not what the facts give": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
-        "in the order and not known": lambda desk: desk.facts.operations.clear(),
+        "does not follow from the facts": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
+        "is in the order and is not known": lambda desk: desk.facts.operations.clear(),
     }
     for words, damage in damages.items():
         desk = Desk({"n1": cores(2, slots=9)})

@@ -107,11 +107,11 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
         return next(one for one in explained(desk, operation).causes if one.kind == "larger_than_every_node")
 
     assert why_larger("tagged").words == (
-        "each job is larger than every node that accepts jobs: it asks for cpu 4 (the most any node has is 2); "
-        "the largest node, a, has cpu 2; 1 larger node accepts no jobs now: b is drained"
+        "each job is larger than every node that takes jobs: it asks for cpu 4 (the most any node has is 2); "
+        "the largest node, a, has cpu 2; 1 larger node takes no jobs now: b is drained"
     )
-    assert "or b accepting jobs again" in why_larger("tagged").cure
-    assert "3 larger nodes accept no jobs now: b is drained" in why_larger("plain").words
+    assert "or make b take jobs again" in why_larger("tagged").cure
+    assert "3 larger nodes take no jobs now: b is drained" in why_larger("plain").words
     assert why_larger("huge").words.startswith("each job is larger than every node: it asks for cpu 9")
     assert "again" not in why_larger("huge").cure
 
@@ -119,8 +119,8 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("drained", "words", "cure"),
     [
-        (["gg"], "1 node matches frac, and it is drained: gg", "or gg accepting jobs again: `headrace node list`"),
-        (["frac", "gg"], "2 nodes match frac, and none takes jobs: frac is drained", "or frac accepting jobs again"),
+        (["gg"], "1 node matches frac, and it is drained: gg", "or make gg take jobs again: `headrace node list`"),
+        (["frac", "gg"], "2 nodes match frac, and none takes jobs: frac is drained", "or make frac take jobs again"),
         ([], "no node matches frac: 1 node that takes jobs has other tags", "another scheduling_tag_filter"),
     ],
 )
@@ -142,7 +142,7 @@ def test_nodes_that_match_and_take_no_jobs_are_told_apart_from_nodes_with_other_
     (cause,) = [one for one in explained(desk, "tagged").causes if one.kind == "no_node_matches"]
     assert cause.words == words
     assert cause.cure.endswith(cure) or cure in cause.cure
-    assert "is a node's name" not in cause.words
+    assert "is the name of a node" not in cause.words
 
 
 def test_a_job_that_is_larger_than_a_limit_is_told_apart_from_a_limit_that_is_reached() -> None:
@@ -155,12 +155,10 @@ def test_a_job_that_is_larger_than_a_limit_is_told_apart_from_a_limit_that_is_re
         "each job is larger than resource_limits of pool p: it asks for cpu 3, and at most cpu 2 may be used"
     )
     assert words["operation_limit_reached"].startswith(
-        "each job is larger than its own resource_limits: it asks for cpu 3"
+        "each job is larger than the operation's own resource_limits: it asks for cpu 3"
     )
     reached = {one.kind: one.words for one in explained(tree, "b").causes}
-    assert reached["pool_limit_reached"] == (
-        "resource_limits of pool p leave no room for another job: 2 of 2 cpu in use"
-    )
+    assert reached["pool_limit_reached"] == ("resource_limits of pool p allow no further job: 2 of 2 cpu in use")
 
 
 def test_each_pool_at_its_limit_is_a_reason_of_its_own() -> None:
@@ -195,7 +193,7 @@ def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
         PoolRoom(PoolName("p"), "cpu", 300, 500, False),
     ]
     (limit,) = [cause for cause in told.causes if cause.kind == "pool_limit_reached"]
-    assert limit.cure == "an end of a job below pool q, or `headrace pool set q` with a higher limit"
+    assert limit.cure == "wait until a job below pool q ends, or raise the limit with `headrace pool set q`"
     assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300, "needed": 100},)}
 
 
@@ -204,7 +202,7 @@ def test_a_limit_below_the_size_of_a_job_is_cured_by_a_higher_one_alone() -> Non
 
     (cause,) = [cause for cause in explained(tree, "a").causes if cause.kind == "pool_limit_reached"]
 
-    assert cause.cure.startswith("a higher limit, since one job needs more than all of it: `headrace pool set p ")
+    assert cause.cure.startswith("raise the limit, since a single job needs more than all of it: `headrace pool set p ")
 
 
 def test_one_that_starves_while_preemption_is_paused_is_told_so() -> None:
@@ -222,7 +220,7 @@ def test_one_that_starves_is_told_from_which_pools_nothing_may_be_taken(switch: 
     host = on_a_full_node(pool={"preemption": switch})
 
     (cause,) = [cause for cause in explained(host, "poor").causes if cause.kind == "places_kept"]
-    assert cause.words == f"it starves, and nothing is taken from pools that do not let it: p ({switch})"
+    assert cause.words == f"it starves, and nothing is preempted in pools that do not allow it: p ({switch})"
     assert "places_kept" not in [cause.kind for cause in explained(host, "rich").causes]
     taking = on_a_full_node({"preemption": switch}, pool={"preemption": "on"})
     assert "places_kept" not in [cause.kind for cause in explained(taking, "poor").causes]
@@ -283,7 +281,7 @@ def test_a_gang_that_is_owed_nothing_is_told_how_much_it_would_have_to_be() -> N
 
     (cause,) = [cause for cause in explained(desk, "gang").causes if cause.kind == "no_share"]
 
-    assert cause.words == "it is a gang, owed all of cpu 8 or nothing, and so much is not left for it"
+    assert cause.words == "it is a gang that is owed all of cpu 8 or nothing, and less than that is left for it"
     assert cause.cure.endswith("`headrace pool explain p`")
 
 

@@ -35,7 +35,7 @@ def test_nothing_of_an_operation_starts_before_a_snapshot_names_it() -> None:
     orders, _ = desk.beat("n1")
 
     assert early.start == []
-    assert told == ["fair_share has not told of it in its pool; it does so with its next snapshot"]
+    assert told == ["fair_share has not reported a share of the operation in its pool yet; the next snapshot does"]
     assert (names(orders), effects) == (["op"], [NudgeNode(NodeName("n1"))])
 
 

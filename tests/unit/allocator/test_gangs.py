@@ -161,12 +161,12 @@ def test_a_gang_for_which_there_is_too_little_room_starts_nothing_and_tells_what
 
     assert (
         fleet.reasons(GANG)[0]
-        == "a gang of 6: room for 5 on 3 nodes is held for 30 s more; all start when all have room"
+        == "a gang of 6 jobs: resources for 5 of them on 3 nodes are held for 30 s more; all start when all have resources"
     )
     fleet.now_s += 31
     fleet.tick(fleet.now_s)
     assert fleet.reasons(GANG)[0] == (
-        "a gang of 6: not all had room in time; others may have it, and it is held for this one again in 5 s"
+        "a gang of 6 jobs: not all got resources in time; other operations may use them, and the gang tries again in 5 s"
     )
     fleet.say_all()
     assert (fleet.runs(), fleet.runs("other")) == (0, 5)
@@ -206,7 +206,7 @@ def test_a_gang_that_does_not_fit_now_holds_up_another_no_longer_than_its_turn()
     fleet = with_one_job(gang_hold_s=30)
     fleet.start(FILLER, a_gang("large", 6), a_gang("small", 4))
     fleet.gather()
-    assert "room is being held for another gang, large" in fleet.reasons("small")[0]
+    assert "resources are held for another gang, large" in fleet.reasons("small")[0]
     fleet.now_s += 30
     fleet.tick(fleet.now_s)
 
@@ -235,7 +235,7 @@ def test_however_many_gangs_of_a_pool_find_no_room_one_of_another_pool_has_the_n
         fleet.refresh()
     assert gathered == ["p-0", "q-0"]
     assert fleet.reasons("p-1")[0] == (
-        "a gang of 6: room was held in vain for one of its pool, and those of other pools go first for 5 s"
+        "a gang of 6 jobs: resources were held in vain for a gang of its pool, so gangs of other pools go first for 5 s"
     )
 
     fleet.gather()
@@ -247,7 +247,7 @@ def test_however_many_gangs_of_a_pool_find_no_room_one_of_another_pool_has_the_n
     assert fleet.phase("p-1") is GangPhase.WAITING
 
 
-NEVER = "a gang of 7 that cannot start, whatever ends: "
+NEVER = "a gang of 7 jobs that cannot start, even if all other jobs end: "
 
 
 def test_for_a_gang_of_more_jobs_than_all_nodes_have_room_for_no_room_is_held() -> None:
@@ -257,7 +257,7 @@ def test_for_a_gang_of_more_jobs_than_all_nodes_have_room_for_no_room_is_held() 
     fleet.gather()
     fleet.say_all()
 
-    assert fleet.reasons("large") == [f"{NEVER}all nodes that take its jobs have room for 6 of them"]
+    assert fleet.reasons("large") == [f"{NEVER}all nodes that take its jobs have resources for 6 of them"]
     assert (fleet.phase("large"), fleet.runs("small")) == (GangPhase.WAITING, 4)
     wanted = {item.operation: item.pending for item in fleet.cut_usage().items}
     assert wanted[OperationId("large")] == ZERO, "what nobody can run is no demand"
@@ -269,11 +269,14 @@ def test_a_gang_that_never_fitted_starts_once_a_node_more_takes_its_jobs_and_wai
     fleet.nodes["a"] = cores(3, slots=9)
     fleet.say("a")
     fleet.refresh()
-    assert fleet.reasons(GANG)[0] == "a gang of 7: it starts when all of its jobs have room at once"
+    assert (
+        fleet.reasons(GANG)[0]
+        == "a gang of 7 jobs: it starts when there are free resources for all of its jobs at once"
+    )
 
     fleet.say("a", state=NodeState.DRAINING)
     fleet.refresh()
-    assert fleet.reasons(GANG)[0] == f"{NEVER}all nodes that take its jobs have room for 4 of them"
+    assert fleet.reasons(GANG)[0] == f"{NEVER}all nodes that take its jobs have resources for 4 of them"
     fleet.say("a")
     fleet.refresh()
     fleet.gather()
@@ -303,7 +306,7 @@ def test_nothing_starts_in_less_room_than_the_tree_spares_so_that_fewer_jobs_of_
     fleet.gather()
     fleet.say_all()
 
-    assert fleet.reasons("large")[0].endswith("have room for 9 of them")
+    assert fleet.reasons("large")[0].endswith("have resources for 9 of them")
     assert fleet.runs("fits") == 9
 
 
@@ -321,8 +324,8 @@ def test_a_limit_that_leaves_no_room_for_all_jobs_of_a_gang_is_named(tolerance: 
     fleet.gather()
     fleet.say_all()
 
-    assert fleet.reasons("large")[0] == f"{NEVER}resource_limits of pool p leave room for {most} of its jobs"
-    assert fleet.reasons("own")[0] == f"{NEVER}its own resource_limits leave room for 3 of its jobs"
+    assert fleet.reasons("large")[0] == f"{NEVER}resource_limits of pool p allow {most} of its jobs"
+    assert fleet.reasons("own")[0] == f"{NEVER}the operation's own resource_limits allow 3 of its jobs"
     assert fleet.runs("small") == 4
 
     fleet.tell([msgspec.structs.replace(pool, limits=PartialResources(cpu=1_100))])

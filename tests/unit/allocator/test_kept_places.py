@@ -42,32 +42,36 @@ LEGACY = {"victim_rules": "legacy"}
         (
             "allow_normal_preemption",
             {"pool": NO_NORMAL},
-            "`headrace pool set p allow_normal_preemption=true`, or what ",
+            "`headrace pool set p allow_normal_preemption=true`, or override ",
         ),
         (
             "allow_aggressive_preemption",
             {"pool": NO_AGGRESSIVE, "owed": 4, "aggressive": True},
             "`headrace pool set p allow_aggressive_preemption=true`",
         ),
-        ("fair_share", {"owed": 3.5, "poor": {"resources": cores(2)}}, "more weight or a guarantee for pool p"),
-        ("owed_everything", {"owed": 4}, "aggressive starvation, `headrace pool set p enable_aggressive_starvation"),
+        ("fair_share", {"owed": 3.5, "poor": {"resources": cores(2)}}, "give pool p more weight or a guarantee"),
+        ("owed_everything", {"owed": 4}, "let pool p starve aggressively with `headrace pool set p enable_ag"),
         (
             "part_of_fair_share",
             {"owed": 4, "aggressive": True, "poor": {"resources": cores(3)}},
-            "more weight or a gua",
+            "give pool p more weight or a gua",
         ),
-        ("graceful", {"preemption_mode": PreemptionMode.GRACEFUL, "owed": 4}, "ends of their jobs, or `--preemption"),
-        ("starving", {"both_starve": True}, "an end of their starvation, or `headrace tree set allow_preemption_from"),
+        (
+            "graceful",
+            {"preemption_mode": PreemptionMode.GRACEFUL, "owed": 4},
+            "wait until their jobs end, or start such",
+        ),
+        ("starving", {"both_starve": True}, "wait until they no longer starve, or `headrace tree set allow_preem"),
         (
             "legacy_rules",
             {"options": LEGACY, "both_starve": True},
-            "more for them by ends elsewhere, or `headrace tree",
+            "wait until jobs that end elsewhere give them more, or `headrace tree",
         ),
         ("gang", {"options": NO_GANGS, "owed": 4, "aggressive": True, "is_gang": True}, "`headrace tree set allow_ag"),
         (
             "non_preemptible_resource_usage_threshold",
             {"options": ONE_KEPT, "poor": {"resources": cores(2)}},
-            "a lower non_preemptible_resource_usage_threshold, of the tree, of pool p or of the operations there",
+            "lower non_preemptible_resource_usage_threshold of the tree, of pool p or of the operations there",
         ),
     ],
 )
@@ -96,7 +100,8 @@ def test_the_reason_says_how_many_places_of_which_pool_are_kept_beside_that_ther
 
     assert [one.kind for one in told.causes[:2]] == ["no_room_on_any_node", "places_protected"]
     assert told.causes[1].words == (
-        "it starves, and 4 places on 1 node looked at for it are kept (4 in pool p): allow_normal_preemption is false there"
+        "it starves, and 4 allocations on 1 node examined for it are protected (4 in pool p): "
+        "allow_normal_preemption is false there"
     )
     assert told.causes[1].figures == {
         "kept_by": "allow_normal_preemption",

@@ -53,7 +53,7 @@ def test_a_broken_order_is_told() -> None:
     heard, nodes = heard_in_turn(2)
     nodes[0].heard_s = nodes[1].heard_s + 1
 
-    assert heard.check() == ["nodes do not stand in the order in which they were heard"]
+    assert heard.check() == ["nodes are not in the order of their last heartbeats"]
 
 
 def test_the_order_of_very_many_is_checked_some_at_a_time() -> None:

@@ -170,7 +170,7 @@ def test_a_pool_that_has_its_share_is_named_as_the_reason_why_its_operations_wai
     desk.start(an_operation("a", 20), an_operation("b", 20))
     desk.share(a=0.25, b=0.25)
     assert sorted(names(desk)) == ["a", "a", "b", "b"]
-    behind = "its pool p has 2.00 times its fair share already; pools below theirs go first"
+    behind = "its pool p has 2.00 times its fair share; pools below their fair share go first"
     assert behind not in desk.reasons("a"), "no pool is below its share"
 
     desk.start(an_operation("a", 20), an_operation("b", 20), in_pool(an_operation("c", 20), "q"))

@@ -172,8 +172,8 @@ def test_why_an_operation_waits_names_the_pool_the_limit_and_what_is_in_use() ->
     tree = Tree([a_pool("p", cpu=0.3), a_pool("q")], an_operation("a", 20), limited)
     tree.beat("n")
 
-    assert tree.reasons("a")[0] == "resource_limits of pool p leave no room for another job: 3 of 3 cpu in use"
-    assert tree.reasons("b")[0] == "its own resource_limits leave no room for another job: 1 of 1 cpu in use"
+    assert tree.reasons("a")[0] == "resource_limits of pool p allow no further job: 3 of 3 cpu in use"
+    assert tree.reasons("b")[0] == "the operation's own resource_limits allow no further job: 1 of 1 cpu in use"
 
 
 def test_the_sums_under_limits_are_checked() -> None:
@@ -182,7 +182,8 @@ def test_the_sums_under_limits_are_checked() -> None:
     tree.facts.pools.use(PoolName("p"), cores(1))
 
     assert tree.engine.check() == [
-        f"pool p: its {resource} in use or in doubt differs from its operations" for resource in ("user_slots", "cpu")
+        f"pool p: its {resource} in use or in doubt differs from the sum of its operations"
+        for resource in ("user_slots", "cpu")
     ]
 
 

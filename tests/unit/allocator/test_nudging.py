@@ -199,7 +199,7 @@ def test_whoever_filters_by_the_name_of_a_node_is_told_that_filters_are_over_tag
     desk.start(filtered(an_operation("a", 1), "n1"))
     desk.share(a=0.5)
 
-    hint = "n1 is a node's name, and filters are over tags"
+    hint = "n1 is the name of a node, and a filter compares tags"
     assert desk.reasons("a") == [f"no node matches n1: 1 node that takes jobs has other tags; {hint}"]
 
 

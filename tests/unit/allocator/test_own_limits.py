@@ -74,7 +74,7 @@ def test_an_operation_that_is_too_far_back_in_its_fifo_pool_starts_nothing_and_i
     desk.tell([a_share("first", 1, demand=1, fifo_index=0), a_share("second", 0, **none)], total=FOUR)
 
     assert [one.operation for one in desk.beat("n")[0].start] == ["first"]
-    assert "as many operations of its fifo pool as may take part stand before it" in desk.reasons("second")[0]
+    assert "the operations ahead of it in its fifo pool reach" in desk.reasons("second")[0]
 
 
 @pytest.mark.parametrize(("owed", "used"), [(1, 1), (0, 1), (1, 0)])

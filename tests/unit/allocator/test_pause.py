@@ -14,7 +14,7 @@ def test_nothing_starts_while_starts_are_paused_and_the_reason_is_told() -> None
 
     held, _ = desk.beat("n")
     assert (held.start, held.extend, held.take_back) == ([], [], [])
-    assert desk.reasons("op")[0] == "starts are paused in this tree; `headrace resume starts` ends it"
+    assert desk.reasons("op")[0] == "starts are paused in this tree; `headrace resume starts` ends the pause"
 
     desk.engine.on_options(TreeOptions(pause_starts=False), desk.moment)
     assert len(desk.beat("n")[0].start) == 4

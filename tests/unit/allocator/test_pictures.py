@@ -98,8 +98,8 @@ def test_the_node_that_was_silent_for_longest_is_forgotten_first() -> None:
     ("allocations", "words"),
     [
         ("all", "Expected `array`, got `str` - in `$.allocations`"),
-        ([[1, 2]], "in `$.allocations`, the 1. of them"),
-        ([msgspec.to_builtins(a_report(1)), ["x"]], "in `$.allocations`, the 2. of them"),
+        ([[1, 2]], "in `$.allocations`, entry 1"),
+        ([msgspec.to_builtins(a_report(1)), ["x"]], "in `$.allocations`, entry 2"),
     ],
 )
 def test_what_is_no_picture_is_refused_with_its_place_and_kept_nowhere(allocations: object, words: str) -> None:

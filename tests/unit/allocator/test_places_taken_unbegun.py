@@ -46,7 +46,7 @@ def test_the_ledger_is_told_of_a_place_that_was_taken_before_its_job_began() -> 
     (end,) = told(host, ended, host.picture()[:3])
 
     assert (end.index, end.attempt, end.result, end.started_at_ms) == (3, 1, JobResult.ABORTED, 0)
-    assert (end.preemption, end.reason) == (record, "its place was preempted before it began")
+    assert (end.preemption, end.reason) == (record, "its allocation was preempted before it began")
     assert end.ended_at_ms == host.moment.wall_ms
     assert end.start == host.starts[3].record is not None
 

@@ -346,7 +346,7 @@ def test_a_graceful_operation_is_asked_at_once_and_gets_no_more_than_its_share()
     assert used(host, "rich") == 4
     orders = host.next_beat(allocations=host.picture(closing=[taken[0].allocation])[:3])
     assert (orders.start, used(host, "rich")) == ([], 3)
-    assert host.reasons("rich")[0:1] == ["it is a graceful operation that has its fair share, and gets no more"]
+    assert host.reasons("rich")[0:1] == ["the operation is graceful and has its fair share, so it gets no more"]
 
 
 def test_a_graceful_operation_gets_no_more_time_than_others_where_its_node_shrank() -> None:

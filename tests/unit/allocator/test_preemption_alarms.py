@@ -46,9 +46,11 @@ def test_free_room_is_given_out_by_old_shares() -> None:
 def test_old_shares_are_told_once_and_to_those_who_ask() -> None:
     host = a_host_with_old_shares(9.0)
     assert alarms_of(host, 0.0) == []
-    assert alarms_of(host, 1.1) == ["fair_share tells no shares: nothing is preempted"]
+    assert alarms_of(host, 1.1) == ["fair_share publishes no shares: nothing is preempted"]
     assert alarms_of(host, 1.0) == []
-    assert host.reasons("poor")[0] == "fair_share has told no shares for 11 s; nothing is preempted until it does"
+    assert host.reasons("poor")[0] == (
+        "fair_share has published no shares for 11 s; nothing is preempted until it publishes shares again"
+    )
     host.tell([], total=FOUR)
     assert alarms_of(host, 1.0) == []
     assert len(alarms_of(host, 10.1)) == 1

@@ -136,10 +136,10 @@ def test_whoever_waits_for_that_is_told_how_many_there_are_and_when_the_first_ma
     assert (told.tries.short, nearest.candidates, nearest.exempt, nearest.exempt_ms) == (1, 0, 2, 40_000)
     (cause,) = [one for one in told.causes if one.kind == "places_exempt"]
     assert cause.words == (
-        "it starves, and 2 places are not to be had yet on 1 node: jobs there have not run for their pool's "
-        "preemption_exempt_time; the first will in 40 s"
+        "it starves, and 2 allocations on 1 node cannot be preempted yet: jobs there have run for less than their pool's "
+        "preemption_exempt_time; the first may be preempted in 40 s"
     )
-    assert cause.cure.startswith("that time, or a shorter preemption_exempt_time")
+    assert cause.cure.startswith("wait for that time, or set a shorter preemption_exempt_time")
     assert "places_exempt" not in [one.kind for one in explained(host, "rich").causes]
 
 

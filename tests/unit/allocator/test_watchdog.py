@@ -42,7 +42,8 @@ def test_a_node_with_room_that_is_not_heard_in_time_is_the_reason() -> None:
 
     assert cause_of(desk).kind == "room_unheard"
     assert (
-        cause_of(desk).words == "1 node has room for a job and should have been heard by now: n, heard last, 16 s ago"
+        cause_of(desk).words
+        == "1 node has free resources for a job, but heartbeats are overdue: the last came from n 16 s ago"
     )
 
 
@@ -53,7 +54,7 @@ def test_jobs_that_fit_and_of_which_none_starts_are_an_alarm_once() -> None:
     assert desk.engine.watchdog.trouble == ""
     (alarm,) = alarms(desk, until_s=150)
     assert alarm.about == {"operation": "a"}
-    assert "jobs of a fit into free room" in desk.engine.watchdog.trouble
+    assert "jobs of a fit into free resources" in desk.engine.watchdog.trouble
 
 
 def test_a_start_ends_it() -> None:

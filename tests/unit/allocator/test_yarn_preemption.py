@@ -117,7 +117,7 @@ def test_whoever_is_due_something_in_vain_is_told_by_which_rules_places_are_kept
     kinds = {cause.kind: cause for cause in told.causes}
     if rule == "preemption":
         assert (
-            f"nothing is taken from pools that do not let it: p ({options['preemption'].value})"
+            f"nothing is preempted in pools that do not allow it: p ({options['preemption'].value})"
             in kinds["places_kept"].words
         )
     else:

@@ -90,7 +90,7 @@ def test_plain_numbers_that_are_others_than_those_from_scratch_are_told(monkeypa
     update = small.update(after_s=LONG_S)
 
     assert update.wrong is not None
-    assert "in plain numbers the item of x is another" in str(update.wrong.fault)
+    assert "computed in plain numbers, the item of x is different" in str(update.wrong.fault)
     assert (told_before, small.engine.items["x"].weight) == (7.0, 1.0)
 
 

@@ -98,7 +98,7 @@ def test_a_subtree_has_as_many_pools_as_are_allowed_and_no_more() -> None:
 
     assert "at most 3 pools" in told(tree, move("b", "aa"), bounds=bounds)
     assert after(tree, move("bb", "a"), bounds=bounds).children[PoolName("a")] == ["aa", "bb"]
-    assert "4 pools from /a on" in told(tree, create("x", "aa"), create("y", "aa"), bounds=bounds)
+    assert "4 pools in the subtree of /a" in told(tree, create("x", "aa"), create("y", "aa"), bounds=bounds)
 
 
 def test_children_are_guaranteed_no_more_than_their_parent() -> None:
@@ -129,7 +129,9 @@ def test_a_child_has_no_figure_of_a_resource_that_its_parent_lacks_not_even_zero
 
 
 def test_the_main_resource_comes_with_every_strong_guarantee() -> None:
-    assert "cpu too, the tree's main resource" in told(a_tree(), create("a", strong_guarantee_resources={"memory": 1}))
+    assert "cpu as well, the tree's main resource" in told(
+        a_tree(), create("a", strong_guarantee_resources={"memory": 1})
+    )
     assert "a" in after(a_tree(), create("a", strong_guarantee_resources={"memory": 1, "cpu": 0})).pools
     tree = a_tree(a={CPU: {"cpu": 1}}, b={CPU: {"cpu": 1, "memory": 5}})
     assert "cpu 1 on /a" in told(tree, set_options(main_resource="memory"))
@@ -162,7 +164,7 @@ def test_below_an_integral_pool_nobody_has_a_flow() -> None:
 
     words = told(tree, create("a1", "a", integral_guarantees={"resource_flow": {"cpu": "0.5"}}))
     assert "flow cpu 0.5 on /a/a1" in words
-    assert "none below /a, which is burst" in words
+    assert "no integral guarantee below /a, which is burst" in words
     assert "a1" in after(tree, create("a1", "a", integral_guarantees={"guarantee_type": "relaxed"})).pools
 
 
@@ -173,7 +175,7 @@ def test_a_pool_above_flows_does_not_become_integral() -> None:
     for name in ("a", "b"):
         words = told(tree, set_(name, {"integral_guarantees/guarantee_type": "relaxed"}))
         assert "flow cpu 1 on /a/b" in words
-        assert f"none below {tree.path(PoolName(name))}, which is relaxed" in words
+        assert f"no integral guarantee below {tree.path(PoolName(name))}, which is relaxed" in words
 
 
 def test_a_relaxed_pool_has_no_burst() -> None:
@@ -188,7 +190,7 @@ def test_a_relaxed_pool_has_no_burst() -> None:
         ({"resource_flow": {"cpu": 1}}, "has no burst_guarantee_resources: it gets nothing from its savings"),
         (
             {"resource_flow": {"cpu": 3}, "burst_guarantee_resources": {"cpu": 2}},
-            "it may draw 2 of cpu at once, though 3 flow in; it gets 2 from savings",
+            "it may draw 2 of cpu at once, although 3 flow in; so it gets 2 from its savings",
         ),
         ({"resource_flow": {"cpu": 2}, "burst_guarantee_resources": {"cpu": 2}}, ""),
     ],
@@ -205,7 +207,12 @@ def test_a_pool_with_children_or_operations_stays_unless_that_is_asked_for() -> 
     tree = a_tree(a={}, b={"parent": "a"})
 
     assert drafted(tree, remove("a")).problems == [
-        WrongState("pool", "a", "the parent of b", "a pool without child pools, or to remove all below it too")
+        WrongState(
+            "pool",
+            "a",
+            "the parent of b",
+            "a pool without child pools, or --recursive to remove the pools below it too",
+        )
     ]
     assert "in use by 2 operations" in told(tree, remove("b"), in_use={"b": 2})
     assert "pool b is in use by 1 operation;" in told(tree, remove("a", recursive=True), in_use={"b": 1})
@@ -240,7 +247,9 @@ def test_a_renamed_pool_keeps_its_place_its_settings_and_what_is_below() -> None
 def test_operations_stay_with_the_old_name_of_a_renamed_pool() -> None:
     draft = drafted(a_tree(a={}), move("a", new_name="b"), in_use={"a": 1})
 
-    assert draft.warnings == ["1 operation goes on in an ephemeral pool a: operations stay with the name of their pool"]
+    assert draft.warnings == [
+        "1 operation goes on in an ephemeral pool a, since operations keep the name of their pool"
+    ]
 
 
 @pytest.mark.parametrize("parent", ["a", "aa"])
@@ -260,8 +269,8 @@ def test_the_rules_hold_where_a_pool_goes_to_and_where_it_comes_from() -> None:
     [
         ({"mode": "fifo"}, "fifo on /p, the parent of c"),
         ({"max_operation_count": 5, "max_running_operation_count": 6}, "6 on /p cannot be used; expected at most its"),
-        ({"metering_tags": {"k": "v"}}, "abc beside them"),
-        ({"config_preset": "a", "config_presets": ["b"]}, "one of the two"),
+        ({"metering_tags": {"k": "v"}}, "abc to be set as well"),
+        ({"config_preset": "a", "config_presets": ["b"]}, "either config_preset or config_presets"),
         ({"config_preset": "gone"}, "gone (preset of /p)"),
     ],
 )
@@ -390,7 +399,7 @@ def test_giving_everything_leaves_an_explicit_zero() -> None:
         (transfer("a", "b", max_operation_count=1), "at most what /a has; none is set"),
         (transfer("a", "b", max_operation_count=-1), "a whole number, 0 or more"),
         (transfer("a", "a", max_operation_count=1), "another pool than the source"),
-        (transfer("a", "b"), "something to give"),
+        (transfer("a", "b"), "at least one amount to transfer"),
         (transfer("a", "c", strong_guarantee_resources={"cpu": 1}), "there is no pool 'c'"),
         (transfer("a", "b", guarantee={"cpu": 1}), "delta.guarantee"),
         (transfer(ROOT_POOL, "b", max_operation_count=2**60), "whole number"),
@@ -438,7 +447,7 @@ def test_attributes_for_administrators_are_refused_to_others() -> None:
     assert "options" in told(tree, set_options(max_operation_count=1), person=Person("eve"))
     kept = drafted(tree, set_("a", color="red", enable_lightweight_operations=True), person=Person("eve"))
     assert kept.problems == []
-    assert "color on pool a is nothing known here; it is kept and has no effect" in kept.warnings[0]
+    assert "color on pool a is not known here; it is kept and has no effect" in kept.warnings[0]
     assert "did you mean weight?" in told(tree, set_("a", wieght=1), person=Person("eve"))
 
 
@@ -494,7 +503,7 @@ def test_a_preset_that_nobody_can_use_is_warned_of_before_anybody_does() -> None
 
     (warning,) = configuration_warnings(after(a_tree(), set_options(pool_config_presets=presets)))
 
-    assert warning.startswith("preset bad is of no use: pool_config_presets.bad.mode")
+    assert warning.startswith("preset bad cannot be used: pool_config_presets.bad.mode")
 
 
 @pytest.mark.parametrize("written", [b"", b"\xff", b"{1: 2}", b"[]", b'{"abc": NaN}', b'{"abc": {"a"}}'])

@@ -692,7 +692,9 @@ def test_an_update_that_fails_leaves_the_shares_and_its_tree_is_kept_once() -> N
     first, second = fails(desk, BrokenInvariant("x")), fails(desk, BrokenInvariant("x"))
     others = [fails(desk, BrokenInvariant(str(number))) for number in range(20)]
 
-    told = msgspec.structs.replace(before.frame, at_ms=7, errors=["an update failed, earlier shares stay: x"])
+    told = msgspec.structs.replace(
+        before.frame, at_ms=7, errors=["an update failed, and the previous shares stay in force: x"]
+    )
     assert first[1:] == second == [Publish(told, [], [])]
     assert [type(effects[0]) for effects in (first, *others)].count(KeepBrokenTree) == 10
     assert desk.figure("failed_updates") == 22
@@ -858,7 +860,7 @@ def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the
     complaint = update.frame.complaints[-1]
     assert "15 of cpu where there are 10 (5 too much)" in complaint.text
     assert "1.5 GiB of memory where there are 1 GiB (512 MiB too much)" in complaint.text
-    assert "all of them were scaled to 0.666667 of what they are" in complaint.text
+    assert "all of them were scaled to 0.666667 of their configured size" in complaint.text
     assert complaint.pools == ["a", "b"]
     assert update.frame.errors[-1] == complaint.text
     assert "15 of cpu where there are 10 (5 too much)" in update.frame.errors[0]

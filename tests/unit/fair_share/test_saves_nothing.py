@@ -37,8 +37,8 @@ def test_a_pool_is_warned_exactly_where_it_saves_nothing(flow: int, saves: bool)
 def test_the_warning_names_the_resource_and_the_flow_that_would_do() -> None:
     (words,) = warnings(IntegralType.BURST, 1_000)
 
-    assert words.startswith("pool a saves nothing: its flow is 0.1 of the cluster, which of 4 gpu rounds to none")
-    assert words.endswith("a flow of at least 0.125 of the cluster would save")
+    assert words.startswith("pool a saves nothing: its flow is 0.1 of the cluster, which for 4 gpu rounds to zero")
+    assert words.endswith("it would save with a flow of at least 0.125 of the cluster")
 
 
 def test_nobody_is_warned_without_savings_without_a_flow_or_without_a_cluster() -> None:

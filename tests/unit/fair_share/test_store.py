@@ -193,7 +193,7 @@ async def test_a_bucket_that_never_stands_still_is_given_up_on(office: Office) -
     answer = await office.create("ours")
 
     assert isinstance(answer, WrongState)
-    assert "somebody else" in answer.text()
+    assert "another process" in answer.text()
     assert office.known == ["first"]
 
 

@@ -340,11 +340,12 @@ def test_whoever_shares_nodes_with_others_is_told_so() -> None:
     (cause,) = causes(tree, "in-fast")
 
     assert cause.words == (
-        "the nodes that match ssd have cpu 4 together: it is owed 0.5 of that, and others that can run nowhere else the rest"
+        "the nodes that match ssd have cpu 4 together: the operation is owed 0.5 of that, and operations that can run "
+        "nowhere else are owed the rest"
     )
     assert (
         cause.cure
-        == "more nodes with such tags, another scheduling_tag_filter, or more weight or a guarantee for pool fast"
+        == "add nodes with such tags, use another scheduling_tag_filter, or give pool fast more weight or a guarantee"
     )
     items = tree._fair_share.items
     bindings = Bindings(items, tree.facts.total)
@@ -415,8 +416,8 @@ def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
     tree.owed()
     (cause,) = causes(tree, "second")
 
-    assert cause.words == "its pool fast is owed all that the nodes have which match ssd: cpu 4"
-    assert cause.cure == "more nodes with such tags, or another scheduling_tag_filter"
+    assert cause.words == "its pool fast is owed everything that the nodes matching ssd have: cpu 4"
+    assert cause.cure == "add nodes with such tags, or use another scheduling_tag_filter"
     assert causes(tree, "in-other") == []
     tree.work("picky", "other", scheduling_tag_filter="ssd")
     tree.owed()
@@ -430,5 +431,5 @@ def test_an_operation_that_wants_more_than_match_its_own_filter_is_told_of_that(
     tree.owed()
 
     assert [cause.words for cause in causes(tree, "picky")] == [
-        "it is owed all that the nodes have which match ssd: cpu 4"
+        "the operation is owed everything that the nodes matching ssd have: cpu 4"
     ]

@@ -150,5 +150,5 @@ def test_a_yarn_tree_tells_that_it_takes_nothing_back() -> None:
     tree = SmallTree({"a": {}}, [], YARN | {"yarn/wait_before_kill": "1s"})
 
     assert tree.engine.configuration.alerts() == [
-        "preemption_policy yarn: nothing is taken back for others until yarn/enabled is true",
+        "preemption_policy yarn: nothing is preempted until yarn/enabled is true",
     ]

@@ -257,7 +257,7 @@ def test_integral_guarantees_below_others_are_refused_with_their_names() -> None
     """No configuration has them: what the pool above may have at most is less than what the one below was granted."""
     pools = [a_relaxed_pool("upper", -1, 100), a_pool("between", 0), a_relaxed_pool("lower", 1, 50)]
 
-    with pytest.raises(BrokenInvariant, match="stand below others that have them: lower"):
+    with pytest.raises(BrokenInvariant, match="are below other pools that have them: lower"):
         update(a_tree_of(pools))
 
 

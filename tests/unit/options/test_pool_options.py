@@ -54,7 +54,7 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
         (
             "enable_priority_scheduling_segment_module_assignment",
             True,
-            "kept, but there is nothing here for it to act on",
+            "kept, but nothing in Headrace uses it",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
     assert isinstance(change, Change)
     assert change.plan.warnings == [
         "kept, but not in force: packing",
-        "kept, but there is nothing here for it to act on: tentative_tree_saturation_deactivation_period",
+        "kept, but nothing in Headrace uses it: tentative_tree_saturation_deactivation_period",
     ]
     configuration.on_written(change, 2)
     assert configuration.alerts() == change.plan.warnings
@@ -83,11 +83,11 @@ def test_placement_rules_that_lead_nowhere_yet_are_told() -> None:
     configuration.on_stored(stored(a_tree(pools, {"placement_rules": rules}), 1))
 
     assert configuration.alerts() == [
-        "placement_rules: primary_group existing asks for groups of users, which nobody tells here; whoever gets as far as this "
+        "placement_rules: primary_group existing uses groups of users, which are not known here; a start that reaches this "
         "rule is refused",
-        "placement_rules: nested_user default a places nobody whose own pool is not configured: a has no "
+        "placement_rules: nested_user default a places no user without a configured pool: a does not set "
         "create_ephemeral_subpools",
-        "placement_rules: there is no pool b for default b; it comes into being for whoever is placed there",
+        "placement_rules: there is no pool b for default b; it is made as an ephemeral pool for the first operation there",
     ]
 
 
@@ -101,7 +101,8 @@ def test_what_acts_on_the_shares_of_yarn_alone_is_told_where_there_are_none(opti
     (told,) = [words for words in configuration.alerts() if "memory_only" in words]
     assert told == (
         ("yarn/memory_only, " if "yarn/memory_only" in options else "")
-        + "yarn_memory_only of a acts on the shares of preemption_policy yarn and yarn_legacy; the tree has its own"
+        + "yarn_memory_only of a has no effect: it acts on shares that are divided as in YARN, and this tree divides them "
+        "natively"
     )
 
 
@@ -111,7 +112,7 @@ def test_a_yarn_policy_that_is_not_enabled_is_said_to_take_nothing(policy: str) 
     configuration.on_stored(stored(a_tree({}, {"preemption_policy": policy, "yarn/memory_only": True}), 1))
 
     assert configuration.alerts() == [
-        f"preemption_policy {policy}: nothing is taken back for others until yarn/enabled is true",
+        f"preemption_policy {policy}: nothing is preempted until yarn/enabled is true",
     ]
 
 

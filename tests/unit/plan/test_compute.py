@@ -142,7 +142,7 @@ def test_what_a_running_service_would_refuse_is_computed_with_a_warning() -> Non
 def test_a_filter_over_tags_of_nodes_which_a_plan_does_not_know_is_warned_of() -> None:
     plan = planned("total: {cpu: 9}\npools: {a: {scheduling_tag_filter: ssd}, b: {}}")
 
-    assert plan.warnings == ["pool a: a plan knows no tags of nodes, so its scheduling_tag_filter limits nothing here"]
+    assert plan.warnings == ["pool a: a plan has no nodes with tags, so its scheduling_tag_filter has no effect here"]
 
 
 def test_satisfaction_is_usage_over_fair_share_and_a_pools_is_the_least_below() -> None:

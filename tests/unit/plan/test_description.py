@@ -94,8 +94,8 @@ operations:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pools: {a: }", ["f:1: total: missing; expected what there is to share, such as {cpu: 100, memory: 400G}"]),
-        ("total: {cpu: 0}", ["f:1: total: nothing to share; expected at least one resource of which there is some"]),
+        ("pools: {a: }", ["f:1: total: missing; expected the resources to share, such as {cpu: 100, memory: 400G}"]),
+        ("total: {cpu: 0}", ["f:1: total: nothing to share; expected at least one resource with an amount above 0"]),
         ("total: 5", ["f:1: total: 5 cannot be used; expected amounts by resource such as {cpu: 10, memory: 4G}, "
             "of " + ", ".join(RESOURCE_NAMES)]),
         (TOTAL + "pool: {a: }", ["f:2: pool: unknown key; did you mean pools?"]),
@@ -130,7 +130,7 @@ operations:
         ),
         (
             TOTAL + "pools:\n  a: {mode: fifo}\n  b: {parent: a}",
-            ["f:4: pools.b: a pool in fifo pool a (line 3); expected operations only in a fifo pool"],
+            ["f:4: pools.b: a pool in fifo pool a (line 3); expected only operations in a fifo pool"],
         ),
         (
             TOTAL + "pools: {A b: }",
@@ -145,7 +145,8 @@ operations:
             TOTAL + "pools: {a: {integral_guarantees: {guarantee_type: relaxed, burst_guarantee_resources: {cpu: 1}}}}",
             [
                 "f:2: pools.a.integral_guarantees.burst_guarantee_resources: "
-                "cpu 1 on /a, whose guarantee_type is relaxed cannot be used; expected none there, or guarantee_type burst"
+                "cpu 1 on /a, whose guarantee_type is relaxed cannot be used; "
+                "expected no burst guarantee, or guarantee_type burst"
             ],
         ),
         (
@@ -153,16 +154,16 @@ operations:
             "    pools:\n      b: {integral_guarantees: {guarantee_type: burst, resource_flow: {cpu: 5}}}",
             [
                 "f:6: pools.a.pools.b.integral_guarantees: flow cpu 5 on /a/b cannot be used; "
-                "expected none below /a, which is relaxed"
+                "expected no integral guarantee below /a, which is relaxed itself"
             ],
         ),
         (
             TOTAL + "pools: {a: {accumulated_resource_ratio_volume: 1}}",
-            ["f:2: pools.a: savings without integral guarantees; expected a guarantee_type, burst or relaxed"],
+            ["f:2: pools.a: savings without integral guarantees; expected guarantee_type burst or relaxed"],
         ),
         (
             TOTAL + "pools: {a: }\noperations: {o: {resources: {cpu: 1}}}",
-            ["f:3: operations.o.pool: missing; expected the pool that it stands in"],
+            ["f:3: operations.o.pool: missing; expected the pool of the operation"],
         ),
         (
             TOTAL + "pools: {alpha: }\noperations: {o: {pool: alhpa, resources: {cpu: 1}}}",
@@ -178,11 +179,11 @@ operations:
         ),
         (
             TOTAL + "pools: {a: }\noperations: {o: {pool: a, job_count: 1, running_jobs: 2, resources: {cpu: 1}}}",
-            ["f:3: operations.o.running_jobs: 2 run of 1; expected at most job_count"],
+            ["f:3: operations.o.running_jobs: 2 of 1 jobs run; expected at most job_count"],
         ),
         (
             TOTAL + "pools: {a: }\noperations: {o: {pool: a, resource_demand: {cpu: 1}, resource_usage: {gpu: 1}}}",
-            ["f:3: operations.o.resource_usage: more than resource_demand; expected a usage that is part of the demand"],
+            ["f:3: operations.o.resource_usage: more than resource_demand; expected a usage of at most the demand"],
         ),
         (
             TOTAL + "pools: {a: {integral_guarantees: {resource_flow: {cpu: 1e3}}}}",
@@ -200,7 +201,7 @@ operations:
         ),
         (
             "total: {cpu: 1, memory: 1T}\npools: {a: {strong_guarantee_resources: {cpu: 9999999}}}",
-            ["f:2: pools.a: too large a strong guarantee; expected guarantees that come to at most 1e+06 times the cluster"],
+            ["f:2: pools.a: too large a strong guarantee; expected guarantees whose sum is at most 1e+06 times the cluster"],
         ),
     ],
 )  # fmt: skip

@@ -194,7 +194,7 @@ def test_a_job_that_runs_on_is_taken_to_run_to_the_end() -> None:
 
     assert both(answer, "adhoc")[0].usage == pytest.approx(hours(50), rel=0.02)
     assert answer.agreement.recorded_usage == pytest.approx(hours(50), rel=0.01)
-    assert any(note.startswith("1 job without an own end") for note in answer.notes)
+    assert any(note.startswith("1 job whose own end is not in the log") for note in answer.notes)
 
 
 def test_a_failed_run_fails_again_and_the_next_one_is_as_it_was() -> None:
@@ -242,7 +242,7 @@ def test_what_the_log_has_forgotten_is_left_out_and_told() -> None:
     answer = replay(day, a_tree(adhoc=1, research=1), 60)
 
     assert answer.operations == 1
-    assert "1 operation left out, of which the log has forgotten the start" in answer.notes
+    assert "1 operation left out, since the log no longer has the start" in answer.notes
 
 
 def test_a_configuration_that_breaks_rules_is_refused() -> None:

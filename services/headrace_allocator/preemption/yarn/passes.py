@@ -67,9 +67,11 @@ class YarnPasses:
 
     def figures(self) -> list[Figure]:
         """Return the metrics of claims, plans and warnings."""
-        plans = counter("plans", "plans", 0, "Plans of preemption under a YARN policy, by what became of them.")
+        plans = counter("plans", "plans", 0, "Preemption plans under a YARN policy, by outcome.")
         return [
-            counter("claims_seen_to", "claims", self.claims.seen_to, "Claims of operations that a YARN policy saw to."),
+            counter(
+                "claims_seen_to", "claims", self.claims.seen_to, "Claims of operations that a YARN policy has handled."
+            ),
             gauge("warned", "allocations", self.rounds.warned, "Allocations that yarn_legacy has warned."),
             *by_label(plans, "plans", "outcome", {each: self.plans.counts[each] for each in ("made", "dropped")}),
         ]
