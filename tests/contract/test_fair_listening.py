@@ -12,8 +12,8 @@ import pytest
 
 from headrace.bus import Message, NoResponders, connect
 from headrace.bus.nats import bus as nats_bus
-from headrace.bus.nats import fair_listener
 from headrace.bus.nats.bus import NatsBus
+from headrace.bus.nats.fair_listener import Lanes
 from headrace.bus.protocol import Newest, Senders
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
@@ -24,7 +24,8 @@ SENDERS = Senders(lambda message: message.subject.split(".")[1], lambda _message
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_bus, "_MOST_UNREAD_OF_MANY", MOST)
+    monkeypatch.setattr(nats_bus, "LANES_OF_SENDERS", Lanes(MOST, most=1_024))
+    monkeypatch.setattr(nats_bus, "LANES_OF_NEWEST", Lanes(MOST, most=1_024))
 
 
 class Raw:
@@ -119,7 +120,7 @@ async def test_each_request_of_many_senders_comes_once(server: NatsServer, word:
 async def test_senders_beyond_those_that_are_kept_are_heard_too(
     server: NatsServer, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fair_listener, "_MOST_LANES", 3)
+    monkeypatch.setattr(nats_bus, "LANES_OF_SENDERS", Lanes(MOST, most=3))
     async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
         read = await serve_all(bus, word)
         for number in range(40):

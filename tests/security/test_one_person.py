@@ -18,7 +18,7 @@ import msgspec
 from headrace.access.permissions import MOST_SUBSCRIPTIONS, Party, permissions_of
 from headrace.access.routes import ROUTES, PartyKind
 from headrace.bus import Bus, BusError, Message, connect
-from headrace.bus.nats import fair_listener
+from headrace.bus.nats import bus as nats_bus
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
 from headrace.client import Client
@@ -301,11 +301,12 @@ async def subscribed(bus: NatsBus, most: int) -> int:
 
 
 def test_no_service_and_no_node_needs_more_subscriptions_than_its_credential_has() -> None:
-    """Each kind of requests has up to two subscriptions for each of so many senders, and two for all others, but for heartbeats.
+    """Each kind of requests has up to two subscriptions for each of so many senders, and two for all others. Heartbeats have more.
 
     A service hears persons on one connection, and nodes on another.
     """
-    of_a_kind = 2 * (fair_listener._MOST_LANES + 1)
+    of_a_kind = 2 * (nats_bus.LANES_OF_SENDERS.most + 1)
+    of_heartbeats = 2 * (nats_bus.LANES_OF_NEWEST.most + 1)
     heartbeats = subjects.heartbeat("{tree}", "{node}")
     kinds = [kind for kind in PartyKind if kind.is_service or kind is PartyKind.NODE]
     needed: dict[PartyKind, int] = {}
@@ -314,7 +315,10 @@ def test_no_service_and_no_node_needs_more_subscriptions_than_its_credential_has
         of_persons = [route for route in heard if PartyKind.PERSON in route.senders]
         of_nodes = [route for route in heard if {PartyKind.NODE, PartyKind.HOST} & {*route.senders}]
         in_lines = [route for route in of_nodes if route.subject != heartbeats]
-        needed[kind] = max(of_a_kind * len(of_persons), of_a_kind * len(in_lines) + len(heard))
+        needed[kind] = max(
+            of_a_kind * len(of_persons),
+            of_a_kind * len(in_lines) + of_heartbeats * (len(of_nodes) - len(in_lines)) + len(heard),
+        )
     allowed = {kind: permissions_of(Party(kind=kind, name="n1")).most_subscriptions for kind in needed}
     # Besides it has its inbox, what it follows and mirrors.
     assert {kind: needed[kind] + 1_000 for kind in needed if needed[kind] + 1_000 > allowed[kind]} == {}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -15,6 +15,7 @@ from headrace.access.key_credential import KeyCredential
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox
 from headrace.bus.nats.connecting import Access, Credential, Hooks, LookAgain, open_client
+from headrace.bus.nats.fair_listener import Lanes
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream
 from headrace.bus.nats.streams.key_value import NatsKeyValue
@@ -47,7 +48,11 @@ _DISCOVERY_PENDING = 100
 #: sender's flood stand before those of all other senders. In a cluster a request beyond the limit gets no answer, while a
 #: single server reports at once that nobody listens. So the limit is higher than the number of requests that arrive while a
 #: service pauses for a moment.
-_MOST_UNREAD_OF_MANY = 1_024
+_MOST_UNREAD_OF_MANY: Final = 1_024
+#: Lanes of a served subject: of requests for the senders of some minutes, and of heartbeats for every node of a large fleet. A lane
+#: takes up to two subscriptions, which the credential of a service bounds.
+LANES_OF_SENDERS: Final = Lanes(_MOST_UNREAD_OF_MANY, most=1_024)
+LANES_OF_NEWEST: Final = Lanes(_MOST_UNREAD_OF_MANY, most=16_384)
 
 
 @asynccontextmanager
@@ -167,8 +172,8 @@ class NatsBus:
         self._servings.append(serving)
         serving.closing.callback(self._servings.remove, serving)
         try:
-            most_unread = None if senders is None and newest is None else _MOST_UNREAD_OF_MANY
-            listener = await self._link.listen(subject, serving.on_message, queue=queue, most_unread=most_unread)
+            lanes = LANES_OF_NEWEST if newest is not None else LANES_OF_SENDERS if senders is not None else None
+            listener = await self._link.listen(subject, serving.on_message, queue=queue, lanes=lanes)
         except BaseException:
             await serving.close()
             raise

@@ -17,7 +17,7 @@ import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import anyio
 from nats.errors import ConnectionClosedError, ConnectionDrainingError, Error
@@ -31,9 +31,16 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription as NatsSubscription
 
-#: Subjects with a lane of their own. Beyond this number the lane that was silent for longest ends.
-_MOST_LANES: Final = 16_384
 _TRY_AGAIN_S: Final = 0.1
+
+
+class Lanes(NamedTuple):
+    """Bounds of a listener with lanes."""
+
+    #: Messages of one subject that the server may send before they are read.
+    most_unread: int
+    #: Subjects with a lane of their own. Beyond this number the lane that was silent for longest ends.
+    most: int
 
 
 class _Lane:
@@ -72,7 +79,7 @@ class _Lane:
 
 
 class FairListener(Listener):
-    """A listener to which the server sends at most `most_unread` messages of one subject before they are read."""
+    """A listener to which the server sends a bounded number of messages of one subject before they are read."""
 
     def __init__(
         self,
@@ -82,12 +89,12 @@ class FairListener(Listener):
         on_error: Callable[[Exception], None],
         *,
         tasks: TaskGroup,
-        most_unread: int,
+        lanes: Lanes,
         needed: bool,
     ) -> None:
         super().__init__(subject, on_message, forget, on_error, queue=secrets.token_hex(8), needed=needed)
         self._tasks = tasks
-        self._most_unread = most_unread
+        self._bounds = lanes
         self._client: Client | None = None
         self._pattern = _Lane(subject, self.set_result, self._ask_for_more)
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
@@ -95,7 +102,7 @@ class FairListener(Listener):
     async def open(self, client: Client) -> None:
         """Start listening. Raises the errors of nats-py."""
         self._client = client
-        await self._pattern.ask(client, self.queue, self._most_unread)
+        await self._pattern.ask(client, self.queue, self._bounds.most_unread)
 
     @property
     def sids(self) -> list[int]:
@@ -109,7 +116,7 @@ class FairListener(Listener):
         elif self._client is not None:
             lane = self._lanes[message.subject] = _Lane(message.subject, self.set_result, self._ask_for_more)
             self._ask_for_more(lane)
-            if len(self._lanes) > _MOST_LANES:
+            if len(self._lanes) > self._bounds.most:
                 self._tasks.start_soon(self._end, self._lanes.popitem(last=False)[1])
         super().set_result(message)
 
@@ -137,7 +144,7 @@ class FairListener(Listener):
     async def _ask(self, lane: _Lane) -> None:
         while self._client is not None:
             try:
-                await lane.ask(self._client, self.queue, self._most_unread)
+                await lane.ask(self._client, self.queue, self._bounds.most_unread)
                 return
             except (ConnectionClosedError, ConnectionDrainingError):
                 return

@@ -18,7 +18,7 @@ from nats.errors import BadSubjectError, ConnectionClosedError
 
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import TOKEN_BYTES, Calls
-from headrace.bus.nats.fair_listener import FairListener
+from headrace.bus.nats.fair_listener import FairListener, Lanes
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing, check_subject
 from headrace.bus.nats.transports import abort, transport_of
@@ -274,7 +274,7 @@ class Link:
         on_message: Callable[[Message], None],
         *,
         queue: str = "",
-        most_unread: int | None = None,
+        lanes: Lanes | None = None,
         needed: bool = True,
     ) -> Listener:
         """Listen on a subject, in force at the server when this returns. Raises `PermissionRefused`, `NotConnected`,
@@ -282,15 +282,15 @@ class Link:
 
         If the server refuses a `needed` subject later, after a change of its permissions, the connection is closed for
         good: nats-py would keep a subscription that looks alive and receives nothing.
-        With `most_unread` the server sends at most that many messages of one subject before they are read. See `FairListener`.
+        With `lanes` the server sends a bounded number of messages of one subject before they are read. See `FairListener`.
         """
         self._check_connected()
         check_subject(subject)
         handed = (subject, on_message, self._listeners.discard, self.note_error)
-        if most_unread is None:
+        if lanes is None:
             listener = Listener(*handed, queue=queue, needed=needed)
         else:
-            listener = FairListener(*handed, tasks=self._tasks, most_unread=most_unread, needed=needed)
+            listener = FairListener(*handed, tasks=self._tasks, lanes=lanes, needed=needed)
         try:
             await listener.open(self._nats)
         except BadSubjectError:
