@@ -177,18 +177,14 @@ def _words_of_nodes(
                 words += f"; the tree requires isolation, and {node} has none: {detail or _UNSAID}"
             return words
         case why.NoNodeMatches() if reason.away:
-            filters = " and ".join(reason.filters)
+            filters, away = " and ".join(reason.filters), reason.first_away
             if reason.away == 1:
-                return f"1 node matches {filters}, and it is {reason.condition}: {reason.first_away}"
-            return (
-                f"{reason.away} nodes match {filters}, and none takes jobs: {reason.first_away} is {reason.condition}"
-            )
+                return f"1 node matches {filters}, and it is {reason.condition}: {away}"
+            return f"{reason.away} nodes match {filters}, and none takes jobs: {away} is {reason.condition}"
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
-            words = f"no node matches {' and '.join(reason.filters)}: {take} other tags"
-            return words + (
-                f"; {reason.named} is the name of a node, and a filter compares tags" if reason.named else ""
-            )
+            named = f"; {reason.named} is the name of a node, and a filter compares tags" if reason.named else ""
+            return f"no node matches {' and '.join(reason.filters)}: {take} other tags{named}"
         case why.MatchingNodesOwed():
             who = f"its pool {reason.pool}" if reason.pool else "the operation"
             have = ", ".join(f"{name} {format_amount(name, getattr(reason.most, name))}" for name in reason.resources)
