@@ -111,8 +111,8 @@ async def test_two_operations_share_what_they_sent_and_it_goes_with_the_second(u
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (b"", "cannot be fetched: there is no whole piece of its files in the store"),
-        (b"damaged where it is kept", "cannot be fetched: there is no whole piece of its files in the store"),
+        (b"", "cannot be fetched: there is no undamaged piece of its files in the store"),
+        (b"damaged where it is kept", "cannot be fetched: there is no undamaged piece of its files in the store"),
         (hashlib.sha256(b"other").digest() + b"other", "are damaged: 5 bytes"),
     ],
 )

@@ -14,8 +14,8 @@ from tests.unit.admission.desk import Desk
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("max_unpreemptible_allocation_count", 2, "0, or nothing"),
-        ("trace", "rubbish", "a traceparent of W3C Trace Context, of a trace that is recorded"),
+        ("max_unpreemptible_allocation_count", 2, "0, or no value"),
+        ("trace", "rubbish", "a W3C Trace Context traceparent whose flags say that the trace is recorded"),
         ("scheduling_tag_filter", "ssd &", "a formula over tags such as ssd & (fast | !old); wrong before character 6"),
     ],
 )

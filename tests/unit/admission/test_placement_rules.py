@@ -103,7 +103,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "none",
-                "a pool to which a rule of tree default leads; its placement rules are specified existing, reject",
+                "a pool that a placement rule of tree default accepts; its placement rules are specified existing, reject",
             ),
         ),
         (["specified existing", "reject"], "reserch", NotFound("pool", "reserch", near=["research"])),
@@ -113,7 +113,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "research",
-                "a pool to which a rule of tree default leads; its placement rules are user existing, reject",
+                "a pool that a placement rule of tree default accepts; its placement rules are user existing, reject",
             ),
         ),
         (
@@ -122,8 +122,8 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "reserch",
-                "a pool that tree default uses before that: `primary_group` asks for groups of the user, which nobody tells "
-                "here; its placement rules are specified existing, primary_group",
+                "a pool that an earlier placement rule of tree default accepts: `primary_group` needs the groups of the user, "
+                "which Headrace does not know; its placement rules are specified existing, primary_group",
             ),
         ),
         (
@@ -132,7 +132,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "none",
-                "a pool to which a rule of tree default leads; its placement rules are nested_user default research",
+                "a pool that a placement rule of tree default accepts; its placement rules are nested_user default research",
             ),
         ),
     ],

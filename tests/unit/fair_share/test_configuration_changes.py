@@ -424,7 +424,7 @@ def test_rights_hold_for_everything_below() -> None:
     given = transfer("b", "c", max_operation_count=1)
     limits = [set_(name, max_operation_count=1) for name in ("a", "b")]
     words = told(after(tree, *limits), given, person=ann)
-    assert words == "ann may not change pool c; it takes the right `write` on pool c: nobody"
+    assert words == "ann may not change pool c; this needs the right `write` on pool c, held by: nobody"
 
 
 def test_attributes_for_administrators_are_refused_to_others() -> None:
