@@ -187,9 +187,9 @@ def test_a_node_that_cannot_keep_the_files_says_so_and_the_job_runs_elsewhere(pr
     with up:
         # Alone on beta there is room for one of them.
         operation = up.start_operation("--jobs", "3", "--upload", str(project), "--", "./work.sh")
-        wait_logged(up, "agent-alpha.log", "trouble", "files of an operation cannot be kept here")
+        wait_logged(up, "agent-alpha.log", "trouble", "this host cannot store the files of an operation")
         up.run("op", "wait", operation)
 
         said = up.run("op", "logs", operation).stdout
         assert said.count("on beta") == 3
-        assert "files of an operation cannot be kept here" in up.run("node", "list").stdout
+        assert "this host cannot store the files of an operation" in up.run("node", "list").stdout

@@ -311,7 +311,7 @@ async def test_a_node_renews_its_credential_over_a_new_connection_before_it_is_o
     told = cluster.log("agent")
     assert "bus closed for good" not in told
     assert told.count("credential renewed") == 1
-    assert "no new connection yet" not in told
+    assert "not used for a new connection yet" not in told
     assert cluster.credential().seed not in told
     assert cluster.credential().jwt not in told
 
