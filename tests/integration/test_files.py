@@ -141,7 +141,7 @@ async def test_nobody_has_more_than_they_may_and_others_have_room(server: NatsSe
         await sent(server)
 
         refusal = await as_user(server, "op.upload", other, WrongState)
-        assert refusal.expected == f"at most {3 * PIECE_BYTES} bytes of anna together"
+        assert refusal.expected == f"at most {3 * PIECE_BYTES} bytes for all archives of anna"
         await as_user(server, "op.upload", other, Uploaded, user="ben")
         assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == []
 
