@@ -1,1 +1,1 @@
-"""The command `headrace`, and `headrace up`, which runs everything on one machine."""
+"""The command `headrace`, including `headrace up`, which runs all of Headrace on one machine."""

@@ -1,11 +1,12 @@
-"""The command `headrace`. A Tab is answered before anything of the commands is imported: a person waits for every import."""
+"""The command `headrace`. It answers a Tab before it imports any command, because the user waits for every import."""
 
 from __future__ import annotations
 
 # ruff: noqa: E402
 import signal
 
-#: Unless whoever starts us has it ignored, Ctrl-C ends us without a word while all of this is imported, and when all is done.
+#: The SIGINT handler at the start. Unless SIGINT is ignored, Ctrl-C ends the process silently during the imports below
+#: and after the command.
 _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 if _ON_INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -20,16 +21,16 @@ from headrace.errors import BadInput, HeadraceError
 from headrace_cli.exit_statuses import Exit
 
 _STDERR: Final = 2
-#: Else the collector would look for garbage in all that is imported, again and again while it is.
+#: Threshold of the garbage collector, in objects. With the default the collector runs again and again during the imports.
 _COLLECTED_AT: Final = 100_000
-#: The word that the scripts of `headrace completion` begin with. It is no command for people, so help is silent about it.
+#: The first word in calls by the scripts of `headrace completion`. Help does not list it, because users do not type it.
 _TAB: Final = "complete"
-#: The names by which people know what `sys.platform` says.
+#: User-facing names for values of `sys.platform`.
 _OTHER_SYSTEMS: Final = {"darwin": "macOS", "win32": "Windows"}
 
 
 def _check_system(platform: str) -> None:
-    """Ends the process with one sentence where Headrace does not run, before anything is imported that is not there."""
+    """End the process with one sentence if the system is not Linux, before a module is imported that exists only on Linux."""
     if platform != "linux":
         system = _OTHER_SYSTEMS.get(platform, platform)
         print(
@@ -41,7 +42,7 @@ def _check_system(platform: str) -> None:
 
 
 def _open_streams() -> None:
-    """Opens the streams that our caller has closed, so that no connection takes their place."""
+    """Open the standard streams that the caller has closed, so that no connection gets their file descriptors."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
     os.close(opened)
@@ -70,10 +71,10 @@ def _run(words: list[str]) -> int:
 
 
 def main() -> None:
-    """Runs the command line, and ends the process with an exit status of `headrace_cli.exit_statuses`."""
+    """Run the command line and end the process with an exit status of `headrace_cli.exit_statuses`."""
     _check_system(sys.platform)
     gc.set_threshold(_COLLECTED_AT)
-    atexit.register(gc.freeze)  # and again at the end, for a fifth of all that a short command costs
+    atexit.register(gc.freeze)  # a collection at exit takes a fifth of the time of a short command
     _open_streams()
     at_rest = signal.signal(signal.SIGINT, _ON_INTERRUPT)
     try:
@@ -81,7 +82,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does.
+        # The reader of this command's output has exited, as `head` does.
         sys.stderr.close()
         sys.exit(Exit.DONE)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:

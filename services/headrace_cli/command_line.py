@@ -1,4 +1,4 @@
-"""All commands. What a command needs is imported only when it is that command: a person waits for every import."""
+"""The table of all commands. Only the chosen command imports what it needs, because the user waits for every import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_cli.exit_statuses import EXIT_HELP, Exit
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-#: Each command: where it is, and the line about it in the list of all, which its own module begins with too.
+#: Each command: its function or app, and its line in the list of commands. The help of the command starts with the same line.
 COMMANDS: Final = {
     "up": (
         "headrace_cli.up.command:up",
@@ -108,11 +108,15 @@ def _panel(error: CycloptsError) -> Panel:
 
 
 def _app(*, listing: bool) -> App:
-    """All commands. For the list of them they come with a line each, which would stand in place of a command's own help."""
+    """Return the app with all commands.
+
+    With `listing`, each command gets its line of `COMMANDS` as help, for the list of commands. Without it, each command
+    keeps its own help.
+    """
     made = App(
         name="headrace",
         help="Share hosts between teams: pools own guarantees and weights, operations run their jobs in pools.",
-        # Reading Markdown takes as long as all the rest of the list, and its lines have none.
+        # Parsing Markdown takes as long as the rest of the list of commands, and the lines of the list contain no Markdown.
         help_format="rich" if listing else None,
         help_epilogue=_MARKED.sub(r"[bold]\1[/][markdown.code]\2[/]", EXIT_HELP) if listing else EXIT_HELP,
         version=_version,
@@ -129,13 +133,13 @@ app = _app(listing=False)
 
 
 def _load_all(command: App) -> None:
-    """Imports what the list of a command's own commands takes its lines from."""
+    """Import all subcommands of a command, because the list of subcommands shows a line of each."""
     for name in command:
         command[name]
 
 
 def _tell_more(error: CycloptsError, words: list[str]) -> None:
-    """Says what can be typed in place of words that nothing here has a use for."""
+    """Print what to type instead of words that the command does not accept."""
     from headrace_cli.slurm_words import said_here
 
     command = " ".join(error.command_chain or ())
@@ -145,9 +149,9 @@ def _tell_more(error: CycloptsError, words: list[str]) -> None:
 
 
 def run_command(words: list[str]) -> int:
-    """Runs the command that the words behind `headrace` name, and returns its exit status. Raises what the command raises."""
+    """Run the command named by the words after `headrace` and return its exit status. Raises what the command raises."""
     if words and not words[0].startswith("-"):
-        # The list of all commands has no use for their table.
+        # Imported here because the list of all commands does not need the completion table.
         from headrace_cli.completion.spoken import canonical
         from headrace_cli.completion.table import read_table
 
@@ -162,7 +166,7 @@ def run_command(words: list[str]) -> int:
             _load_all(app[first])
     try:
         status = (app if named else _app(listing=True))(words, exit_on_error=False)
-    except CycloptsError as error:  # which has said what is wrong
+    except CycloptsError as error:  # it has already printed what is wrong
         _tell_more(error, words)
         return Exit.USAGE
     return status if isinstance(status, int) else Exit.DONE

@@ -8,17 +8,18 @@ import enum
 class Exit(enum.IntEnum):
     """The meaning of an exit status."""
 
-    #: Done. With --wait: the operation completed.
+    #: Done. With `--wait`: the operation completed.
     DONE = 0
-    #: It was tried and went wrong: the operation failed or was aborted, `up` did not become ready, the demo failed.
+    #: Tried and failed: the operation failed or was aborted, `up` did not become ready, or the demo failed.
     FAILED = 1
-    #: The command line cannot be used as it is.
+    #: The command line is not usable.
     USAGE = 2
     #: Headrace is not running, or did not answer in time.
     NOT_RUNNING = 3
-    #: Headrace, this machine or the person who was asked said no: no such thing, a name or port in use, not allowed. Nothing was done.
+    #: Refused by Headrace, by this machine or by the user at a prompt: unknown name, name or port in use, not allowed.
+    #: Nothing was done.
     REFUSED = 4
-    #: Ctrl-C.
+    #: Ended by Ctrl-C.
     INTERRUPTED = 130
 
 

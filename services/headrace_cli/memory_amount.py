@@ -1,4 +1,4 @@
-"""Memory as a person writes it for a job or a node. Pure."""
+"""Parse an amount of memory that a user wrote for a job or a node. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Final
 from headrace.errors import BadInput
 from headrace.resources import parse_amount
 
-#: No process runs in less, in bytes.
+#: Smallest plausible amount of memory, in bytes. No process runs in less.
 _LEAST: Final = 100_000
 
 
 def parse_memory(text: str, place: str) -> int:
-    """Bytes. Raises `BadInput`, also for so little that a unit was forgotten: other systems count megabytes."""
+    """Return the amount in bytes. Raises `BadInput`.
+
+    An amount from 1 to 99,999 bytes is refused too, because the unit was probably forgotten: other systems count
+    megabytes.
+    """
     memory = parse_amount("memory", text, place=place)
     if 0 < memory < _LEAST:
         near = f"{text.strip()}M" if text.strip().isdigit() else "64M"

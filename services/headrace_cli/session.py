@@ -1,4 +1,4 @@
-"""The frame of every command: a client for it, and errors as one line and an exit status."""
+"""The frame of every command: connect a client, run the command, and turn an error into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from headrace_cli.show.screen import Screen
 _SHORTEST_INTERVAL_S: Final = 0.1
 _LONGEST_INTERVAL_S: Final = 86_400
 
-#: A switch. That it is off goes without saying.
+#: A flag without a negative form. Help does not show its default, which is always off.
 Switch = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
 Json = Annotated[bool, Parameter(name=["--json", "-j"], negative=(), show_default=False)]
-#: The pool that operations are in.
+#: The option that names the pool of operations.
 PoolOption = Annotated[str | None, Parameter(name=["--pool", "-p"])]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Common:
-    """Options of every command that asks a running Headrace."""
+    """Options of every command that sends requests to a running Headrace."""
 
     state: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
@@ -49,7 +49,7 @@ class Common:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CommonOfLists:
-    """The same for a command whose `--state` is that of an operation."""
+    """The options of `Common` for a command that uses `--state` for the state of an operation."""
 
     state_folder: Path | None = None
     """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
@@ -57,7 +57,7 @@ class CommonOfLists:
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
     def common(self) -> Common:
-        """The options as the other commands have them."""
+        """Return the options as `Common`."""
         return Common(self.state_folder, self.json)
 
 
@@ -73,7 +73,7 @@ class Watching:
 
 
 def checked_interval_s(interval_s: float) -> float:
-    """The value of `--interval`. Raises `BadInput`."""
+    """Return the value of `--interval`, in seconds. Raises `BadInput` if it is outside 0.1 to 86,400."""
     if not _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
         raise BadInput("--interval", interval_s, f"seconds, from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}")
     return interval_s
@@ -88,11 +88,12 @@ def talk(
     tells_silence: bool = True,
     bears_restarts: bool = False,
 ) -> int:
-    """Runs `work` with a connected client, and returns its exit status, or 0. Raises what `connect` and `work` raise.
+    """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
-    The client is that of `tree`, else of the usual one. With `watching` the work is done again and again.
-    With `tells_silence` it is said below which service did not answer, unless the work failed for that.
-    With `bears_restarts`, for work that changes something or waits, a service that is down is tried for 10 s, else for 2 s.
+    The client uses `tree`, or the default tree if `tree` is empty. With `--watch` (in `watching`), `work` runs again
+    and again. With `tells_silence`, a line below the output names each service that did not answer, unless `work`
+    failed because of it. Set `bears_restarts` for work that changes something or waits: a service that is down is then
+    tried for 10 s instead of 2 s.
     """
     common = common or Common()
     screen = Screen(json=common.json)
@@ -126,7 +127,10 @@ def change(
     whole: bool = False,
     tree: str = "",
 ) -> int:
-    """Asks for a change of configuration, or what if, shows what becomes of it, and returns the exit status. Raises what `talk` raises."""
+    """Request a change of configuration, or ask what it would do, print the resulting plan, and return the exit status.
+
+    Raises what `talk` raises.
+    """
 
     async def work(client: Client, screen: Screen) -> int:
         answer = await ask(client)
@@ -140,7 +144,7 @@ def change(
 
 
 def confirmed(question: str) -> bool:
-    """Asks on the terminal whether to go on. False unless the answer is yes, also where there is no terminal to ask on."""
+    """Ask on the terminal whether to go on. True only if the answer is yes; False without a terminal."""
     screen = Screen()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         screen.say(f"{question} Nothing was changed: give --yes to do it.", style="red")
@@ -153,7 +157,7 @@ def confirmed(question: str) -> bool:
 
 
 def complain(error: BaseException) -> int:
-    """Says what went wrong, and returns the exit status. What is nobody's fault but ours is raised again."""
+    """Print what went wrong and return the exit status. An error that the user cannot act on is raised again."""
     cause = first_error(error)
     status = exit_of(cause)
     if status is None:
@@ -163,14 +167,14 @@ def complain(error: BaseException) -> int:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The one error in a group of one, which is how a task group hands it on."""
+    """Return the single error inside nested groups of one error, because a task group wraps even one error in a group."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def exit_of(error: BaseException) -> int | None:
-    """The exit status for an error that a person can do something about."""
+    """Return the exit status for an error that the user can act on, else None."""
     from headrace_cli.up.commands import NoServer
     from headrace_cli.up.state_folder import InUse
 

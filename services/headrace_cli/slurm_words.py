@@ -1,4 +1,4 @@
-"""Words of Slurm, and what says the same here: whoever comes from there types them. Pure."""
+"""Hints for users who type commands and options of Slurm: what to type in Headrace instead. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPTIONS: Final = {
     "--ntasks": "--jobs",
     "--partition": "--pool",
 }
-#: The options that stand for none here, and what is done instead.
+#: Options of Slurm without an equivalent option, and what to do instead.
 _DONE_OTHERWISE: Final = {
     "--dependency": "a script that waits: `headrace op wait OPERATION` ends with 0 only if it completed",
     "--nodes": "--gang, for jobs that start together or not at all; each is on one node",
@@ -41,7 +41,7 @@ _DONE_OTHERWISE: Final = {
 
 
 def said_here(words: Sequence[str]) -> str:
-    """A line about the first word of Slurm in a command line, empty where there is none.
+    """Return a hint for the first word of Slurm in a command line, or an empty string if it has none.
 
     >>> said_here(["squeue", "-u", "ada"])
     '`squeue` of Slurm is `headrace op list` here'

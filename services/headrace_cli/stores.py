@@ -1,4 +1,4 @@
-"""The stores of the bus: the provisioner makes them, once or for as long as `headrace up` runs."""
+"""Create the buckets and streams on the NATS server, once or for as long as `headrace up` runs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace_cli.up.state_folder import StateFolder
 
-#: The name of the credential in its folder.
+#: File name of the provisioner's credential in the folder of credentials.
 PROVISIONER: Final = PartyKind.PROVISIONER.value
-#: A cluster that has just begun has no leader for some seconds.
+#: Seconds to wait for a leader. A NATS cluster that has just started has no leader for some seconds.
 _SERVERS_BEGIN_S: Final = 30.0
 _TRY_AGAIN_S: Final = 0.05
-#: A server that has begun to answer refuses what it has no room for, and that stays so for a while.
+#: Seconds before the next attempt after a refusal. A server refuses what it has no space for, and that lasts for a while.
 _REFUSED_S: Final = 1.0
-#: A store that is lost while everything runs is missed for so long.
+#: Seconds between two checks for buckets and streams that were lost.
 _LOOK_AGAIN_S: Final = 10.0
 
 
 def as_provisioner(place: Place) -> Place:
-    """The place, to be entered by the provisioner's credential of its state folder, if it has one."""
+    """Return the `Place` with the provisioner's credential from its state folder, if the folder has that credential."""
     file = StateFolder(Path(place.where)).credentials / PROVISIONER
     return msgspec.structs.replace(place, credential_file=str(file)) if file.exists() else place
 
@@ -41,7 +41,10 @@ def as_provisioner(place: Place) -> Place:
 async def provision_at(
     place: Place, trees: Collection[TreeName], replicas: int | None, records: RecordBounds | None
 ) -> Sequence[Provisioned]:
-    """Makes what is missing, once the servers are ready for it. Raises `ClientError`, `BusError`, `BadInput`."""
+    """Create the missing buckets and streams once the servers are ready.
+
+    Raises `ClientError`, `BusError`, `BadInput`.
+    """
     until_s = anyio.current_time() + _SERVERS_BEGIN_S
     async with open_bus(place, "headrace bus provision", PartyKind.PROVISIONER.inbox, replicas=replicas or 1) as bus:
         while True:
@@ -54,7 +57,10 @@ async def provision_at(
 
 
 async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
-    """Makes what is missing, changes what an older version made, and makes again whatever is lost, until cancelled."""
+    """Create missing buckets and streams, update and recreate them where needed, until cancelled.
+
+    Buckets and streams of an older version are updated, and lost buckets and streams are created again.
+    """
     throttle = LogThrottle()
     is_known = False
     while True:

@@ -1,1 +1,1 @@
-"""`headrace agent`: this host as a node."""
+"""The command `headrace agent`: make this host a node."""

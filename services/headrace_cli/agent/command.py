@@ -1,4 +1,4 @@
-"""`headrace agent …`: this host as a node."""
+"""The commands `headrace agent …`: make this host a node."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace_cli.show.screen import Screen
 
 app = App(name="agent", help="Make this host a node.")
 
-#: State folders of nodes whose agents systemd runs.
+#: Parent folder of the state folders of nodes whose agents run under systemd.
 _INSTALLED_STATE: Final = Path("/var/lib/headrace")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Units:
-    """Options of commands that write units of systemd."""
+    """Options of commands that write systemd units."""
 
     account: str = ""
     """As which account agent and jobs run; else the agent is root, and its setting `users` says as which accounts jobs run."""
@@ -42,14 +42,14 @@ class Units:
     """Print the units, and do nothing."""
 
     def words(self) -> list[str]:
-        """The options as `headrace_agent.install` reads them."""
+        """Return the options as arguments of `headrace_agent.install`."""
         return ["--account", self.account, "--unit-folder", str(self.unit_folder.absolute())]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class AtOnce(Units):
-    """Options of a host that joins and has systemd run its agent at once."""
+    """Options for a host that joins and immediately has systemd run its agent."""
 
     install: Switch = False
     """Have systemd run the agent, now and whenever the host starts."""
@@ -58,7 +58,7 @@ class AtOnce(Units):
     """Accounts as which jobs run, for an agent that is root: `same`, PERSON=ACCOUNT with commas between them, or `agent`."""
 
     def refuse_nonsense(self, *, no_start: bool) -> None:
-        """Raises `BadInput` for options that do not go together."""
+        """Check that the options can be combined. Raises `BadInput`."""
         if not self.install and self != AtOnce(users=self.users):
             raise BadInput("--account, --unit-folder, --dry-run", "(no --install)", "`--install` with them")
         if self.install and no_start:
@@ -78,9 +78,9 @@ def join(
 ) -> int:
     """Let this host join by a token, and run its agent.
 
-    The token is used up by it. The node's key is made here and stays here.
+    The token can be used only once. The node's key is made on this host and never leaves it.
 
-    `--token -` and `--token-file` show the token to nobody, where `--token TOKEN` shows it to whoever lists processes.
+    `--token TOKEN` shows the token to everyone who can list processes on this host. `--token -` and `--token-file` do not.
 
     Examples:
 
@@ -126,7 +126,7 @@ def join(
 def install(*, config: Path, units: Units | None = None) -> int:
     """Have systemd run the agent of a host that has joined, now and whenever the host starts.
 
-    A second time nothing is changed. Units that differ are shown, and replaced.
+    Running it again changes nothing. If existing units differ, the differences are printed and the units are replaced.
 
     Examples:
 
@@ -161,9 +161,9 @@ def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
 
 @app.command
 def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folder) -> int:
-    """Try whether jobs can run on this host: limits, processes that they leave behind, accounts, folders. It asks no server.
+    """Try whether jobs can run on this host: limits, processes that they leave behind, accounts, folders. It needs no server.
 
-    Of a node that systemd runs it tries them in a unit like that of the runner, drop-ins included, which needs root.
+    For a node under systemd, the trials run in a unit like the runner's, drop-ins included. That needs root.
 
     The exit status is 1 if one of the trials failed.
 
@@ -187,7 +187,10 @@ def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folde
 
 
 def _look_before(node: str, folder: Path, units: AtOnce) -> int:
-    """The exit status of a look at what would keep units from running, before the token is used. Shows them if that is all."""
+    """Check, before the token is used, what would keep the systemd units from running, and return the exit status of the check.
+
+    With `--dry-run`, print the units instead; this replaces the process.
+    """
     words = ["--node", node, "--config", str(folder / SETTINGS_FILE), "--users", units.users, *units.words()]
     if units.dry_run:
         _run_installer("show", *words)

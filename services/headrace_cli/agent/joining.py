@@ -1,7 +1,7 @@
-"""Joining of this host: its key is made here, admission binds it, and the agent's files are written.
+"""Let this host join: make its key, have admission bind the key to the node, and write the agent's files.
 
-The node's folder then has `credential`, `ca.pem` and `settings.toml`.
-A try that broke off left `joining.seed`, which the next goes on with.
+The folder of the node then contains `credential`, `ca.pem` and `settings.toml`. An interrupted attempt leaves
+`joining.seed`, and the next attempt continues with that key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace_cli.agent.pinning import shown_authority
 from headrace_cli.agent.token import JoinToken, new_user_key
 from headrace_cli.up.configuration import to_toml
 
-#: In the folder of a node.
+#: File name of the agent's settings in the folder of the node.
 SETTINGS_FILE: Final = "settings.toml"
 _PENDING_SEED_FILE: Final = "joining.seed"
 _CONNECT_S: Final = 10.0
@@ -42,7 +42,7 @@ _ANSWER_S: Final = 30.0
 
 
 class JoinedHost(msgspec.Struct, frozen=True):
-    """The node that this host is now."""
+    """The node that this host has become."""
 
     node: str
     tree: str
@@ -50,7 +50,7 @@ class JoinedHost(msgspec.Struct, frozen=True):
 
 
 def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> JoinedHost:
-    """Joins, and writes what the agent needs, with the setting `users` if there is one.
+    """Join as a node and write the agent's files, with the setting `users` unless it is empty.
 
     Raises `BadInput`, `NotRunning`, `NotAdmitted`, `Refused`, `Unanswered`, OSError.
     """
@@ -94,7 +94,10 @@ async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey,
 
 @contextlib.contextmanager
 def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
-    """Says what kept us from asking."""
+    """Turn an error of the connection or the request into `NotAdmitted` or `NotRunning` with an explanation.
+
+    An `Unanswered` is raised unchanged if the join may have happened or the token has not expired.
+    """
     try:
         yield
     except (BusError, Unanswered) as error:
@@ -102,7 +105,8 @@ def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
             raise
         expired_ms = expired_since_ms()
         if isinstance(error, CredentialRefused) or expired_ms >= 0:
-            # The server's clock decides. Ours may be wrong, and only explains.
+            # The server's clock decides whether the token has expired. The clock of this host may be wrong and is used
+            # only for the explanation.
             why = f"the token expired {format_duration(expired_ms)} ago" if expired_ms >= 0 else str(error)
             raise NotAdmitted(where, f"{why}; `headrace node token` makes another") from error
         if isinstance(error, Unanswered):
@@ -111,7 +115,7 @@ def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
 
 
 def _pending_key(folder: Path) -> SigningKey:
-    """The key of a try that broke off, for which the token was used perhaps, or a new one."""
+    """Return the key of an interrupted attempt, which may have used the token already, or a new key."""
     file = folder / _PENDING_SEED_FILE
     with contextlib.suppress(FileNotFoundError):
         return SigningKey.from_seed(file.read_text(encoding="ascii").strip())

@@ -1,4 +1,4 @@
-"""The authority that vouches for a server: the one whose certificate has a SHA-256 that was told."""
+"""Get the certificate authority of a server from the server itself and verify it by a SHA-256 that is known beforehand."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFI
 
 
 def sha256_of(certificates: str) -> str:
-    """The SHA-256 of the first certificate in PEM, empty where there is none."""
+    """Return the SHA-256 of the first PEM certificate in the text, or an empty string if it has none."""
     first = _CERTIFICATE.search(certificates)
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first[0])).hexdigest() if first else ""
 
 
 def shown_authority(urls: str, sha256: str) -> str:
-    """The certificate in PEM with this SHA-256, which a server shows when it is called. Nothing else is said to it.
+    """Return the PEM certificate with this SHA-256 from the chain that the server presents. No data is sent to the server.
 
-    Raises `NotRunning`, `NotAdmitted` where it shows no such one, `BadInput`.
+    Raises `BadInput`, `NotRunning`, and `NotAdmitted` if the server presents no certificate with this SHA-256.
     """
     trouble: Exception | None = None
     for url in parse_server_urls(urls, place="URL"):
@@ -48,7 +48,7 @@ def shown_authority(urls: str, sha256: str) -> str:
 
 def _shown_by(url: str) -> list[str]:
     address = urllib.parse.urlsplit(url)
-    # Nobody is believed yet. What is shown is compared.
+    # No certificate is trusted at this point. The caller compares the presented chain with the known SHA-256.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -57,6 +57,6 @@ def _shown_by(url: str) -> list[str]:
         socket.create_connection(where, timeout=_ANSWER_S) as plain,
         context.wrap_socket(plain, server_hostname=address.hostname) as secure,
     ):
-        # Public from Python 3.13 on, and then in another form.
+        # The method is public only from Python 3.13 on, where it returns another form.
         inner: Any = secure._sslobj  # type: ignore[attr-defined]
         return [certificate.public_bytes() for certificate in inner.get_unverified_chain() or ()]

@@ -1,6 +1,7 @@
-"""The token by which a host joins, as one string.
+"""The token with which a host joins, as one string.
 
-It has a credential for a few minutes, the server's address, and the SHA-256 of the authority that vouches for the server.
+It contains a credential that expires after a few minutes, the server's address, and the SHA-256 of the server's
+certificate authority.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from headrace.access.key_credential import KeyCredential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.errors import BadInput
 
-#: Tells what it is to whoever finds one where it does not belong.
+#: Prefix of every token. Anyone who finds a token in the wrong place can see what it is.
 _PREFIX: Final = "headrace-join-"
 
 
 class JoinToken(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a token. `repr` shows nothing of it."""
+    """The content of a token. `repr` shows none of it."""
 
     node: str
     url: str
-    #: SHA-256 of the certificate of the authority by whose word the server is believed; empty: the system's authorities.
+    #: SHA-256 of the certificate of the server's authority; empty: the system's authorities are used.
     authority_sha256: str
     credential: KeyCredential
 
     def text(self) -> str:
-        """The token as a person hands it on."""
+        """Return the token as the string that is given to the host."""
         return _PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(self)).decode().rstrip("=")
 
     def __repr__(self) -> str:
@@ -38,7 +39,7 @@ class JoinToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 def read_token(text: str) -> JoinToken:
-    """Reads a token. Raises `BadInput`, which does not show it."""
+    """Parse a token. Raises `BadInput`, without the token in its message."""
     text = text.strip()
     try:
         if not text.startswith(_PREFIX):
@@ -50,5 +51,5 @@ def read_token(text: str) -> JoinToken:
 
 
 def new_user_key() -> SigningKey:
-    """Makes a key that nobody else has."""
+    """Make a new random user key."""
     return SigningKey(KeyKind.USER, secrets.token_bytes(SECRET_BYTES))

@@ -1,1 +1,1 @@
-"""`headrace cluster`: credentials and settings of services that run on their own, in containers or on hosts."""
+"""The command `headrace cluster`: make credentials and settings for services in containers or on hosts."""

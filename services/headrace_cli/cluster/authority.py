@@ -1,10 +1,11 @@
-"""Ways for a server to know who is let in: passwords in its configuration, or an operator's word.
+"""Two ways for a server to know whom to admit: passwords in its configuration, or credentials signed by an operator.
 
-With an operator the server's configuration names no user. The folder `authority` has the keys, and no service reads any of it:
-`operator.seed`, `account.seed` and `system.seed`. Besides, `account.jwt` is the word about the account.
-`issued.json` has the public key of each credential. `headrace cluster push` enters by `credential`.
-Signing keys, `operator-signing.seed` and `account-signing.seed`, are handed to admission, which lets hosts join by them.
-So is the credential `admission`. All three can be replaced: the public keys of the former ones follow in the same file until they end.
+With an operator, the server's configuration names no user. The operator's files are in the folder `authority`, which no
+service reads: `operator.seed`, `account.seed` and `system.seed` are the keys, and `account.jwt` is the JWT of the
+account. `issued.json` contains the public key of each credential. `headrace cluster push` connects with `credential`.
+The signing keys `operator-signing.seed` and `account-signing.seed` are given to admission, which uses them to let hosts
+join. The credential `admission` is given to admission too. These three can be replaced. The public keys of replaced
+signing keys follow in the same file until they are ended.
 """
 
 from __future__ import annotations
@@ -34,31 +35,36 @@ _OPERATOR_SIGNING: Final = "operator-signing.seed"
 _ACCOUNT_SIGNING: Final = "account-signing.seed"
 _ADMISSION: Final = "admission"
 _FORMER_ADMISSION: Final = "admission.former"
-#: No key is used again once it is revoked, whatever clocks said when its word was signed: a second of the year 2242.
+#: Time of a revocation, in seconds since 1970 (the year 2242). The key is never accepted again, whatever the clock
+#: showed when its JWT was signed.
 _FOREVER_S: Final = 2**33
-#: With other signing keys the word about the account is so much later than any that admission has signed: the server keeps the latest,
-#: and one of a key that counts no more would shut everybody out.
+#: Seconds by which an account JWT with other signing keys is dated ahead, so that it is later than any that admission
+#: has signed. The server keeps the latest account JWT. If that JWT were signed by a key that no longer counts, no
+#: client could connect.
 _AHEAD_S: Final = 3_600
 
 
 class Proofs(Protocol):
-    """Makes the credentials of parties, and what the server is to know of them."""
+    """Makes the credentials of parties and the matching part of the server's configuration."""
 
     def let_in(self, party: Party, file: Path, user: str) -> None:
-        """Writes a credential, or keeps the one that is there. Raises OSError."""
+        """Write a credential, or keep the existing one. Raises OSError."""
         ...
 
     def server_part(self, server: Path) -> str:
-        """The part of the server's configuration, once everybody was let in. `server` is its folder. Raises OSError."""
+        """Return the part of the server's configuration that admits all parties, in the server folder `server`.
+
+        Call it after the last `let_in`. Raises OSError.
+        """
         ...
 
     def account_authority(self) -> AccountAuthority | None:
-        """The keys by which admission lets hosts join, None where it cannot. Raises OSError."""
+        """Return the keys with which admission lets hosts join. None with passwords, because hosts cannot join then. Raises OSError."""
         ...
 
 
 class Passwords:
-    """A password each, all of them in the server's configuration."""
+    """A password for each party, all of them in the server's configuration."""
 
     def __init__(self, files: StateFolder) -> None:
         self._files = files
@@ -75,10 +81,10 @@ class Passwords:
 
 
 class Operator:
-    """A key each, with a word of the account about it. Keys of those who are let in no more are revoked."""
+    """A key for each party, with a JWT signed by the account. Keys of parties that are no longer admitted are revoked."""
 
     def __init__(self, folder: Path, now_s: Callable[[], int]) -> None:
-        """Reads the keys, or makes them. Raises OSError, `BadInput` for a file that has none."""
+        """Read the keys, or make missing ones. Raises OSError, and `BadInput` for a file without a key of its kind."""
         self._folder = folder
         self._now_s = now_s
         make_folder_durably(folder)
@@ -116,12 +122,12 @@ class Operator:
         )
 
     def replace_keys(self) -> None:
-        """Makes other keys for admission. What the former ones signed counts until they end. Raises OSError, `BadInput`."""
+        """Make new signing keys for admission. What the former keys signed counts until they are ended. Raises OSError, `BadInput`."""
         kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
         if all(self._former_of(name) for name in kinds):
             expected = "one key: `headrace cluster rekey --end-old` ends those that were replaced before"
             raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "keys that were replaced", expected)
-        # One that was interrupted goes on.
+        # Continue an interrupted replacement: skip the keys that were already replaced.
         for name in (name for name in kinds if not self._former_of(name)):
             former = self._key(self._folder / name, kinds[name]).public
             replace_durably(self._folder / name, f"{_new_key(kinds[name]).seed}\n{former}\n")
@@ -129,7 +135,7 @@ class Operator:
             (self._folder / _ADMISSION).rename(self._folder / _FORMER_ADMISSION)
 
     def end_former_keys(self) -> None:
-        """Ends what was signed by keys that were replaced. Raises OSError, and `BadInput` where none were."""
+        """End the replaced keys and all that they signed. Raises OSError, and `BadInput` if no key was replaced."""
         if not self._has_former():
             expected = "keys that were replaced: `headrace cluster rekey` does it"
             raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "one key", expected)
@@ -139,11 +145,14 @@ class Operator:
 
     @property
     def account(self) -> str:
-        """The public key of the account."""
+        """Return the public key of the account."""
         return self._account.public
 
     def word_after(self, known: str) -> str | None:
-        """The word about the account that follows the server's: ours, and what it revokes. None if the server has it."""
+        """Return the account JWT that must replace `known`, the server's: this folder's claims with the revocations in `known`.
+
+        Returns None if the server's JWT is up to date.
+        """
         own, there = jwt.claims_of(self._account_word()), jwt.claims_of(known)
         claims = jwt.with_revoked(own, jwt.revoked_by(there))
         signers = (self._operator.public, self._operator_signing.public, *self._former_of(_OPERATOR_SIGNING))
@@ -160,7 +169,7 @@ class Operator:
             ) from None
 
     def _issue_system(self, file: str, name: str) -> KeyCredential:
-        """The credential of a user of the server's own account, who hands over the word about the account."""
+        """Return the credential of a user in the server's system account, who may look up and update the account JWT."""
         rights = (word_update(self._account.public), word_lookup(self._account.public))
         return self._issue(
             self._folder / file, self._system, lambda key: jwt.system_claims(key.public, name, rights, OPERATOR_INBOX)
@@ -176,7 +185,7 @@ class Operator:
         claims = jwt.account_claims(self._account, "headrace", revoked, has_jetstream=True, signing_keys=signing)
         has_other_keys = file.exists() and _signing_keys(file.read_text(encoding="utf-8")) != signing
         word = self._word(file, self._operator, claims, ahead_s=_AHEAD_S if has_other_keys else 0)
-        # Only after the word: a crash between the two must not lose a revocation.
+        # Write this only after the account JWT: a crash between the two writes must not lose a revocation.
         replace_durably(self._folder / _ISSUED, json.dumps(self._issued, indent=1) + "\n")
         return word
 
@@ -197,7 +206,7 @@ class Operator:
         return any(map(self._former_of, replaced)) or (self._folder / _FORMER_ADMISSION).exists()
 
     def _former_of(self, name: str) -> list[str]:
-        """The public keys that were replaced in this file, and have not ended."""
+        """Return the public keys that were replaced in this file and have not been ended."""
         return (self._folder / name).read_text(encoding="utf-8").split()[1:]
 
     def _read_issued(self) -> dict[str, str]:
@@ -212,7 +221,7 @@ class Operator:
     def _issue(
         self, file: Path, issuer: SigningKey, claims: Callable[[SigningKey], Mapping[str, object]]
     ) -> tuple[SigningKey, KeyCredential]:
-        """Keeps the key of a credential, and signs anew where its rights changed."""
+        """Return the key and the credential in a file. The key is kept or made; the JWT is signed again if its claims changed."""
         known = read_key_credential(file.read_text(encoding="utf-8")) if file.exists() else None
         key = SigningKey.from_seed(known.seed) if known else _new_key(KeyKind.USER)
         wanted = claims(key)
@@ -235,7 +244,7 @@ class Operator:
             known = file.read_text(encoding="utf-8").strip()
             if jwt.says(known, claims, issuer):
                 return known
-            # The server keeps the latest word of all that it was ever given, and of two of one second any.
+            # The server keeps the latest of all JWTs that it ever received, and either of two JWTs from the same second.
             at_s = max(at_s, jwt.claims_of(known)["iat"] + 1)
         word = jwt.signed(issuer, claims, at_s + ahead_s)
         replace_durably(file, word + "\n")

@@ -1,7 +1,8 @@
-"""An authority and the certificate that it gives a server, in PEM.
+"""Make a certificate authority and the certificate of a server, in PEM.
 
-`write_certificates` keeps the authority in a folder (`ca.key`, `ca.pem`) beside the files of the server (`server.key`, `server.pem`),
-each for its owner only. `new_certificates` makes both anew and forgets the key of the authority.
+`write_certificates` keeps the authority in a folder (`ca.key`, `ca.pem`) beside the files of the server (`server.key`,
+`server.pem`). Only the owner can read the files. `new_certificates` makes a new authority and a new server certificate
+and discards the authority's key.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from headrace.errors import BadInput
 SERVER_FILES: Final = ("server.pem", "server.key")
 _AUTHORITY_KEY: Final = "ca.key"
 _AUTHORITY_TIME: Final = datetime.timedelta(days=3650)
-#: Clients are known that refuse certificates for longer.
+#: Validity of a server certificate. Some clients refuse certificates that are valid for longer.
 _SERVER_TIME: Final = datetime.timedelta(days=397)
-#: Clocks of hosts may be a little behind.
+#: Time by which certificates are backdated, because the clock of a host may be slightly behind.
 _BEHIND: Final = datetime.timedelta(hours=1)
 
 
@@ -35,16 +36,18 @@ class _Validity(NamedTuple):
     end: datetime.datetime
 
 
-#: The clock of a machine may jump by years, and its server must be believed all the same. The end is RFC 5280's word for "none".
+#: Validity without an end. The clock of a machine may jump by years, and its server must still be trusted. RFC 5280
+#: defines this end date to mean "none".
 _ALWAYS: Final = _Validity(
     datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 )
 
 
 def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -> str:
-    """Keeps the authority or makes one, makes the server's certificate anew, and returns the authority's SHA-256.
+    """Keep or make the authority, make a new certificate for the server, and return the authority's SHA-256.
 
-    `names` are DNS names and addresses of the server. Raises OSError, and `BadInput` for no name and an authority that cannot be read.
+    `names` are DNS names and addresses of the server. Raises OSError, and `BadInput` for an invalid name or an
+    unreadable authority.
     """
     alternatives = [_alternative(name) for name in names]
     make_folder_durably(folder)
@@ -56,9 +59,10 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
 
 
 def new_certificates(address: str) -> dict[str, str]:
-    """Returns `ca.pem`, `server.pem` and `server.key` for a server at this address; both certificates are valid without an end.
+    """Return `ca.pem`, `server.pem` and `server.key` for a server at this address; both certificates are valid without an end.
 
-    The key of the authority is kept nowhere, so that nothing else is ever signed by it. Raises `BadInput` for what is no address.
+    The authority's key is stored nowhere, so that it can never sign another certificate. Raises `BadInput` for an
+    invalid address.
     """
     key, authority = _new_authority(_ALWAYS)
     server = _server_files(address, [_alternative(address)], key, authority, _ALWAYS)
@@ -79,7 +83,7 @@ def _server_files(
         .public_key(server_key.public_key())
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        # Servers of a cluster are clients to each other.
+        # The servers of a cluster are also clients of each other.
         .add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
         )

@@ -1,4 +1,4 @@
-"""`headrace cluster …`: what services on their own need before they start."""
+"""The commands `headrace cluster …`: prepare what services need before they start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Nodes = Annotated[list[str] | None, Parameter(negative=())]
 def push(folder: Path, /) -> int:
     """Tell the running server which keys count no more. Connections that use them end at once.
 
-    For a folder with an operator, after `headrace cluster init` without a node that was there before. The server remembers it.
+    For a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server remembers
+    the keys that no longer count.
 
     Examples:
 
@@ -46,9 +47,9 @@ def push(folder: Path, /) -> int:
 def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     """Replace the keys by which admission lets hosts join, or end what the former ones signed.
 
-    For a folder with an operator. Start the servers anew after it, then admission: they read the keys when they start.
-    What the former keys signed counts until they are ended, and hosts that joined get a credential of the new ones by themselves,
-    half of the time before theirs is over. A host that has none by then joins again by a token.
+    For a folder with an operator. Restart the servers afterwards, then admission: they read the keys when they start.
+    What the former keys signed counts until they are ended. A host that has joined gets a credential signed by the new keys
+    automatically, after half of the lifetime of its credential. A host without a new credential by the end must join again with a token.
 
     Examples:
 
@@ -61,7 +62,7 @@ def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     folder
         The folder of the cluster.
     end_old
-        End the keys that were replaced before, and all that they signed. Where they are in wrong hands, at once.
+        End the keys that were replaced before, and all that they signed. Do this at once if the keys are in the wrong hands.
     """
     ClusterFolder(folder.absolute()).rekey(end_old=end_old)
     done = "what the former keys signed counts no more" if end_old else "new keys, beside the former ones"
@@ -86,8 +87,8 @@ def init(
 ) -> int:
     """Make credentials and settings of a server, the services, agents and people, each in its own folder.
 
-    What exists is kept, so it may be called again, to add a node for example.
-    A node or a person whose folder was removed is let in no more. The server takes a new configuration at a SIGHUP.
+    Existing files are kept, so the command can be run again, for example to add a node.
+    A node or a person whose folder was removed is no longer admitted. The server reloads its configuration at a SIGHUP.
 
     Examples:
 
@@ -117,7 +118,7 @@ def init(
         are in `authority`, which belongs on no host of the cluster. `headrace cluster push` tells of keys that count no more.
     tls
         Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
-        believed by the word of `ca.pem` alone. Copies are kept in this folder.
+        believed by the word of `ca.pem` alone. Copies of the files are kept in FOLDER.
     servers
         The hosts of a cluster of servers, with commas: each has its `nats.conf` in a folder of its name. A certificate names them all.
     """
@@ -133,7 +134,7 @@ def init(
 
 
 def say_administrators(screen: Screen, options: ClusterOptions, folder: Path) -> None:
-    """Says who may do everything in a cluster, as a warning where that is everybody."""
+    """Print who administers a cluster, as a warning if everybody does."""
     if options.everybody_administers:
         words = "everybody may do everything here; `headrace cluster init … --administrators NAME` names those who may"
         screen.say(words, style="yellow", whole=True)

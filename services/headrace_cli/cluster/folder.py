@@ -1,9 +1,10 @@
-"""The folder of a cluster: in it each party has a folder of its own, with its credential and settings.
+"""The folder of a cluster, in which each party has its own folder with its credential and settings.
 
-`nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`, `settings.toml`),
-`admission/authority.json` with the keys by which hosts join, where there is an operator,
-`nodes/<node>/credential` of agents beside the services, and `client/` for whoever administers (`credential`, `endpoint.json`), with
-`client/nodes/<node>/` to be taken to hosts, `client/people/<person>/` to be handed to people, and the options in `client/cluster.json`.
+`nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`,
+`settings.toml`), `admission/authority.json` with the keys for letting hosts join, if the cluster has an operator,
+`nodes/<node>/credential` for agents beside the services, and `client/` for administrators (`credential`,
+`endpoint.json`). `client/nodes/<node>/` is to be copied to a host, `client/people/<person>/` is to be given to a
+person, and `client/cluster.json` contains the options.
 """
 
 from __future__ import annotations
@@ -36,25 +37,26 @@ _SETTINGS: Final = "settings.toml"
 _ACCOUNT_AUTHORITY: Final = "authority.json"
 _ROUTES_PORT: Final = 6222
 _OPTIONS: Final = "client/cluster.json"
-#: The user by whose name `client/credential` speaks, and an administrator of every cluster that names its administrators.
+#: The user of `client/credential`, and an administrator of every cluster that names its administrators.
 ADMINISTRATOR: Final = UserName("administrator")
 _LOOPBACK: Final = "localhost"
 
 
 class ClusterOptions(msgspec.Struct, frozen=True):
-    """The options of `headrace cluster init`, as they were given last."""
+    """The options of `headrace cluster init`, as they were last given."""
 
     url: str
     listen: str
-    #: Loopback address and port of the server's monitoring; empty: nowhere.
+    #: Loopback address and port of the server's monitoring; empty: monitoring is off.
     health: str = ""
     servers: Sequence[str] = ("nats",)
-    #: Of the services, with commas between them. Folders of earlier releases that do not say it have everybody.
+    #: Administrators in the settings of the services, separated by commas. Folders of earlier releases lack this field,
+    #: and everybody administers.
     administrators: str = EVERYBODY
 
     @property
     def administrator_names(self) -> list[str]:
-        """The users who may do everything."""
+        """Return the users who may do everything."""
         return [name for each in self.administrators.split(",") if (name := each.strip())]
 
     @property
@@ -64,17 +66,17 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 
 
 class ClusterFolder:
-    """Files of one cluster. What exists is kept: a credential never changes by itself."""
+    """The files of one cluster. Existing files are kept, and a credential never changes on its own."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = StateFolder(path)
-        #: The keys of the operator stand here, if there is one.
+        #: Folder of the operator's keys, if the cluster has an operator.
         self.authority = path / "authority"
         self._proofs: Proofs = Passwords(self._files)
 
     def options(self) -> ClusterOptions | None:
-        """The options that it was made with. None where it was not. Raises `BadInput`."""
+        """Return the options with which the folder was made, or None if it was not made. Raises `BadInput`."""
         file = self._path / _OPTIONS
         try:
             return msgspec.json.decode(file.read_bytes(), type=ClusterOptions)
@@ -84,9 +86,10 @@ class ClusterFolder:
             raise BadInput(str(file), str(error), "the options of `headrace cluster init`, as it wrote them") from None
 
     def administrators(self, named: str) -> str:
-        """The administrators where `named` are given: those and the holder of `client/credential`, or everybody.
+        """Return the administrators: the users in `named` and the holder of `client/credential`, or everybody.
 
-        Where none are given they stay as they were. A new cluster has the holder of `client/credential` alone. Raises `BadInput`.
+        If `named` is empty, the administrators stay as they were; in a new cluster the holder of `client/credential` is
+        the only one. Raises `BadInput`.
         """
         wanted = [name for each in named.split(",") if (name := each.strip())]
         if EVERYBODY in wanted:
@@ -97,7 +100,7 @@ class ClusterFolder:
         return ",".join(dict.fromkeys([ADMINISTRATOR, *map(user_name, wanted)]))
 
     def person(self, name: UserName) -> Path:
-        """The folder that is for a person."""
+        """Return the folder for a person."""
         return self._path / "client" / "people" / name
 
     def write(
@@ -110,10 +113,10 @@ class ClusterFolder:
         has_operator: bool = False,
         tls: Path | None = None,
     ) -> list[NodeName]:
-        """Writes all files, and returns the nodes that the server lets in. Agents `beside` the services get a credential alone.
+        """Write all files and return the nodes that the server admits. Agents in `beside` get only a credential, no settings.
 
-        Raises `BadInput` for a node that is in both places, a person of the administrator's name, monitoring that other hosts could
-        reach, and OSError.
+        Raises OSError, and `BadInput` for a node in both folders of nodes, a person with the administrator's name, or
+        monitoring that other hosts could reach.
         """
         url, servers = options.url, options.servers
         _check_loopback(options.health)
@@ -157,7 +160,7 @@ class ClusterFolder:
         return sorted(names)
 
     def rekey(self, *, end_old: bool) -> None:
-        """Replaces the keys by which hosts join, or ends what those signed that were. Raises OSError, `BadInput`."""
+        """Replace the keys with which hosts join, or end what the replaced keys signed. Raises OSError, `BadInput`."""
         options = self.options()
         if options is None or not self.authority.exists():
             raise BadInput(str(self.authority), "(nothing)", "the folder of a cluster with an operator")
@@ -169,7 +172,7 @@ class ClusterFolder:
         self.write(options)
 
     def _write_node(self, folder: Path, authority: str, common: Mapping[str, Table] | None) -> None:
-        """Lets a node in. Where there are `common` settings, the agent starts in its folder wherever that is taken."""
+        """Admit a node. With `common` settings the agent can run from the folder of the node, wherever that folder is copied."""
         party = Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE)
         credential = self._let_in(party, self._folder(folder), f"agent-{folder.name}")
         ca_file = self._write_authority(folder, authority)
@@ -179,11 +182,11 @@ class ClusterFolder:
             self._write(folder / _SETTINGS, to_toml({**common, "agent": agent}))
 
     def operator(self) -> Operator:
-        """The operator's keys, made where they are missing. Raises OSError, `BadInput`."""
+        """Return the operator with its keys, and make missing keys. Raises OSError, `BadInput`."""
         return Operator(self.authority, lambda: int(SystemClock().wall_ms() / 1000))
 
     def _take_certificates(self, servers: Sequence[str], url: str, tls: Path | None) -> str:
-        """Gives each server the certificate, and returns the authority in PEM. Empty without TLS."""
+        """Copy the certificate to each server's folder and return the authority in PEM, or an empty string without TLS."""
         source = tls or self._path / servers[0]
         if tls is None and not (source / AUTHORITY_FILE).exists():
             return ""
@@ -191,7 +194,7 @@ class ClusterFolder:
             raise BadInput("--url", url, f"addresses with tls://, since there is {source / AUTHORITY_FILE}")
         texts = {name: (source / name).read_text(encoding="ascii") for name in (*SERVER_FILES, AUTHORITY_FILE)}
         authority, shown = texts[AUTHORITY_FILE], texts[SERVER_FILES[0]]
-        # It shows its authority, which hosts that join know by its SHA-256 alone.
+        # The server must present its authority's certificate too: joining hosts know only the SHA-256 of that certificate.
         if authority.strip() not in shown:
             texts[SERVER_FILES[0]] = shown.rstrip() + "\n" + authority
         for host in servers:
@@ -201,7 +204,7 @@ class ClusterFolder:
         return authority
 
     def _write_server(self, host: str, options: ClusterOptions, *, has_tls: bool) -> None:
-        """Writes the configuration of a server. Everybody was let in before."""
+        """Write the configuration of a server. All parties must have been admitted before."""
         server = self._folder(self._path / host)
         certificate, key = (server / name for name in SERVER_FILES)
         more = server_tls(certificate, key) if has_tls else ""
@@ -214,14 +217,14 @@ class ClusterFolder:
         self._write(server / "nats.conf", text)
 
     def _write_authority(self, folder: Path, authority: str) -> dict[str, str]:
-        """Writes the authority where there is one, and returns the setting that names it."""
+        """Write the authority's certificate, if there is one, and return the setting that names the file."""
         if not authority:
             return {}
         self._write(folder / AUTHORITY_FILE, authority)
         return {"ca_file": str(folder / AUTHORITY_FILE)}
 
     def _hand_over_keys(self, kind: PartyKind, folder: Path) -> dict[str, str]:
-        """Writes the keys by which admission lets hosts join, and returns the setting that names them."""
+        """Write the keys with which admission lets hosts join, and return the setting that names the file."""
         keys = self._proofs.account_authority() if kind is PartyKind.ADMISSION else None
         if keys is None:
             return {}
@@ -229,7 +232,7 @@ class ClusterFolder:
         return {"authority_file": str(folder / _ACCOUNT_AUTHORITY)}
 
     def _routes(self, servers: Sequence[str], tls: str) -> str:
-        """Says how the servers of a cluster find each other, and know that it is one of them."""
+        """Return the configuration with which the servers of a cluster find and authenticate each other."""
         file = self._folder(self._path / servers[0]) / "routes"
         password = self._files.secret(file, "routes")
         _give_to_owner_of_folder(file)
@@ -247,7 +250,7 @@ class ClusterFolder:
         return (folder / name for name in sorted({*there, *wanted}))
 
     def _write_endpoint(self, folder: Path, user: str, url: str, authority: str) -> None:
-        """Says where the server is, and by which name a person speaks there. Without one it is their login name."""
+        """Write the server's address and the user name for a person. If `user` is empty, the person's login name is used."""
         self._write_authority(folder, authority)
         endpoint = msgspec.json.encode(Endpoint(url=url, tree=_TREE, user=user)).decode()
         self._write(folder / ENDPOINT_FILE, endpoint + "\n")
@@ -270,7 +273,7 @@ class ClusterFolder:
 
 
 def _check_loopback(health: str) -> None:
-    """Raises `BadInput` for an address of the server's monitoring that another host could reach: it has no switch per page."""
+    """Check that other hosts cannot reach the server's monitoring. Raises `BadInput`. NATS cannot switch off single monitoring pages."""
     if not health:
         return
     expected = (
@@ -288,7 +291,10 @@ def _check_loopback(health: str) -> None:
 
 
 def _give_to_owner_of_folder(path: Path) -> None:
-    """In a container root writes what others are to read: each party has a volume that belongs to its own user."""
+    """Give a file to the owner of its folder.
+
+    In a container, root writes files for other users: each party has a volume that belongs to the party's own user.
+    """
     owner = path.parent.stat()
     if owner.st_uid != os.geteuid():
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Telling a running server which keys of a cluster count no more."""
+"""Send a running server the keys of a cluster that are revoked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_cli.cluster.folder import ClusterFolder
 
 
 async def tell_server(path: Path) -> None:
-    """Hands over the word about the account. Raises `BadInput`, `ClientError`, `BusError`."""
+    """Send the server the new account JWT. Raises `BadInput`, `ClientError`, `BusError`."""
     folder = ClusterFolder(path)
     if not folder.authority.is_dir():
         raise BadInput(str(folder.authority), "(nothing)", "the folder of a cluster with an operator")

@@ -1,4 +1,4 @@
-"""`headrace tls …`: certificates, where nobody else makes them."""
+"""The command `headrace tls …`: make certificates if no other authority issues them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = App(name="tls", help="Make certificates for a server, where nobody else ma
 def init(folder: Path, name: str, /, *others: str) -> int:
     """Make an authority for development, and the certificate of a server by its word.
 
-    Called again, it keeps the authority and makes a new certificate for the server, which is good for 397 days.
+    If run again, it keeps the authority and makes a new certificate for the server, which is valid for 397 days.
 
     Examples:
 

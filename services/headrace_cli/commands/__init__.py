@@ -1,1 +1,1 @@
-"""The commands, one file a noun."""
+"""The commands of `headrace`, with one module for each noun."""

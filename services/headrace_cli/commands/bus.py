@@ -1,4 +1,4 @@
-"""`headrace bus …`: what services keep at the NATS server."""
+"""The commands `headrace bus …`: the buckets and streams that services keep at the NATS server."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def provision(
 ) -> int:
     """Make the buckets and streams that services need, and say what was made, changed and found.
 
-    «Copies» counts the servers that have the whole of it by now.
-    Services make none: they wait for what is missing. What is there stays as it is, so it can be run again at any time.
-    `headrace up` does it by itself.
+    The column `copies` counts the servers that have a complete copy.
+    Services make no buckets or streams: they wait for missing ones. What exists is kept, so the command can be run again at any time.
+    `headrace up` does this automatically.
 
     Examples:
 
@@ -54,9 +54,9 @@ def provision(
     tree
         A tree that is served, each of which has streams of its own. May be repeated. Else `$HEADRACE_TREE`, else default.
     replicas
-        Servers of a cluster that keep each of them. Else what is there stays so, and what is made has 1.
+        Servers of a cluster that keep each of them. Unless given, what exists keeps its number and what is made gets 1.
     history_age
-        How long records of pools are kept, such as 30d. With it or the next what is there is changed, else new ones are kept 7d.
+        How long records of pools are kept, such as 30d. Also changes existing records, as `--history-room` does; else 7d for new ones.
     history_room
         Room that records of the pools of a tree may take, such as 2G; else 512 MiB.
     credential_file
@@ -77,7 +77,7 @@ def provision(
 
 
 def _bounds(age: str | None, room: str | None) -> RecordBounds:
-    """The bounds that are given, and those of new records in place of the others. Raises `BadInput`."""
+    """Return the bounds of records from the command line, with the defaults of new records for the rest. Raises `BadInput`."""
     usual = RecordBounds()
     return RecordBounds(
         parse_duration_ms(age, place="--history-age") / 1000 if age else usual.max_age_s,

@@ -1,4 +1,4 @@
-"""`headrace completion`: the script that teaches a shell to ask at every Tab."""
+"""The command `headrace completion`: print the script that makes a shell call Headrace at every Tab."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shell = Literal["bash", "zsh", "fish"]
 def completion(shell: Shell, /) -> None:
     """Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.
 
-    Names are those that the running Headrace knows. Without one, or where it does not answer within a second, only they are missing.
+    Names come from the running Headrace. If none is running or it does not answer within a second, only the names are missing.
     docs/how-to/completion.md has more.
 
     Examples:

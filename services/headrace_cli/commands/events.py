@@ -1,4 +1,4 @@
-"""`headrace events`: what happens, as it happens."""
+"""The command `headrace events`: print what happens, as it happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.happenings import happening_line, happening_words
 from headrace_cli.show.screen import Screen
 
-#: Live operations of a pool that are known from the beginning.
+#: Most live operations of a pool that are read before the command begins to follow.
 _MOST_MEMBERS = 10_000
 
 
@@ -28,9 +28,10 @@ def events(
 ) -> int:
     """Print what happens as it happens: starts, ends, preemptions, starvation.
 
-    Operations are of all trees, places on nodes and starvation of this one. Whatever could not be told, since this command or its
-    reader was too slow, is counted in a line of its own. With `--json` each line is one JSON object. Ctrl-C ends it.
-    Where the bus is gone it says so, and goes on once that is back. After a minute it ends, with exit status 3.
+    Events of operations come from all trees, events of allocations and starvation only from this tree. If this command or its reader
+    is too slow, a line says how many events are missing. With `--json` each line is one JSON object. Ctrl-C ends it.
+    If the bus is gone, a line says so, and the output continues when the bus is back. After a minute without the bus the command ends
+    with exit status 3.
 
     Examples:
 
@@ -41,7 +42,7 @@ def events(
     Parameters
     ----------
     follow
-        Go on until Ctrl-C. There is no other way yet: of what was before tells `headrace op history`.
+        Go on until Ctrl-C. Required for now; `headrace op history` shows earlier events.
     pool
         Only operations of this pool, and its own starvation.
     op

@@ -1,4 +1,4 @@
-"""`headrace node …`: the hosts."""
+"""The commands `headrace node …`: list nodes, let hosts join, drain nodes and remove them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and take them out.")
 
-#: Slots of a node whose token names other amounts: the most that an agent offers.
+#: Slots of a node whose token names other amounts but no slots: the most that an agent offers.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and nothing vouches for the server"
 
@@ -98,10 +98,10 @@ def token(
 ) -> int:
     """Print a token by which one host joins as this node, within ten minutes. For administrators.
 
-    Whoever has it can be the node. Hand it on as you would a password.
+    Anyone who has the token can join as the node. Hand it on as you would a password.
 
-    A token that names no amount lets the node offer all that its host has. Name amounts for a host that you do not trust: of a
-    token that names any, the node offers no GPU and no network unless the token names them, and at most 1000 slots.
+    A token without amounts lets the node offer all resources of its host. Name amounts for a host that you do not trust. If any amount
+    is named, the node offers no GPU and no network unless the token names them, and at most 1000 slots.
 
     Examples:
 
@@ -112,11 +112,11 @@ def token(
     Parameters
     ----------
     node
-        The name of the node. A node of that name that there is already changes its key: its agent of before is shut out.
+        The name of the node. If a node of that name exists, its key changes and its previous agent is shut out.
     tree
         Its tree.
     tag
-        A tag that it has; may be repeated. Whatever else its agent claims counts for nothing.
+        A tag that it has; may be repeated. All other tags that its agent reports are ignored.
     cpu
         The most cores that it may offer.
     memory
@@ -130,7 +130,7 @@ def token(
     url
         Where the host reaches the server; else as this command does.
     """
-    from headrace_cli.agent.pinning import sha256_of  # cryptography loads longer than all of a list of nodes
+    from headrace_cli.agent.pinning import sha256_of  # cryptography takes longer to import than `node list` takes
     from headrace_cli.agent.token import JoinToken, new_user_key
 
     name = node_name(node)
@@ -154,7 +154,7 @@ def token(
 
 @app.command
 def drain(node: str, /, *, common: Common | None = None) -> int:
-    """Let nothing more start on a node. What runs there goes on to its end. For administrators.
+    """Let nothing more start on a node. Jobs that run there continue to their end. For administrators.
 
     Examples:
 
@@ -184,8 +184,8 @@ def undrain(node: str, /, *, common: Common | None = None) -> int:
 def shut_out(node: str, /, *, common: Common | None = None) -> int:
     """Cut a host off at once that somebody else may have got hold of. For administrators.
 
-    For a node that joined by a token. Its key counts no more: the connection ends, and it comes back by a new token alone.
-    Jobs on it go on until its lease ends, and then run elsewhere, or at once after `headrace node remove`.
+    For a node that joined with a token. Its key is revoked: its connection ends, and it can come back only with a new token.
+    Its jobs run on until its lease ends, and are then run elsewhere. `headrace node remove` runs them elsewhere at once.
 
     Examples:
 
@@ -205,11 +205,11 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
 
     It must have been silent for a minute, or be drained with nothing on it.
 
-    What a silent node ran counts as lost and runs elsewhere at once. So be certain that its host is off: where it is only cut off, its
-    jobs go on there until its lease ends.
+    The jobs of a silent node count as lost and run elsewhere at once. Make sure that its host is off: on a host that is only cut off,
+    the jobs run on until its lease ends.
 
-    The key of a node that joined by a token counts no more: its connection ends, and it comes back by a new token alone.
-    Any other node whose agent lives enrols itself again.
+    If the node joined with a token, its key is revoked: its connection ends, and it can come back only with a new token.
+    Any other node enrols itself again if its agent runs.
 
     Examples:
 
@@ -232,7 +232,7 @@ def _change(node: str, change: NodeChange, what: str, common: Common | None) -> 
 
 
 def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network: str) -> NodeTerms:
-    """The terms of a token. If one amount is named, no GPU and no network are given unless they are named as well."""
+    """Return the terms of a token. If any amount is named, GPU and network are 0 unless they are named too."""
     if any((cpu, memory, gpu, slots, network)):
         gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
     return NodeTerms(

@@ -1,4 +1,4 @@
-"""`headrace op …`: operations that were started."""
+"""The commands `headrace op …`: list, show, wait for, change and end operations."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def list_(
 
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
-    """Says of a pool that nobody has that there is none: a list of its operations is empty however its name is spelt."""
+    """Warn if no pool has this name. The list of operations of a misspelt pool is empty, and nothing else would show the mistake."""
     names: list[PoolName] = []
-    with suppress(Unanswered):  # the list is there without it
+    with suppress(Unanswered):  # the list was printed already and does not need the pools
         names = [each.name for each in (await client.pools.list()).pools] if pool and "/" not in pool else []
     if names and pool not in names:
         screen.say(NotFound("pool", pool, near(pool, names)).text(), style="yellow")
@@ -159,7 +159,10 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
-    """The places of its running jobs. None if it is over, or if the allocator does not answer or does not know it yet."""
+    """Return where the operation's jobs run.
+
+    Returns None if the operation is over, or if the allocator does not answer or does not know the operation yet.
+    """
     if view.state in FINAL_STATES:
         return None
     try:
@@ -198,11 +201,11 @@ def logs(
     job
         Only this job, by its index from 0.
     attempt
-        What this run of the job wrote, from 1. The newest that ended, and the one that runs, unless given.
+        What this run of the job wrote, from 1. Unless given: the newest run that ended, and the run in progress.
     stderr
         What was written to stderr instead of stdout.
     follow
-        Go on printing until the operation is over. Of a job that writes very fast some is left out.
+        Go on printing until the operation is over. Part of the output of a job that writes very fast is left out.
     """
     wishes: LogWishes = {"stderr": stderr, "follow": follow}
     if attempt is not None:
@@ -239,7 +242,7 @@ def wait(
         Ctrl-C aborts the operation.
     """
 
-    from headrace_cli.show.progress import follow as follow_to_end  # bars load longer than all of a list
+    from headrace_cli.show.progress import follow as follow_to_end  # progress bars import slower than a list prints
 
     async def work(client: Client, screen: Screen) -> int:
         view = await client.get(await whole_id(client, operation))
@@ -278,7 +281,7 @@ def abort(
     return talk(common, work, bears_restarts=True)
 
 
-#: Commands of modules that are imported when it is the command, as a list needs nothing of them.
+#: Commands in modules that are imported only when the command runs, because listing operations does not need them.
 _ELSEWHERE: Final = {
     "explain": "reasons:explain",
     "history": "history:history",

@@ -1,4 +1,4 @@
-"""`headrace pause` and `resume`: an operator's switches, kept with the options of a tree."""
+"""The commands `headrace pause` and `headrace resume`: switches for administrators, stored with the options of a tree."""
 
 from __future__ import annotations
 

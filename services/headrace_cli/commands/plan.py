@@ -1,6 +1,7 @@
-"""`headrace plan`: the shares of a tree in a file, or of the running one after some changes.
+"""The command `headrace plan`: show the shares of a tree in a file, or of the running tree after some changes.
 
-The algorithm belongs to the fair-share service, and services never import each other: its own process computes, this one shows.
+The algorithm belongs to the fair-share service, and services never import each other. For a file, a process of the
+fair-share service computes, and this command shows the result.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from headrace_cli.show.screen import Screen
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
-#: The answer of the process that computes.
+#: Exit statuses of the computing process with which it has written an answer.
 _ANSWERED = (0, 2)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Suppositions:
-    """Things that are supposed of the running tree beside changes of its pools. Each may be repeated."""
+    """Options for what is supposed of the running tree, other than changes of its pools. Each option may be repeated."""
 
     create: Several = None
     """With `--live`: a pool that is supposed to be made, such as research/vision."""
@@ -47,7 +48,7 @@ class Suppositions:
     """With `--live`: nodes that are supposed to come or go: -2 or +2 of the kind that there are most of, -2,cpu=16,memory=64G, or -NODE."""
 
     def given(self) -> str:
-        """An option that was given, empty if none was."""
+        """Return the name of the first option that was given, or an empty string."""
         values = {"--create": self.create, "--remove": self.remove, "--jobs": self.jobs, "--nodes": self.node_changes}
         return next((option for option, value in values.items() if value), "")
 
@@ -64,15 +65,15 @@ def plan(
 ) -> int:
     """Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.
 
-    A file is a plan, or what `headrace pool export` writes, with `--total` beside it. No server is asked.
-    Figures are those of each element's dominant resource, unless `--resource` names one: what it wants, what it is guaranteed, what it
-    is owed (the fair share, as an amount and as a share of the cluster), and which parts of that come from its strong guarantee, from
-    its integral guarantee and by weight.
+    A file is a plan, or the output of `headrace pool export` together with `--total`. No server is needed.
+    Figures are those of each element's dominant resource, unless `--resource` names one: its demand, its guarantee, its fair share
+    (as an amount and as a share of the cluster), and the parts of the fair share that come from its strong guarantee, from its integral
+    guarantee and by weight.
 
-    The last column says what binds an element: `met` it is owed all that it wants, `limit` its own or one above it, `fifo` those
-    before it, `gang` it gets all or nothing, the name of a resource that is handed out, `no` and a resource that the cluster lacks.
+    The last column says what bounds the fair share: `met` its demand is met, `limit` a limit of its own or of a pool above, `fifo`
+    operations before it, `gang` it gets all or nothing, the name of a used up resource, or `no` and a resource the cluster lacks.
 
-    With `--live` the running tree computes its shares before and after, and who would starve when. Nothing is changed.
+    With `--live` the running tree computes its shares before and after the changes, and what would starve when. Nothing is changed.
     Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
     Examples:
@@ -132,7 +133,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     async def work(client: Client, screen: Screen) -> int:
         listed = (await client.nodes()).nodes if node_changes else []
         nodes = supposed_nodes(node_changes, listed)
-        # Among other nodes there may be one that is large enough.
+        # The check looks at the present nodes. With supposed nodes there may be one that is large enough, so it is skipped.
         those = operations if nodes else await without_what_never_runs(screen, client, operations)
         answer = await client.pools.what_if(changes, operations=those, nodes=nodes)
         for each in nodes:
@@ -143,7 +144,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
-    """Asks the process of the fair-share service. None if it broke, of which it has said why."""
+    """Have a process of the fair-share service compute the plan. Return None if the process failed; it has printed why."""
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
     if total is not None:
         argv.append(msgspec.json.encode(total).decode())

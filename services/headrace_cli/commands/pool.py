@@ -1,4 +1,4 @@
-"""`headrace pool …`: pools and what they are owed."""
+"""The commands `headrace pool …` that show pools and their fair shares."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.show.trees import pool_table, tree_table
 
-#: A pool is shown without its preemptions where its allocator takes longer.
+#: Seconds to wait for the allocator. After that, a pool is shown without its preemptions.
 _ALLOCATOR_S = 1.0
 _DAY_MS: Final = 86_400_000
 
-#: Commands whose names are words of Python.
+#: Names of the functions for commands whose own names are taken in Python.
 _FUNCTIONS: Final = {"set": "set_", "import": "import_"}
 
 app = App(name="pool", help="List, make, change and remove pools.")
 app.command("headrace_cli.commands.pool_volume:volume", name="volume")
 app.command("headrace_cli.commands.pools.reasons:explain", name="explain")
 for _name in ("create", "set", "remove", "move", "rename", "transfer", "import", "export", "attributes"):
-    # Imported when it is the command, as a look at pools needs nothing of it.
+    # Imported only when the command runs, because showing pools does not need it.
     app.command(f"headrace_cli.commands.pool_changes:{_FUNCTIONS.get(_name, _name)}", name=_name)
 
 
@@ -59,7 +59,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
 
 async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
-    """Says what the figures lack, and what is paused. Of what else the configuration warns of, which stays, only that there is some."""
+    """Warn about missing figures and pauses. Lasting warnings about the configuration are only counted."""
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:
@@ -78,10 +78,10 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
 
 @app.command
 def get(name: str, /, *fields: str, common: Common | None = None) -> int:
-    """Show one pool. Every resource has its usage, demand, limit, guarantee and parts of the fair share. The rest that is known follows.
+    """Show one pool. For every resource: usage, demand, limit, guarantee and parts of the fair share. Other facts follow.
 
-    With fields it prints only these, one a line. See docs/reference/fields.md for all of them. A part of a field follows
-    it behind a slash or a dot. What the pool does not have is `null`.
+    With FIELDS it prints only these fields, one on each line. docs/reference/fields.md lists all fields. A part of a field follows
+    it behind a slash or a dot. A field that the pool does not have is `null`.
 
     Examples:
 
@@ -104,7 +104,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     """
     pool_or_path(name)
     for key in fields:
-        field_of(key)  # what cannot be there needs no asking
+        field_of(key)  # refuse an unknown field before any request
 
     async def work(client: Client, screen: Screen) -> None:
         named = await client.pools.at(name)
@@ -129,8 +129,11 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
 
 
 async def _options_of(client: Client, pool: PoolView) -> Table:
-    """Asks for the pools above and their tree, whose options of starvation and preemption a pool has unless it sets its own."""
-    from headrace_cli.show.pools.options_in_force import options_in_force, options_table  # of no use to lists
+    """Return the table of the pool's options of starvation and preemption.
+
+    The pools above and the tree are requested too, because a pool inherits these options unless it sets its own.
+    """
+    from headrace_cli.show.pools.options_in_force import options_in_force, options_table  # not needed by lists
 
     way = [pool]
     while way[0].parent not in ("", ROOT_POOL):
@@ -140,7 +143,7 @@ async def _options_of(client: Client, pool: PoolView) -> Table:
 
 
 async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | None:
-    """Asks what was taken from below a pool. None while no allocator answers, as the rest is known without it."""
+    """Return the preemptions below a pool. None if no allocator answers, because the rest can be shown without them."""
     try:
         return await client.pools.preemptions(name, timeout_s=_ALLOCATOR_S)
     except (Refused, Unanswered):
@@ -148,7 +151,10 @@ async def preemptions_of(client: Client, name: str) -> ObservedPreemptions | Non
 
 
 async def _lost_work_of_a_day(client: Client, name: str) -> list[LostWork]:
-    """Asks what preemption cost a pool in the last day. Nothing while nobody tells, as the rest is known without it."""
+    """Return the work that a pool lost to preemption in the last 24 hours.
+
+    Empty if no service answers, because the rest can be shown without it.
+    """
     now_ms = SystemClock().wall_ms()
     try:
         return (await client.pools.lost_work(name, since_ms=now_ms - _DAY_MS, until_ms=now_ms)).lost
@@ -202,9 +208,9 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
 def starving(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
 
-    Since when, for what, how much of it each has, and which operations may preempt for that. `!` marks what starves aggressively.
-    Where pools only observe preemption, it says how many places each would have taken there. Under a YARN policy it says what is due to
-    its guarantee and to its fair share, of a pool with all below it.
+    Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks
+    aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
+    policy it shows what is due to a pool's guarantee and to its fair share, with everything below the pool.
 
     Examples:
 

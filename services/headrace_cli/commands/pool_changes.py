@@ -1,4 +1,4 @@
-"""`headrace pool …`: the commands that change pools, and the file that holds all of them."""
+"""The commands `headrace pool …` that change pools, import them from a file, and export them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def set_(
 ) -> int:
     """Change a pool: what is given changes, the rest stays.
 
-    Attributes are given as key=value. `headrace pool attributes` lists them. A part of one follows it behind a slash or a dot. A value
+    Attributes are given as key=value. `headrace pool attributes` lists them. Write a part of an attribute after a slash or a dot. A value
     in braces is a map. `key=` takes an attribute back to its default.
 
     Examples:
@@ -220,8 +220,8 @@ def transfer(
 ) -> int:
     """Give of one pool's guarantees and limits to another.
 
-    It is taken from every pool from the source up to the pool that both stand in, and added to every pool down to the destination. The
-    common one stays as it is. Either may be `/` or `<Root>`, the root.
+    The amount is subtracted from every pool from the source up to the pool that contains both, and added to every pool down to the
+    destination. The pool that contains both is unchanged. Source or destination may be `/` or `<Root>`, the root.
 
     Examples:
 
@@ -259,8 +259,8 @@ def import_(
 ) -> int:
     """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
 
-    Pools that the file does not name are taken away. You are asked first if operations are in them, or if they are more than half of the
-    tree; where nobody can be asked the status is 4 unless --yes is given. Options of the tree stay unless the file has them.
+    Pools that the file does not name are removed. The command asks first if operations are in them, or if they are more than half of
+    the tree; without a terminal the exit status is 4 unless --yes is given. Options of the tree stay unless the file has them.
 
     The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
@@ -290,7 +290,7 @@ def import_(
         Only say what would become of it and of all shares, and every rule that it breaks.
     """
     from headrace_cli.pools.importing import Importing
-    from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
+    from headrace_cli.pools.imports import read_import  # YAML and XML take longer to import than most commands take
 
     read = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
     importing = Importing(str(file), read, keep=keep, dry_run=dry_run, confirmed=yes)
@@ -322,7 +322,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
         The options of the tree too.
     """
 
-    from headrace_cli.pools.files import configured, exported  # as above
+    from headrace_cli.pools.files import configured, exported  # imported here for the same reason
 
     async def work(client: Client, screen: Screen) -> None:
         listed = await client.pools.list()
@@ -336,7 +336,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
 
 
 def attributes(name: str = "", /, *, json: Json = False) -> int:
-    """List everything that can be set on a pool. It has its kind and range, default, who may set it, and whether it has an effect.
+    """List everything that can be set on a pool. Each with its kind and range, default, who may set it, and whether it has an effect.
 
     Examples:
 
@@ -358,14 +358,14 @@ def attributes(name: str = "", /, *, json: Json = False) -> int:
 
 
 def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]]:
-    """A question for the changes, or for what would become of the tree and its shares."""
+    """Return the request for the changes; with `dry_run`, the request for what they would do to the tree and its shares."""
     return lambda client: client.pools.what_if(changes) if dry_run else client.pools.change(changes)
 
 
 def _changes(
     assigned: tuple[str, ...], options: PoolOptions | None, unset: list[str] | None = None
 ) -> dict[str, object]:
-    """Reads the attributes that a command gives. Raises `BadInput` for those that are seen to be wrong."""
+    """Return the changes that a command line gives. Raises `BadInput` for values that are recognisably wrong, or given twice."""
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
         if key in changes:

@@ -1,4 +1,4 @@
-"""The value of `--pool-tree`: a tree, and what is different for the operation there, such as `gpu:pool=vision,weight=2`."""
+"""The value of `--pool-tree`: a tree and the operation's settings in that tree, such as `gpu:pool=vision,weight=2`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.wire.operation_spec import PerTree
 
 
 def parse_pool_trees(texts: Sequence[str]) -> dict[TreeName, PerTree]:
-    """Reads all values of `--pool-tree`, in their order. A tree may stand only once. Raises `BadInput`."""
+    """Parse all values of `--pool-tree`, in their order. Raises `BadInput`, also for a tree that is given twice."""
     trees: dict[TreeName, PerTree] = {}
     for text in texts:
         name, _, rest = text.partition(":")

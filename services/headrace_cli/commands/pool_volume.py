@@ -1,4 +1,4 @@
-"""`headrace pool volume`: a pool over time."""
+"""The command `headrace pool volume`: show a pool over time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.volume.times import parse_moment_ms
 
-#: Points of a file's picture, more than it has dots.
+#: Points of history for a picture in a file; more than the picture has dots in width.
 _FILE_POINTS = 1_500
-#: Rows of lines of a panel in characters.
+#: Height of the lines in a panel of characters, in rows.
 _ROWS = 12
 _WIDTH_OF_A_PIPE = 100
 _WIDEST = 200
@@ -80,7 +80,7 @@ def volume(
     async def work(client: Client, screen: Screen) -> None:
         width = min(screen.width, _WIDEST) if screen.out.is_terminal else _WIDTH_OF_A_PIPE
         count = points or (_FILE_POINTS if file is not None else 2 * width)
-        # A young history would be a sliver at the end of a day.
+        # Begin at the oldest record. Otherwise a new pool's history would be a sliver at the end of a day.
         within = dict(since_ms=since_ms, until_ms=until_ms, points=count)
         history = await client.pools.history(await client.pools.at(name), **within, resource=resource, from_oldest=True)
         _tell(history, await _lost_work(client, history), screen, file, width, figures=plot is None)
@@ -89,7 +89,7 @@ def volume(
 
 
 async def _lost_work(client: Client, history: PoolHistory) -> LostWorkTold | None:
-    """Asks admission what preemption cost. None while it does not tell, as the rest is known without it."""
+    """Return the work lost to preemption. None if admission does not answer, because the rest can be shown without it."""
     try:
         return await client.pools.lost_work(history.pool, since_ms=history.since_ms, until_ms=history.until_ms)
     except (Refused, Unanswered):
@@ -97,7 +97,7 @@ async def _lost_work(client: Client, history: PoolHistory) -> LostWorkTold | Non
 
 
 def stretch_ms(since: str, until: str) -> tuple[int, int]:
-    """Reads a stretch of time, as milliseconds of Unix time. Raises `BadInput`."""
+    """Parse a period and return its begin and end in milliseconds of Unix time. Raises `BadInput`."""
     now_ms = SystemClock().wall_ms()
     since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
     until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1

@@ -1,4 +1,4 @@
-"""`headrace run`: start an operation."""
+"""The command `headrace run`: start an operation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class JobOptions:
-    """The jobs of an operation."""
+    """Options for the jobs of an operation."""
 
     jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
     """How many."""
@@ -53,24 +53,24 @@ class JobOptions:
     cwd: Path | None = None
     """Folder the jobs start in, on the nodes; where you are now unless given, and with `--upload` the folder of those files."""
     upload: Annotated[list[Path] | None, Parameter(negative=())] = None
-    """A file that goes with the operation, or a folder, of which all that is in it goes. Jobs find them on their node, in the folder they
-    start in and that `HEADRACE_FILES` names. May be repeated; 64 MiB together, packed."""
+    """A file that goes with the operation, or a folder, of which all that is in it goes. Jobs find the files in
+    their first folder on the node, which `HEADRACE_FILES` names. May be repeated; at most 64 MiB together, packed."""
     max_failed_job_count: Whole = 10
     """With so many failed runs the operation fails; until then each failed job is tried again."""
     retry_backoff: str = "500ms"
-    """From a failure of a job until it is tried again, such as 10s. It doubles with each failure of that job. 0: it is at once."""
+    """From a failure of a job until it is tried again, such as 10s. The delay doubles with each failure of that job. 0: no delay."""
     longest_retry_backoff: str = "10s"
     """The most that grows to."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job runs again when its node is lost, or waits for the node."""
     log_cap: str | None = None
-    """Output that is kept of each job, of stdout and stderr each, such as 100M; older output goes. The node's own cap unless given,
-    and its largest at most."""
+    """Output that is kept of each job, of stdout and stderr each, such as 100M; older output goes. Unless given, the node's own cap;
+    at most the node's largest cap."""
     node_filter: str | None = None
     """Nodes that may run its jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
     def resources(self) -> Resources:
-        """Amounts of each job. Raises `BadInput`."""
+        """Return the resources of each job. Raises `BadInput`."""
         return Resources(
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
@@ -82,18 +82,18 @@ class JobOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ShareOptions:
-    """The part of an operation among others."""
+    """Options for an operation's share of the cluster."""
 
     weight: Number = 1.0
     """Its part among the operations of its pool."""
     gang: Switch = False
-    """Its jobs are of use only together: all start at once or none, and all start anew when one does not complete. Where the pool and the
-    tree have it so, it is owed all that it wants or nothing."""
+    """Its jobs are of use only together: all start at once or none, and all start anew when one does not complete. If the pool and the
+    tree are configured for it, the operation's fair share is its whole demand or nothing."""
     first_job_is_master: Switch = False
     """Its other jobs are of no use without job 0: under a YARN policy that is interrupted last of all on its node."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
-    """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. Of several each runs
-    a part of the jobs, as soon as it has room. The first tree of `headrace up`, or `$HEADRACE_TREE`, unless given."""
+    """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. With several,
+    each tree runs a part of the jobs as soon as it has free resources. Else the first tree of `headrace up`, or `$HEADRACE_TREE`."""
     max_cpu: str | None = None
     """Cores that it is owed at most, all its jobs together. No limit unless given."""
     max_memory: str | None = None
@@ -102,7 +102,7 @@ class ShareOptions:
     """GPUs likewise."""
 
     def limits(self) -> PartialResources:
-        """The most that it is owed. Raises `BadInput`."""
+        """Return the limits of the operation's fair share. Raises `BadInput`."""
         return PartialResources(
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
             gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
@@ -113,19 +113,19 @@ class ShareOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PreemptionOptions:
-    """The way in which an operation gives places back to others."""
+    """Options for how an operation's jobs are preempted."""
 
     interruptible: Switch = False
     """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""
     interrupt_signal: str = "TERM"
     """The signal that tells a job that its place is taken back: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
     interruption_timeout: str | None = None
-    """What a job gets between that signal and SIGKILL. 10s unless given, and the tree's time when others get its place."""
+    """What a job gets between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
     """With graceful its jobs are asked to end as soon as it has more than its fair share, with more time, and never otherwise."""
 
     def wishes(self) -> dict[str, Any]:
-        """Fields of the spec. Raises `BadInput`."""
+        """Return the fields of the operation spec for these options. Raises `BadInput`."""
         wishes: dict[str, Any] = {
             "interruptible": self.interruptible,
             "interrupt_signal": parse_signal(self.interrupt_signal, place="--interrupt-signal"),
@@ -143,10 +143,10 @@ class PreemptionOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WaitOptions:
-    """The things to do once the operation is started, or not to start it."""
+    """Options for what to do after the start, or instead of a start."""
 
     wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
-    """Wait until it is over, with a progress bar on stderr. Of what failed the end of the output is shown."""
+    """Wait until it is over, with a progress bar on stderr. For failed jobs the end of the output is shown."""
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
     """Wait until it is over, and print what its jobs write as it comes, with the job's index where there are several."""
     abort_on_interrupt: Switch = False
@@ -160,8 +160,8 @@ class WaitOptions:
         return self.wait or self.follow
 
     async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
-        """Waits until the operation is over, and returns the exit status."""
-        from headrace_cli.show.progress import follow  # bars load longer than all that a start says
+        """Wait until the operation is over and return the exit status."""
+        from headrace_cli.show.progress import follow  # progress bars take longer to import than a start takes
 
         several = job_count > 1 if self.follow else None
         return await follow(screen, operation, abort_on_interrupt=self.abort_on_interrupt, several=several)
@@ -181,8 +181,8 @@ def run(
 ) -> int:
     """Start an operation: so many jobs, each a process that runs the command.
 
-    Options stand before `--`, the command behind it. A job finds its number in `HEADRACE_JOB_INDEX` (from 0), their count in
-    `HEADRACE_JOB_COUNT`. Of the environment of this terminal it sees only what `--env` names.
+    Options come before `--`, the command after it. A job finds its index in `HEADRACE_JOB_INDEX` (from 0) and the number of jobs in
+    `HEADRACE_JOB_COUNT`. It sees only the environment variables that `--env` names.
 
     Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
     status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
@@ -204,13 +204,13 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made or its path, or a new name, which lives as long as its operations. Unless given, the tree says.
+        Where it runs: a pool that was made or its path, or a new name, which lives as long as its operations. Else the tree decides.
     title
         Words by which you know it again.
     existing_pool
         Be refused where there is no such pool, instead of making an ephemeral one.
     id
-        Id of the operation; the same one again starts nothing new. Made here unless given.
+        Id of the operation; the same one again starts nothing new. Unless given, a new one is made.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, share_options or ShareOptions())
@@ -229,7 +229,7 @@ def run(
     return talk(common, work, bears_restarts=not waits.dry_run)
 
 
-#: Options by the fields of a request for which they stand.
+#: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
     "spec.argv": "command",
     "spec.environment": "--env",
@@ -247,7 +247,7 @@ _OPTIONS: Final = {
 
 @contextlib.contextmanager
 def _named_options() -> Iterator[None]:
-    """Raises what is raised within, with the names of options in place of fields."""
+    """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
     try:
         yield
     except BadInput as error:
@@ -265,7 +265,7 @@ def _packed(upload: Sequence[Path] | None) -> Packed | None:
 async def _start(
     screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str
 ) -> Operation:
-    """Sends the files and starts it. Raises what `Client.start` does."""
+    """Send the files and start the operation. Raises what `Client.start` raises."""
     if packed is not None:
         from headrace_cli.show.progress import send_files
 
@@ -280,7 +280,7 @@ async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Pack
 
 
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
-    """The spec with what only the client knows."""
+    """Return the spec with the names of the pools, the tree and the uploaded files, which only the client knows."""
     files = packed.archive if packed is not None else None
     pool = await client.pools.at(spec.pool)
     by_tree = {
@@ -324,7 +324,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
 
 
 def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Reads `NAME=VALUE` and `NAME`, the latter with the value it has in `own`. Raises `BadInput`."""
+    """Parse `NAME=VALUE` and `NAME`; the latter takes its value from `own`. Raises `BadInput`."""
     environment: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -349,7 +349,7 @@ def _formula(text: str) -> str:
 def _folder(jobs: JobOptions) -> str:
     if jobs.cwd is None:
         return "" if jobs.upload else str(Path.cwd())
-    # The nodes' folder, not ours: it need not exist here, so that nothing is resolved.
+    # This is a folder on the nodes. It need not exist on this host, so symbolic links are not resolved.
     return os.path.abspath(jobs.cwd)
 
 
@@ -370,7 +370,7 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
         screen.say(
             f"it runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree", style="yellow"
         )
-    # A hub makes its pools itself: that is no typing error.
+    # A hub makes its pools itself, so a new pool of a hub is not a typing error.
     elif answer.ephemeral_pool and named and "$" not in answer.pool:
         near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
         screen.say(

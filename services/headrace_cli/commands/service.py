@@ -1,4 +1,4 @@
-"""`headrace service …`: the processes of Headrace itself."""
+"""The commands `headrace service …`: show the processes of Headrace itself."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ app = App(name="service", help="List the processes of Headrace itself, and their
 def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
 
-    The lag is the length of one turn of its loop. «Behind» counts the entries of the log that it has not taken yet.
-    A role that no process leads is shown as missing. Below stands why the log takes nothing, if it does not.
+    The lag is the duration of one turn of its event loop. `behind` counts the entries of the log that it has not processed yet.
+    A role without a leader is shown as missing. If the log accepts no entries, the reason is printed below the table.
     In both cases the exit status is 1.
 
     Examples:
@@ -50,7 +50,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
     """Show the figures that services tell of themselves, such as preemptions by reason and by group.
 
-    Counters begin with the process.
+    Counters start at zero when a process starts.
 
     Examples:
 

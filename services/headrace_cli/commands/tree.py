@@ -1,4 +1,4 @@
-"""`headrace tree …`: pool trees as a whole."""
+"""The commands `headrace tree …`: list, make, change and remove pool trees."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
 
 async def _alerts(client: Client, answer: TreeList) -> Sequence[str]:
-    """Says what is wrong between trees and nodes. Nothing while the allocator does not answer, as trees are known without it."""
+    """Return what is wrong between trees and nodes.
+
+    Empty if the allocator does not answer, because the trees can be shown without it.
+    """
     try:
         nodes: dict[str, list[str]] = {node.node: node.tags for node in (await client.nodes()).nodes}
     except Unanswered:
@@ -180,7 +183,7 @@ def set_(
 
 @app.command
 def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
-    """Take a tree away that has no pools. Stop what serves it first: a fair_share that runs makes its tree anew.
+    """Take a tree away that has no pools. Stop its services first: a running fair_share makes its tree again.
 
     Examples:
 

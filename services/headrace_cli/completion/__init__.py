@@ -1,1 +1,1 @@
-"""Completion at a Tab behind `headrace`: commands, options, words, and the names that a running one knows."""
+"""Completion of `headrace` at a Tab: commands, options, words, and names that a running Headrace knows."""

@@ -1,4 +1,4 @@
-"""The answer to a Tab."""
+"""Answer a Tab."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace_cli.completion.table import read_table
 
 
 def answer(shell: str, words: Sequence[str]) -> None:
-    """Prints what can stand at the cursor, a candidate a line, and nothing where anything is wrong.
+    """Print the candidates for the word under the cursor, one on each line. Print nothing if anything goes wrong.
 
-    `words` are those behind `headrace` up to the cursor, the last one under it, or from bash the line up to the cursor in two parts, the
-    one that stays and the one that is replaced.
+    From zsh and fish, `words` are the words after `headrace` up to the cursor; the last word is under the cursor. From
+    bash, `words` are two parts of the line up to the cursor: the part that stays, and the part that is replaced.
     """
-    # Whatever went wrong would appear amid the line that somebody is typing.
+    # An error message would appear in the middle of the line that the user is typing.
     with suppress(Exception):
         line = read_line(*words) if shell == "bash" else None
         slot = find_slot(read_table(), line.words if line is not None else words)
@@ -34,14 +34,14 @@ def answer(shell: str, words: Sequence[str]) -> None:
 def _known_names(slot: Slot) -> Sequence[Name]:
     if not asks_headrace(slot):
         return ()
-    # The client takes longer to load than all of a Tab that needs none.
+    # The client takes longer to import than a whole answer that does not need it.
     from headrace_cli.completion.names import known_names
 
     return known_names(slot)
 
 
 def _fitting(line: BashLine, candidate: Completion) -> Completion | None:
-    """The text that bash inserts. None for one that the word under the cursor does not lead to."""
+    """Return the candidate with the text that bash inserts. None if the candidate does not begin with the word under the cursor."""
     if candidate.mark not in (Mark.WORD, Mark.PART):
         return candidate
     written = line.written(candidate.value)

@@ -1,7 +1,7 @@
-"""A command line as bash hands it over at a Tab, and how a candidate is written there. Pure.
+"""A command line as bash passes it at a Tab, and the text of a candidate for that line. Pure.
 
-bash leaves both to the completer: it hands over the line as it was typed, with its quotes, and inserts what comes back as it is.
-What it replaces begins behind an open quote, or else behind the last `=` or `:` of the word.
+bash leaves the quoting to the completer: it passes the line as typed, with its quotes, and inserts the answer
+unchanged. The part that bash replaces begins after an open quote, or else after the last `=` or `:` of the word.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ESCAPED_IN_DOUBLE = '"\\$`'
 
 @dataclass(frozen=True)
 class BashLine:
-    """A line up to the cursor."""
+    """A command line up to the cursor."""
 
-    #: Behind the name of the program, without quotes; the last one is under the cursor, empty behind a blank.
+    #: Words after the name of the program, without quotes. The last word is under the cursor, and empty after a blank.
     words: tuple[str, ...]
-    #: The part of that word that stays as it was typed.
+    #: Part of the last word that stays as it was typed.
     kept: str
-    #: The quote that is open where the rest begins; empty for none.
+    #: Quote that is open where the replaced part begins; empty: none.
     quote: str
 
     def written(self, candidate: str) -> str | None:
-        """Returns the text for the replaced part, or None for a candidate that the word does not lead to."""
+        """Return the text for the replaced part, or None if the candidate does not begin with the last word."""
         if not candidate.startswith(self.words[-1]):
             return None
         rest = candidate[len(self.kept) :]
@@ -45,14 +45,14 @@ class BashLine:
 
 
 def read_line(stays: str, replaced: str) -> BashLine:
-    """Reads a line from the parts that stay and that are replaced, which end at the cursor."""
+    """Parse a line from its two parts up to the cursor: the part that stays, and the part that is replaced."""
     words, _ = _split(stays + replaced)
     before, quote = _split(stays)
     return BashLine(tuple(words[1:]) or ("",), before[-1] if len(before) == len(words) else "", quote)
 
 
 def _split(line: str) -> tuple[list[str], str]:
-    """The words, and the quote that is still open at the end."""
+    """Return the words, and the quote that is still open at the end."""
     words = [""]
     quote = ""
     for piece in _PIECE.finditer(line):

@@ -13,41 +13,41 @@ from headrace_cli.completion.table import Argument, short
 
 
 class Mark(enum.StrEnum):
-    """The way in which the shell inserts a candidate. The letters stand in the scripts as well."""
+    """How the shell inserts a candidate. The scripts for the shells use the same letters."""
 
     #: A whole word; a blank follows.
     WORD = "w"
-    #: The beginning of one; no blank follows.
+    #: The beginning of a word; no blank follows.
     PART = "p"
-    #: Not a word: the shell completes files.
+    #: Not a word: the shell completes file names.
     FILES = "f"
-    #: Not a word: a command line of its own begins after so many words.
+    #: Not a word: a command line of its own begins after the number of words in `value`.
     COMMAND = "c"
 
 
 class Name(msgspec.Struct, frozen=True):
-    """A name that a running Headrace knows, with a few words about it."""
+    """A name that a running Headrace knows, with a short description."""
 
     name: str
     about: str = ""
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One thing that can stand there."""
+    """One candidate for the word under the cursor."""
 
     mark: Mark
     value: str
     description: str = ""
 
     def line(self) -> str:
-        """The line that the scripts read: three columns with tabs between, none of them empty but the last."""
+        """Return the line that the scripts read: three columns separated by tabs. Only the last column may be empty."""
         return f"{self.mark}\t{self.value}\t{self.description}"
 
 
 def candidates(slot: Slot, known: Sequence[Name]) -> list[Completion]:
-    """All that can stand in the slot, each once, whatever its word begins with.
+    """Return all candidates for the slot, each once, no matter what is typed of the word already.
 
-    `known` are the names of the kind that the slot asks for, where that is one which only a running Headrace knows.
+    `known` are the names of the kind that the slot asks for, if only a running Headrace knows names of this kind.
     """
     unique: dict[str, Completion] = {}
     for candidate in _all(slot, known):
@@ -87,7 +87,7 @@ def _values(slot: Slot, argument: Argument, known: Sequence[Name]) -> Iterator[C
         case Meaning.COMMAND:
             yield Completion(Mark.COMMAND, str(slot.words_before))
         case meaning if meaning in WORDS_OF_SETTINGS:
-            # The tables of settings are large: only who asks for words of them waits for that.
+            # The tables of settings are large, so they are imported only for a slot that takes their words.
             from headrace_cli.completion.settings import words_of_settings
 
             for word, about in words_of_settings(slot):

@@ -1,4 +1,4 @@
-"""Keys of settings and their values, `integral_guarantees/guarantee_type=burst`, as pairs with a description. Pure."""
+"""Keys of settings and their values, such as `integral_guarantees/guarantee_type=burst`, each with a description. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from headrace_cli.pools.key_values import kind_at
 
 
 def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
-    """Offers `key=` for every key, and behind `key=` the values that are words. Parts are those below the key that `word` begins with."""
+    """Yield `key=` for every key, or the possible values if `word` already contains `key=`.
+
+    The parts of a key are yielded if `word` begins with that key and a separator.
+    """
     key, equals, _ = word.partition("=")
     if equals:
         kind = kind_at(schema, key)
@@ -26,7 +29,7 @@ def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
 
 
 def attributes(schema: Schema, word: str) -> Iterator[tuple[str, str]]:
-    """Every key, of parts as in `assignments`."""
+    """Yield every key. Parts of a key are treated as in `assignments`."""
     for name, kind, about in _level(schema, word):
         yield name, about
         if _has_parts(kind):
@@ -38,7 +41,7 @@ def _separator(key: str) -> str:
 
 
 def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
-    """Whole keys beside the last part of `key`, with their kinds and what they say."""
+    """Yield the whole keys on the level of the last part of `key`, each with its kind and its description."""
     separator = _separator(key)
     above = key.rpartition(separator)[0] if separator else ""
     lead = above + separator

@@ -1,6 +1,6 @@
-"""The kind of thing that an argument names: a pool, an operation, a field …. Pure.
+"""The kind of thing that an argument names: a pool, an operation, a field and so on. Pure.
 
-Commands call the same thing by the same word, so that the name of an argument says what it stands for. `name` is a thing of the kind
+All commands use the same argument name for the same kind of thing. An argument called `name` names a thing of the kind
 that the command is about: in `pool get NAME` a pool.
 """
 
@@ -17,29 +17,29 @@ class Meaning(enum.Enum):
 
     #: A pool in which operations run.
     POOL = enum.auto()
-    #: Likewise, or the root.
+    #: A pool in which operations run, or the root.
     POOL_OR_ROOT = enum.auto()
     OPERATION = enum.auto()
-    #: One that is not over.
+    #: An operation that is not over.
     LIVE_OPERATION = enum.auto()
     NODE = enum.auto()
     TREE = enum.auto()
     USER = enum.auto()
     STATE = enum.auto()
-    #: A field of a pool that is named before.
+    #: A field of the pool that an earlier argument names.
     FIELD = enum.auto()
-    #: `key=value`, of what is set on the command's kind of thing.
+    #: `key=value` for a setting of the kind of thing that the command is about.
     ASSIGNMENT = enum.auto()
-    #: Likewise, of what `op set` changes.
+    #: `key=value` for a setting that `op set` changes.
     OPERATION_SETTING = enum.auto()
-    #: The key alone.
+    #: The key of a setting, without a value.
     ATTRIBUTE = enum.auto()
     FILE = enum.auto()
     #: A program and its arguments.
     COMMAND = enum.auto()
 
 
-#: Known to a running Headrace only.
+#: Kinds whose names only a running Headrace knows.
 _LIVE: Final = frozenset(
     {
         Meaning.POOL,
@@ -51,7 +51,7 @@ _LIVE: Final = frozenset(
         Meaning.USER,
     }
 )
-#: Words of tables that stand in the code.
+#: Kinds whose words come from tables in the code.
 WORDS_OF_SETTINGS: Final = frozenset(
     {Meaning.STATE, Meaning.FIELD, Meaning.ASSIGNMENT, Meaning.OPERATION_SETTING, Meaning.ATTRIBUTE}
 )
@@ -82,18 +82,18 @@ _BY_NAME: Final = {
     "user": Meaning.USER,
 }
 _BY_NOUN: Final = {"node": Meaning.NODE, "pool": Meaning.POOL, "tree": Meaning.TREE}
-#: Arguments of commands that give a name to something new.
+#: Commands and their arguments that name something new.
 _NEW: Final = frozenset({("create", "name"), ("up", "node")})
-#: Commands about settings themselves: their `name` is one of a setting.
+#: Commands about settings themselves. Their argument `name` is the name of a setting.
 _VERBS_OF_SETTINGS: Final = frozenset({"attributes", "options"})
-#: Verbs for which an operation that is over is of no use.
+#: Verbs that are useless for an operation that is over.
 _VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "set", "suspend", "wait"})
-#: Verbs that look at a pool, as which the root will do.
+#: Verbs that show a pool. They accept the root as well.
 _VERBS_OF_LOOKING: Final = frozenset({"explain", "get", "volume"})
 
 
 def meaning_of(slot: Slot) -> Meaning | None:
-    """Returns the kind of values of a slot, or None if nothing is known of it."""
+    """Return the kind of values of a slot, or None if the kind is unknown."""
     argument = slot.argument
     if argument is None:
         return None

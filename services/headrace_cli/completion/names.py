@@ -1,4 +1,4 @@
-"""The names that a running Headrace knows. Says nothing where it does not answer in time, and starts nothing."""
+"""Names from a running Headrace. There are none if Headrace does not answer in time. Nothing is started."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
 from headrace_cli.pools.fields import read
 
-#: All questions together; whoever waits for a list of names has typed the name sooner.
+#: Seconds for all requests together. After that, typing the name would have been quicker.
 TIME_S = 1.0
 _MOST_OPERATIONS = 200
 
 
 def known_names(slot: Slot) -> Sequence[Name]:
-    """Returns names of the kind that the slot asks for."""
+    """Return names of the kind that the slot asks for."""
     configure("cli", "error")
     folder = slot.given.get("state") or slot.given.get("state_folder") or [""]
     state = os.path.expanduser(folder[-1])
@@ -76,7 +76,7 @@ async def _operations(client: Client, *, live: bool) -> list[Name]:
 
 
 async def _parts_of_field(client: Client, slot: Slot) -> list[Name]:
-    """The names below a field of the pool that is named before, down to the part that is being written."""
+    """Return the names below a field of the pool that an earlier argument names, on the level of the part that is being typed."""
     name = slot.given.get("name", [""])[0]
     pool = next((view for view in (await client.pools.list(name)).pools if view.name == name), None)
     if pool is None:

@@ -1,4 +1,4 @@
-"""Words from the tables of fields, of settings and of states. Pure."""
+"""Words from the tables of fields, settings and states. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_cli.pools.fields import FIELDS
 
 
 def words_of_settings(slot: Slot) -> Iterator[tuple[str, str]]:
-    """Yields words and what each is, or nothing for another kind of value."""
+    """Yield words with a description of each. Yield nothing for other kinds of values."""
     schema = TREE_ATTRIBUTES if slot.path[0] == "tree" else POOL_ATTRIBUTES
     match meaning_of(slot):
         case Meaning.STATE:

@@ -1,6 +1,6 @@
-"""The slot under the cursor: the argument, and its command, to which the word belongs. Pure.
+"""The slot under the cursor: the argument, and its command, to which the word under the cursor belongs. Pure.
 
-Read from the table of commands, so that whatever they take can be completed.
+The slot is found with the table of commands, so everything that commands take can be completed.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from headrace_cli.completion.table import Argument, Command
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of the word under the cursor."""
+    """What the word under the cursor stands for: its command, and the argument to which it belongs."""
 
-    #: The command as far as it is written.
+    #: The command, as far as it is typed.
     command: Command
-    #: Its names: `("pool", "get")`.
+    #: Names of the command, such as `("pool", "get")`.
     path: tuple[str, ...]
     #: The word, up to the cursor.
     word: str
-    #: What it is a value of; None where no argument stands here.
+    #: Argument of which the word is a value; None: no argument is possible here.
     argument: Argument | None = None
-    #: The part of the word that stands before the value: `--pool=`.
+    #: Part of the word before the value, such as `--pool=`.
     lead: str = ""
-    #: Commands may stand here.
+    #: True if commands are possible here.
     commands: bool = False
-    #: Options may stand here.
+    #: True if options are possible here.
     options: bool = False
-    #: What was written before, by the name of the parameter.
+    #: Values that were typed before, by the name of the parameter.
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: Words before the first one of `argument`, of all behind `headrace`.
+    #: Number of words after `headrace` before the first word of `argument`.
     words_before: int = 0
 
     @property
     def value(self) -> str:
-        """The word without `lead`."""
+        """Return the word without `lead`."""
         return self.word[len(self.lead) :]
 
 
 def find_slot(command: Command, words: Sequence[str]) -> Slot:
-    """The slot of the last of `words`, which are those behind the name of the command."""
+    """Return the slot of the last of `words`, the words after the name of the command."""
     before, word = list(words[:-1]), words[-1] if words else ""
     with suppress(BadInput):
         before = canonical(command, before)
@@ -59,7 +59,7 @@ def find_slot(command: Command, words: Sequence[str]) -> Slot:
 
 
 class _Walk:
-    """Goes through the words behind a command as the command itself would."""
+    """Goes through the words after a command as the command itself would parse them."""
 
     def __init__(self, command: Command, path: tuple[str, ...], word: str) -> None:
         self._command, self._path, self._word = command, path, word
@@ -115,7 +115,7 @@ class _Walk:
         )
 
     def _argument_at(self, count: int) -> Argument | None:
-        """The positional argument that takes the word with so many before it."""
+        """Return the positional argument for a word that has `count` positional words before it, or None."""
         for place, argument in enumerate(self._positional):
             if place == count or (place < count and argument.repeated):
                 return argument

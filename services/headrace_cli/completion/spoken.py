@@ -1,4 +1,4 @@
-"""Other ways to say a command: words of kubectl and git, plurals, and a beginning that only one command has. Pure."""
+"""Other ways to write a command: words of kubectl and git, plurals, and the beginning of a command's name. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from headrace.errors import BadInput
 from headrace_cli.completion.table import Command
 
-#: The first of the commands that are there is meant.
+#: Commands that a word may stand for. The first that exists is meant.
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "add": ("create",),
     "cancel": ("abort",),
@@ -33,12 +33,12 @@ SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "update": ("set",),
     "why": ("explain",),
 }
-#: A verb that stands alone is one of operations.
+#: The noun for a verb that is typed without a noun.
 _NOUN_OF_LONE_VERBS: Final = "op"
 
 
 def canonical(table: Command, words: Sequence[str]) -> list[str]:
-    """Returns the words with the commands' own names in front. Raises `BadInput` for a beginning that several have.
+    """Return the words with the commands' own names in front. Raises `BadInput` for an ambiguous beginning of a name.
 
     >>> canonical(read_table(), ["pools", "ls"])
     ['pool', 'list']
@@ -59,7 +59,7 @@ def canonical(table: Command, words: Sequence[str]) -> list[str]:
 
 
 def _meant(table: Command, word: str, *, top: bool) -> tuple[str, ...]:
-    """The commands that a word stands for, one below the other. None of them where it stands for nothing."""
+    """Return the names of the commands that a word stands for, from the outer to the inner. Empty if it stands for none."""
     names = table.commands
     if found := _exactly(table, word):
         return (found,)

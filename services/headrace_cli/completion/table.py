@@ -1,6 +1,6 @@
-"""The table of all commands that a Tab is answered from. Reading the commands themselves takes longer than a person waits.
+"""The table of all commands, from which a Tab is answered. Importing the commands takes longer than a user waits.
 
-`make docs-reference` writes its file from the commands.
+`make docs-reference` writes the table's file from the commands.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ _LONGEST_DESCRIPTION = 80
 
 
 class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thing that a command takes."""
+    """An argument or an option of a command."""
 
-    #: The name of the parameter.
+    #: Name of the parameter.
     name: str
     help: str = ""
-    #: The ways to write it that begin with a hyphen.
+    #: Spellings of the option, which begin with a hyphen.
     options: tuple[str, ...] = ()
-    #: Its place among those that are written without a name. None if it always needs one.
+    #: Position among the arguments that are written without a name; None: the name is always needed.
     position: int | None = None
     takes_value: bool = True
-    #: True if it takes several values.
+    #: True if the argument takes several values.
     repeated: bool = False
     is_path: bool = False
-    #: All its values, where they are few and fixed.
+    #: All values, if they are few and fixed.
     choices: tuple[str, ...] = ()
 
 
@@ -38,17 +38,17 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     help: str = ""
     commands: dict[str, Command] = {}
     arguments: tuple[Argument, ...] = ()
-    #: Options that every command has, and what they do.
+    #: Options that every command has, each with its description.
     flags: tuple[tuple[str, str], ...] = tuple((flag, "Display this message and exit") for flag in ("--help", "-h"))
 
 
 def read_table() -> Command:
-    """Returns `headrace` itself, with all that stands below it."""
+    """Return the table of `headrace` itself, with all its commands."""
     return msgspec.json.decode(TABLE_FILE.read_bytes(), type=Command)
 
 
 def short(text: str) -> str:
-    """The first sentence without its marks, cut where a list of candidates would become hard to read."""
+    """Return the first sentence without markup, cut to a length at which a list of candidates stays readable."""
     line = text.strip().partition("\n")[0].partition(". ")[0].removesuffix(".").replace("`", "").replace("**", "")
     line = "".join(character if character.isprintable() else " " for character in line)
     return line if len(line) <= _LONGEST_DESCRIPTION else line[: _LONGEST_DESCRIPTION - 1] + "…"

@@ -1,1 +1,1 @@
-"""`headrace demo`: the whole system at work by itself, for a minute."""
+"""The command `headrace demo`: the whole system at work by itself, for a minute."""

@@ -1,8 +1,8 @@
 """Averages over time of what pools used and were owed, from samples. Pure.
 
-Only the time in which jobs of every pool wait counts: there shares mean something. It begins when jobs of every pool run: until
-then the pool that came first has what was free, and nothing is taken from it before its first jobs end. A sample holds until the
-next one.
+Only the time in which all pools have pending jobs counts, because shares matter only then. It begins when jobs of all
+pools run. Until then the first pool has all cores that were free, and gives none back before its first jobs end. A
+sample holds until the next sample.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One pool at one moment, in cores."""
+    """One pool at one time, in cores."""
 
     usage: float
     fair_share: float
-    #: Jobs of it wait for a place.
+    #: True if jobs of the pool are pending.
     waiting: bool
 
 
 class Averages:
-    """Sums of value times length of time."""
+    """Averages of samples, weighted by time."""
 
     def __init__(self, pools: list[str]) -> None:
         self._pools = pools
@@ -30,11 +30,11 @@ class Averages:
         self._usage = dict.fromkeys(pools, 0.0)
         self._fair_share = dict.fromkeys(pools, 0.0)
         self._begun = False
-        #: Length of the time that counted.
+        #: Length of the time that counted, in seconds.
         self.seconds = 0.0
 
     def on_sample(self, now_s: float, samples: Mapping[str, Sample]) -> None:
-        """Adds a sample taken at this moment. Pools that are missing in it count as idle."""
+        """Add a sample that was taken at `now_s`. Pools that are missing in the sample count as idle."""
         if self._last is not None:
             then_s, before = self._last
             if self._counts(before):
@@ -42,11 +42,11 @@ class Averages:
         self._last = (now_s, samples)
 
     def usage(self, pool: str) -> float:
-        """Cores used on average, 0 if no time counted."""
+        """Return the cores that the pool used on average, or 0 if no time counted."""
         return self._usage[pool] / self.seconds if self.seconds else 0.0
 
     def fair_share(self, pool: str) -> float:
-        """Cores owed on average, 0 if no time counted."""
+        """Return the cores that the pool was owed on average, or 0 if no time counted."""
         return self._fair_share[pool] / self.seconds if self.seconds else 0.0
 
     def _counts(self, samples: Mapping[str, Sample]) -> bool:

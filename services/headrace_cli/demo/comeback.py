@@ -1,4 +1,4 @@
-"""The last act of the demo. A pool that was idle comes back, and another gives up what it had borrowed."""
+"""The last act of the demo: an idle pool comes back, and jobs of the pool that borrowed its cores are preempted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CPU: Final = RESOURCE_NAMES.index("cpu")
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """A place that the lender gave up."""
+    """A job of the lender that was preempted."""
 
     job: int
     node: str
@@ -31,16 +31,16 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 
 class Comeback:
-    """One run of the act. `troubles` is empty when all went as it should."""
+    """One run of the last act. `troubles` is empty if everything went as it should."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: In the order of the decisions.
+        #: Preempted jobs, in the order of the decisions.
         self.given_up: list[GivenUp] = []
         self.troubles: list[str] = []
 
     async def run(self) -> None:
-        """Raises `Refused`, `Unanswered`."""
+        """Run the act. Raises `Refused`, `Unanswered`."""
         options = {"fair_share_starvation_timeout": STARVATION_TIMEOUT_MS, "preemptive_scheduling_backoff": BACKOFF_MS}
         await self._client.trees.set("default", options)
         lender = await self._start(LENDER)

@@ -1,4 +1,4 @@
-"""`headrace demo`: starts a Headrace of its own, gives it work, tells what came of it, and leaves nothing behind."""
+"""The command `headrace demo`: start a separate Headrace, give it work, print the results, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from headrace_cli.up.supervisor import Ready, run_up
 def demo() -> int:
     """See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.
 
-    It runs a Headrace of its own on a free port, in a temporary folder that it removes, beside any other that may be running.
+    It runs a separate Headrace on a free port, in a temporary folder that it removes. Another Headrace may run beside it.
 
-    The exit status is 0 only if every job completed and every log could be read. Each pool must have got its share. What made room
-    must have been beyond the share of who gave it up. Nothing may be left running.
+    The exit status is 0 only if every job completed and every log could be read. Each pool must have got its share. Each
+    preempted job must have been beyond the fair share of its operation. No process may be left running.
     """
     screen = Screen()
     state = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
@@ -57,7 +57,7 @@ def demo() -> int:
 
 
 class _Demo:
-    """The callbacks of the supervisor."""
+    """The callbacks for the supervisor."""
 
     def __init__(self, screen: Screen, state: Path) -> None:
         self._screen = screen
@@ -66,12 +66,12 @@ class _Demo:
         self.troubles: list[str] = []
 
     def on_word(self, words: str) -> None:
-        """Shows the words of the supervisor until the demo is over."""
+        """Print the supervisor's messages until the demo is over."""
         if not self._over:
             self._screen.say(words)
 
     async def when_ready(self, ready: Ready) -> bool:
-        """Runs all acts. True: everything is to be stopped then."""
+        """Run all acts. Returns True: everything is to be stopped afterwards."""
         nodes = ", ".join(f"{node.node} (cpu {node.total.cpu / 100:g})" for node in ready.nodes)
         self._screen.say(f"ready in {ready.took_s:.1f} s; nodes {nodes}")
         self._screen.say(f"{JOBS} jobs that count primes, in the pools {', '.join(pool.name for pool in POOLS)}")

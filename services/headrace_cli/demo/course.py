@@ -1,4 +1,4 @@
-"""The demo's course once everything answers: make the pools, start the operations, watch them, and judge what came of it."""
+"""The first act of the demo: make the pools, start the operations, watch them, and judge the results."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
 
 _LOOK_S = 0.1
-#: Of its fair share a pool must have used at least this part, on average over the time in which all wanted more.
+#: Least part of its fair share that a pool must use, on average over the time in which all pools wanted more.
 _FAIR_ENOUGH = 0.5
 
 
 class Course:
-    """One run of the demo. `troubles` is empty when all went as it should."""
+    """One run of the first act. `troubles` is empty if everything went as it should."""
 
     def __init__(self, client: Client, clock: Clock, bars: DemoBars) -> None:
         self._client = client
         self._clock = clock
         self._bars = bars
         self._operations: dict[str, list[Operation]] = {pool.name: [] for pool in POOLS}
-        #: Jobs that completed, by operation.
+        #: Number of completed jobs by operation.
         self._completed: dict[str, int] = {}
         self._fair_shares: dict[str, float] = {}
         self.averages = Averages([pool.name for pool in POOLS])
@@ -38,7 +38,7 @@ class Course:
         self.troubles: list[str] = []
 
     async def run(self) -> None:
-        """Raises `Refused`, `Unanswered`."""
+        """Run the act. Raises `Refused`, `Unanswered`."""
         for pool in POOLS:
             await self._client.pools.create(pool.name, attributes=pool.options.changes())
         async with anyio.create_task_group() as tasks:
@@ -73,7 +73,7 @@ class Course:
         await operation.wait(progress)
 
     def on_usage(self, operations: Mapping[str, UsageItem]) -> None:
-        """Takes the usage that the allocator has given out by now, jobs that are being started included."""
+        """Record the usage that the allocator has published, with jobs that are being started included."""
         cores: dict[str, float] = {}
         samples: dict[str, Sample] = {}
         for pool, started in self._operations.items():

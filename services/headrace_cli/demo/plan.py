@@ -1,11 +1,12 @@
 """The plan of the demo: three nodes of different sizes, three pools, sixty jobs.
 
-Of six cores production is guaranteed two. The other four are shared by weight, 1 : 2 : 1. So the pools are owed three, two and one
-core while all of them have work, and their jobs are in the same proportion: they end at about the same time. Many small operations get
-no more than few large ones: that is a matter of pools.
+Production is guaranteed two of the six cores. The other four cores are shared by weight, 1 : 2 : 1. So the pools are
+owed three, two and one core while all of them have work. Their numbers of jobs have the same proportion, so the pools
+finish at about the same time. Many small operations get no more than few large operations, because cores are shared
+between pools.
 
-Then production has nothing to do, and research takes all six cores with jobs that are longer. When production comes back with three
-jobs it is owed three cores and gets them within a second or two: research gives its youngest jobs up.
+Then production has nothing to do, and research takes all six cores with longer jobs. When production comes back with
+three jobs, it is owed three cores and gets them within a second or two: research's youngest jobs are preempted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
 
 class DemoPool(msgspec.Struct, frozen=True):
-    """A pool, and how many jobs each of its operations has."""
+    """A pool, and the number of jobs of each of its operations."""
 
     name: str
     options: PoolOptions
@@ -26,12 +27,12 @@ class DemoPool(msgspec.Struct, frozen=True):
 
     @property
     def jobs(self) -> int:
-        """The number of all its jobs."""
+        """Return the number of jobs in all operations."""
         return sum(self.operations)
 
 
 class Load(msgspec.Struct, frozen=True):
-    """An operation of the last act. Its jobs are so many times as long as the others."""
+    """An operation of the last act. Its jobs are `length` times as long as the jobs of the first act."""
 
     pool: str
     jobs: int
@@ -50,7 +51,8 @@ JOBS = sum(pool.jobs for pool in POOLS)
 
 LENDER = Load("research", 6, 7)
 RETURNING = Load("production", 3, 3)
-#: Nobody watches a demo for the 30 seconds that a tree has by default.
+#: Starvation timeout of the demo's tree. The default of a tree, 30 seconds, is too long for a demo.
 STARVATION_TIMEOUT_MS = 500
-#: Nor for the 5 seconds for which a node is left alone after it was asked to give something up, even in vain.
+#: Time for which a node is left alone after an attempt to preempt there, even in vain. The default, 5 seconds, is too
+#: long for a demo.
 BACKOFF_MS = 500

@@ -1,6 +1,6 @@
-"""One job of the demo: counts the primes in a stretch of numbers of its own. Stands alone, imports nothing of Headrace.
+"""One job of the demo: count the primes in the job's own range of numbers. Stands alone and imports nothing of Headrace.
 
-A number as its argument makes the stretch so many times longer.
+A number as argument multiplies the length of the range.
 """
 
 import os
@@ -11,7 +11,7 @@ _STRETCH = 8_000
 
 
 def count(first: int, stretch: int) -> int:
-    """Counts the primes in `first` to `first + stretch - 1`, by trial division."""
+    """Return the number of primes from `first` to `first + stretch - 1`, by trial division."""
     found = 0
     for number in range(max(first, 2), first + stretch):
         divisor = 2

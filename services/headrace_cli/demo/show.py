@@ -1,4 +1,4 @@
-"""The display of the demo: a bar a pool on a terminal, lines elsewhere, a table at the end."""
+"""The display of the demo: a bar for each pool on a terminal, lines elsewhere, and tables at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace_cli.show.tables import table
 
 
 class DemoBars:
-    """Progress of the pools."""
+    """The progress of the pools."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -34,7 +34,7 @@ class DemoBars:
         self._tenths = 0
 
     def update(self, done: dict[str, int], cores: dict[str, float]) -> None:
-        """Shows how many jobs of each pool are done and how many cores it uses."""
+        """Show how many jobs of each pool are done and how many cores the pool uses."""
         for name, task in self._tasks.items():
             self.bars.update(task, completed=done[name], words=f"{cores.get(name, 0.0):g} cores in use")
         total = sum(pool.jobs for pool in POOLS)
@@ -45,7 +45,7 @@ class DemoBars:
 
 
 def result_table(averages: Averages, done: dict[str, int]) -> Table:
-    """A table of what each pool was promised, owed, used and got done."""
+    """Return a table of each pool's guarantee, fair share, usage and completed jobs."""
     made = table(
         "pool",
         "weight",
@@ -68,7 +68,7 @@ def result_table(averages: Averages, done: dict[str, int]) -> Table:
 
 
 def given_up_table(given_up: list[GivenUp]) -> Table:
-    """A table of the jobs that made room. It tells what their operation was owed, had and kept."""
+    """Return a table of the preempted jobs, with their operation's fair share and its usage before and after."""
     made = table("job", "on", "ran", "owed", "had", "kept", right=("ran",))
     for each in given_up:
         record = each.record
@@ -83,7 +83,7 @@ def given_up_table(given_up: list[GivenUp]) -> Table:
 
 
 def cores(share: Share) -> float:
-    """The cores of the demo's nodes that a share stands for."""
+    """Return the number of cores of the demo's nodes that a share stands for."""
     return share[RESOURCE_NAMES.index("cpu")] * sum(float(node.amounts["cpu"]) for node in NODES)
 
 

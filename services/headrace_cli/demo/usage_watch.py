@@ -1,4 +1,4 @@
-"""Every publication of usage by the allocator. The demo's figures are made from what it says it gave out."""
+"""Follow the usage that the allocator publishes. The demo's figures are made from it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SILENCE_S = 1.0
 async def watch_usage(
     state: Path, clock: Clock, on_usage: Callable[[Mapping[str, UsageItem]], None]
 ) -> AsyncIterator[None]:
-    """Calls `on_usage` with all operations by id at every change that the allocator publishes, until the block ends.
+    """Call `on_usage` with all operations by id at every change that the allocator publishes, until the block ends.
 
-    It listens as fair_share does, by whose credential in the state folder it is let in.
+    The bus admits this subscriber by fair_share's credential, which is in the state folder.
     """
     place = msgspec.structs.replace(find_place(state=state), credential_file=str(state / "credentials" / "fair_share"))
     reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)

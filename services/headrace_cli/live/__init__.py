@@ -1,1 +1,1 @@
-"""A terminal that shows something live: only what changed is written, and keys are read one by one."""
+"""Live displays on a terminal: only what changed is written, and keys are read one by one."""

@@ -1,4 +1,4 @@
-"""Keys by name, from what a terminal sends for them. Pure."""
+"""Names of keys, from the characters that a terminal sends for them. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAMES: Final = {
 
 
 def is_begun(text: str) -> bool:
-    """True if it ends within what may become a longer key. The key Escape is such a beginning, too."""
+    """True if the text ends within a sequence that may become a longer key. The Escape key is such a beginning too."""
     return _BEGUN.search(text) is not None
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """Yields the name of each key, which is the character for one that writes. Others that nobody knows are left out."""
+    """Yield the name of each key. The name of a printable key is its character. Unknown keys are left out."""
     for found in _KEY.finditer(text):
         key = _NAMES.get(found[0], found[0])
         if len(key) > 1 and key.startswith("\x1b"):

@@ -1,4 +1,4 @@
-"""The difference between two frames of a terminal, as the fewest pieces that turn one into the other. Pure."""
+"""The difference between two frames of a terminal, as the fewest writes that turn the first into the second. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rich.control import Control
 from rich.segment import ControlType, Segment
 from rich.style import Style
 
-#: A character, empty in the second column of a wide one, and how it looks.
+#: A character and its style. The character is empty in the second column of a wide character.
 Cell = tuple[str, Style | None]
 Line = Sequence[Segment]
 
 _BLANK: Final[Cell] = (" ", None)
-#: To move the cursor costs as much as to write so many characters again.
+#: Number of unchanged characters that are as cheap to write again as to skip by moving the cursor.
 _CHEAPER_THAN_A_MOVE: Final = 8
 
 
 def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Segment]:
-    """Makes what turns the lines before, from the top of the screen, into those after. It is empty where they are the same."""
+    """Return what turns the lines `before`, from the top of the screen, into the lines `after`. Empty if they are the same."""
     made: list[Segment] = []
     for y, (old_line, new_line) in enumerate(zip_longest(before, after, fillvalue=())):
         old, new = _cells(old_line), _cells(new_line)
@@ -35,7 +35,7 @@ def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Segment]:
 
 
 def _cells(line: Line) -> list[Cell]:
-    """One cell a column, without the blanks at the end."""
+    """Return one cell for each column, without the blanks at the end."""
     made: list[Cell] = []
     for segment in line:
         for character in "" if segment.control else segment.text.rstrip("\n"):
@@ -56,7 +56,7 @@ def _is_seen_on_blanks(style: Style | None) -> bool:
 
 
 def _runs(old: Sequence[Cell], new: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """The columns that differ, from the first of each stretch to behind its last. What is near is one stretch."""
+    """Yield the ranges of columns that differ, each as its first column and the column after its last. Close ranges are joined."""
     begin = end = -1
     for x, (was, cell) in enumerate(zip_longest(old[: len(new)], new, fillvalue=_BLANK)):
         if was == cell:

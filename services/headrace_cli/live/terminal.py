@@ -1,4 +1,4 @@
-"""The terminal of a command that shows something live. However that ends, the terminal is left as it was."""
+"""The terminal of a command with a live display. However the command ends, the terminal is restored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from headrace_cli.live.keys import is_begun, keys_in
 from headrace_cli.live.painting import changes
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 
-#: Told as a key when the terminal has another size.
+#: Name of the key that stands for a new size of the terminal.
 RESIZED: Final = "resized"
-#: The rest of a key that has begun comes within this, also over a slow link.
+#: Seconds in which the rest of a key's characters arrives, even over a slow link.
 _REST_OF_KEY_S: Final = 0.1
 
 
 class Terminal:
-    """The screen, of which what was painted last is known, and the keys."""
+    """The screen, which remembers what was painted last, and the keys."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -37,21 +37,21 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, at this moment."""
+        """Return the present number of columns and lines."""
         return os.get_terminal_size(sys.stdout.fileno())
 
     @property
     def draws_blocks(self) -> bool:
-        """True if it shows more than ASCII."""
+        """True if the terminal shows more than ASCII."""
         return draws_more_than_ascii(self._console)
 
     def lines(self, thing: RenderableType, width: int) -> list[list[Segment]]:
-        """The lines of something, as wide as that."""
+        """Return the lines of a renderable thing at the given width."""
         options = self._console.options.update(width=width, height=None)
         return self._console.render_lines(thing, options, pad=False)
 
     def paint(self, lines: Iterable[list[Segment]]) -> None:
-        """Shows these lines from the top on. Only what is not there yet is written."""
+        """Show these lines from the top of the screen on. Only what differs from the last frame is written."""
         size = width, height = self.size
         cut = [Segment.adjust_line_length(line, width, pad=False) for line in lines][:height]
         made: list[Segment] = []
@@ -64,7 +64,7 @@ class Terminal:
             self._console.print(Segments(made), end="", soft_wrap=True)
 
     async def listen(self, on_key: Callable[[str], None]) -> None:
-        """Calls with each key, and with `RESIZED`, until cancelled or until nobody types any more."""
+        """Call `on_key` with each key, and with `RESIZED`, until cancelled or until the input ends."""
         async with anyio.create_task_group() as tasks:
 
             async def watch_size() -> None:
@@ -94,7 +94,7 @@ class Terminal:
 
 
 def why_not_live(screen: Screen) -> str:
-    """Says what keeps this from showing anything live, or nothing."""
+    """Return why this terminal cannot show a live display, or an empty string."""
     if not (screen.out.is_terminal and sys.stdin.isatty()):
         return "this is no terminal"
     if screen.out.is_dumb_terminal:
@@ -104,13 +104,13 @@ def why_not_live(screen: Screen) -> str:
 
 @contextmanager
 def opened_terminal(screen: Screen) -> Iterator[Terminal]:
-    """Takes the whole screen, and each key as it is typed. Ctrl-C interrupts as ever."""
+    """Take the whole screen for the block, and each key as it is typed. Ctrl-C interrupts as usual."""
     stdin, console = sys.stdin.fileno(), screen.out
     before = termios.tcgetattr(stdin)
     try:
         tty.setcbreak(stdin)
         now = termios.tcgetattr(stdin)
-        now[6][termios.VSUSP] = b"\0"  # Ctrl-Z would leave a shell on a screen that is not its own
+        now[6][termios.VSUSP] = b"\0"  # after Ctrl-Z, a shell would run on this display's screen
         termios.tcsetattr(stdin, termios.TCSANOW, now)
         console.set_alt_screen(True)
         console.show_cursor(False)

@@ -1,4 +1,4 @@
-"""`--watch`: a list that is shown again and again, until Ctrl-C."""
+"""The option `--watch`: show a list again and again, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS: Final = "q"
 
 
 class _Gathering(Screen):
-    """Keeps all that is shown and said, for one frame."""
+    """A screen that collects everything that is printed, for one frame."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,10 @@ class _Gathering(Screen):
 
 
 async def watch(screen: Screen, look: Callable[[Screen], Awaitable[object]], interval_s: float) -> None:
-    """Looks and shows, then waits, until cancelled. Bears a server that is away for a minute. Raises what `look` raises."""
+    """Call `look`, show the result and wait, again and again until cancelled. Raises what `look` raises.
+
+    A server that does not answer for up to a minute is tolerated.
+    """
     if screen.json or why_not_live(screen):
         screen.one_line = True
 

@@ -1,1 +1,1 @@
-"""`headrace login`, `logout`, `whoami` and `user`: people, and the clusters that let them in."""
+"""The commands `headrace login`, `logout`, `whoami` and `user`: the users of a cluster, and the clusters of a user."""

@@ -1,4 +1,4 @@
-"""`headrace login`, `logout` and `whoami`: which cluster a person's commands go to, and as whom."""
+"""The commands `headrace login`, `logout` and `whoami`: choose the cluster and the user name for later commands."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def login(
 ) -> int:
     """Let later commands go to a cluster, in your name.
 
-    It asks the cluster who you are first, and keeps nothing if that fails. It keeps copies, for you alone, below
-    `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. Of several the last one is used, or that of `$HEADRACE_PLACE`.
+    The command first asks the cluster who you are, and stores nothing if that fails. Copies that only you can read are stored below
+    `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. If you have several logins, commands use the last, or the one in `$HEADRACE_PLACE`.
 
     Examples:
 
@@ -49,7 +49,7 @@ def login(
     Parameters
     ----------
     url
-        Where its server listens. Of several servers, with commas between them.
+        Where its server listens. Separate several servers by commas.
     credential_file
         The credential that you were given, readable by you alone.
     ca_file
@@ -88,7 +88,7 @@ def login(
 def logout(name: str = "", /) -> int:
     """Forget the cluster of a login, and the credential for it on this machine.
 
-    The credential itself stays good: `headrace user remove` revokes it.
+    The credential itself stays valid: `headrace user remove` revokes it.
 
     Examples:
 
@@ -114,7 +114,7 @@ def logout(name: str = "", /) -> int:
 def whoami(*, common: Common | None = None) -> int:
     """Show who you are to Headrace, where, and which rights you have.
 
-    A right on a pool holds for all below it. A pool that is not told of itself has the rights of the one above.
+    A right on a pool also holds for all pools below it. A pool that is not listed has the rights of its parent.
 
     Examples:
 
@@ -138,13 +138,13 @@ def whoami(*, common: Common | None = None) -> int:
 
 
 def _person_in(credential: Credential | KeyCredential | None) -> str:
-    """The person whom a credential lets in, empty where it is any. Raises `BadInput`."""
+    """Return the user in a credential, or an empty string if the credential allows any user name. Raises `BadInput`."""
     if credential is None:
         return ""
     if isinstance(credential, Credential):
         holder = credential.user
     else:
-        from headrace.access import jwt  # cryptography loads longer than all of the rest
+        from headrace.access import jwt  # cryptography takes longer to import than everything else here
 
         holder = str(jwt.claims_of(credential.jwt).get("name"))
     return user_name(holder.removeprefix(PERSON_LOGIN)) if holder.startswith(PERSON_LOGIN) else ""

@@ -1,4 +1,4 @@
-"""`headrace user …`: the people whom the server of a cluster lets in."""
+"""The commands `headrace user …`: the people whom a cluster's server admits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = App(name="user", help="Let people into a cluster, and shut them out.")
 def add(name: str, /, *, cluster: Path) -> int:
     """Make a credential by which a person speaks in their own name, and in no other.
 
-    Hand them the folder that it prints, in a way that nobody else can read.
+    Give the person the folder that the command prints, in a way that nobody else can read it.
 
     Examples:
 
@@ -56,7 +56,7 @@ def add(name: str, /, *, cluster: Path) -> int:
 def remove(name: str, /, *, cluster: Path) -> int:
     """Let a person in no more. Their operations stay as they are.
 
-    With an operator the running server is told, and their connections end at once. Else it has to be sent a SIGHUP.
+    With an operator, the running server is informed and the person's connections end at once. Otherwise send the server a SIGHUP.
 
     Examples:
 

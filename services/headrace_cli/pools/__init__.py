@@ -1,1 +1,1 @@
-"""Pools as people write them: options, `key=value` pairs, files, and the fields that can be read."""
+"""Pools as people write and read them: options, `key=value` pairs, files, and fields."""

@@ -1,4 +1,4 @@
-"""Tables of what can be set, from the one table of attributes."""
+"""Tables of the attributes that users can set, made from the schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from headrace_cli.show.tables import table
 
 
 def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]], Table]:
-    """Rows and table of all attributes, or of those that are named so or have `name` in their name. Raises `BadInput`."""
+    """Return rows and a table of attributes: all, or the attributes whose name contains `name` or that have it as another name.
+
+    Raises `BadInput` if no attribute matches.
+    """
     rows = [row for row in rows_of(schema) if name in row["name"] or name in row["also"].split(", ")]
     if not rows:
         raise BadInput("attribute", name, hint(name, schema.names, most_listed=12))
@@ -27,7 +30,7 @@ def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]
 
 
 def rows_of(schema: Schema, above: str = "") -> Iterator[dict[str, str]]:
-    """One row an attribute, parts of maps behind their map by path."""
+    """Yield one row for each attribute. The parts of a map follow the map, each with its path."""
     for attribute in schema.attributes.values():
         yield _row(schema, attribute, above)
         if isinstance(attribute.kind, Record):
@@ -50,7 +53,7 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
 
 
 def value_words(attribute: Attribute, value: Any) -> str:
-    """A value of an attribute, as it stands in a table."""
+    """Return a value of an attribute as a table shows it."""
     if isinstance(value, PartialResources):
         return ", ".join(f"{key} {format_amount(key, amount)}" for key, amount in value.named().items()) or "none"
     written = attribute.kind.write(value)

@@ -1,7 +1,7 @@
 """The table of all fields that `headrace pool get` can print, with units, stability and source. Pure.
 
-The table is the whole truth: the command reads fields by it, and docs/reference/fields.md is written from it.
-A field may be followed by the names of parts: `accumulated_resource_volume/cpu`, or the same with dots.
+This table is the only source: the command reads fields by it, and docs/reference/fields.md is generated from it. The
+name of a field may be followed by names of parts: `accumulated_resource_volume/cpu`, or the same with dots.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     unit: str
     help: str
-    #: The name, unit and meaning of a stable field stay; those of others may change with any version.
+    #: True: the name, unit and meaning never change. Otherwise they may change with any version.
     stable: bool = True
-    #: Other names, mostly those that other schedulers give it.
+    #: Other names of the field, mostly the names that other schedulers use.
     aliases: tuple[str, ...] = ()
-    #: Which pools have it; empty for all.
+    #: Pools that have the field; empty: all pools.
     only: str = ""
-    #: Where it stands in the answer; its own name unless given.
+    #: Path of the value in the answer; empty: the name of the field.
     path: str = ""
-    #: What becomes of what stands there.
+    #: Function that turns the value at `path` into the value of the field.
     derive: Callable[[Any], object] | None = None
 
 
@@ -66,7 +66,7 @@ def _or_nothing(text: str) -> str | None:
 
 
 FIELDS: Final = (
-    # --- what it is ---
+    # --- identity and settings ---
     Field("name", _TEXT, "The pool; `<Root>` is the whole tree."),
     Field("parent", _TEXT, "The pool above it; empty for the root."),
     Field("path", _TEXT, "Names from the top down, with slashes.", aliases=("full_path",)),
@@ -89,7 +89,7 @@ FIELDS: Final = (
         "What operations are ranked by, where `mode` is `fifo`.",
         path="settings/fifo_sort_parameters",
     ),
-    # --- what it has and wants ---
+    # --- usage, demand and limits ---
     Field("usage", _AMOUNT, "What its jobs hold.", aliases=("resource_usage",)),
     Field("usage_share", _SHARE, "The same as shares.", path="share/usage_share"),
     Field(
@@ -123,7 +123,7 @@ FIELDS: Final = (
     ),
     Field("limited_resource_demand", _AMOUNT, "The demand, as far as the limits let it."),
     Field("dominant_resource", _TEXT, "The resource with the largest share.", path="share/dominant_resource"),
-    # --- what it is owed ---
+    # --- fair share and guarantees ---
     Field("weight", _NUMBER, "In force among its siblings: as configured, inferred, or 1.", path="share/weight"),
     Field(
         "fair_share",
@@ -175,7 +175,7 @@ FIELDS: Final = (
     ),
     Field("promised_fair_resources", _AMOUNT, "`promised_fair_share` as amounts.", stable=False),
     Field("estimated_guarantee_resources", _AMOUNT, "`estimated_guarantee_share` as amounts.", stable=False),
-    # --- whether it has it ---
+    # --- satisfaction and starvation ---
     Field(
         "satisfaction_ratio",
         f"{_NUMBER}; 10⁹ stands for infinite",
@@ -309,9 +309,9 @@ _BY_NAME: Final = {name: field for field in FIELDS for name in (field.name, *fie
 
 
 def field_of(key: str) -> tuple[Field, list[str]]:
-    """The field that a key begins with, and the parts that follow. Raises `BadInput` for one that does not exist.
+    """Return the field that a key begins with, and the parts that follow. Raises `BadInput` for an unknown field.
 
-    `share/…`, as the JSON of a pool has it, is the same without `share`.
+    `share/…`, as in the JSON of a pool, means the same as without `share`.
     """
     parts = [part for part in split_key(key) if part]
     if len(parts) > 1 and parts[0] == "share":
@@ -323,7 +323,7 @@ def field_of(key: str) -> tuple[Field, list[str]]:
 
 
 def read(pool: PoolView, key: str) -> object:
-    """Returns the plain value of a field, None if this pool does not have it. Raises `BadInput` for unknown parts."""
+    """Return the plain value of a field, or None if this pool does not have the field. Raises `BadInput` for unknown parts."""
     field, rest = field_of(key)
     value: Any = plain(pool)
     for part in split_key(field.path or field.name):
@@ -342,5 +342,5 @@ def read(pool: PoolView, key: str) -> object:
 
 
 def words(value: object) -> str:
-    """Writes a value on one line. Text and numbers stay as they are, anything else is JSON, nothing is `null`."""
+    """Return a value on one line. Text stays as it is, None is `null`, and everything else is JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

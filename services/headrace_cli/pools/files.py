@@ -1,4 +1,4 @@
-"""Files of pools, YAML or JSON: `pool export` writes them, `pool import` makes the tree what they say."""
+"""Files of pools, in YAML or JSON: `pool export` writes them, and `pool import` makes the tree match them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.wire.pools import PoolList
 
 
 def described(data: bytes, file: str) -> TreeFile:
-    """Reads the bytes of a file. Whether attributes can be used is for their owner to say. Raises `UnusableFile`."""
+    """Parse the bytes of a file. The attributes are not checked; fair_share does that. Raises `UnusableFile`."""
     problems = Problems(file)
     read = read_tree_file(parse(data, problems, "a map with pools, and perhaps tree and options"), problems)
     problems.refuse()
@@ -24,7 +24,7 @@ def described(data: bytes, file: str) -> TreeFile:
 
 
 def configured(listed: PoolList) -> list[ConfiguredPool]:
-    """The pools of an answer that somebody made."""
+    """Return the configured pools of an answer, without the root and without ephemeral pools."""
     return [
         ConfiguredPool.of(pool.name, pool.parent, pool.settings)
         for pool in listed.pools
@@ -33,7 +33,7 @@ def configured(listed: PoolList) -> list[ConfiguredPool]:
 
 
 def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | None, *, as_json: bool = False) -> str:
-    """Writes pools as YAML or JSON, as `described` reads them."""
+    """Return pools as YAML or JSON that `described` reads."""
     whole = {"tree": tree} | tree_as_map(pools, options)
     if as_json:
         return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
@@ -41,7 +41,7 @@ def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | 
 
 
 def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: bool = False) -> list[PoolChange]:
-    """Returns the changes that make the pools those of a file. Pools that the file does not name are removed, unless `keep`."""
+    """Return the changes that make the pools match a file. Pools that the file does not name are removed, unless `keep`."""
     old = {pool.name: pool for pool in before}
     named = {pool.name for pool in after.pools}
     changes: list[PoolChange] = []
@@ -61,13 +61,13 @@ def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: 
             changes.append(Set(name, msgspec.json.encode({**gone, **pool.attributes})))
     if not keep:
         gone_pools = [pool for pool in before if pool.name not in named]
-        # From the leaves up: what the file has moved elsewhere stays.
+        # Leaves are removed first. Pools that the file moves elsewhere were moved before and stay.
         changes.extend(Remove(PoolName(pool.name)) for pool in reversed(gone_pools))
     return changes
 
 
 def _without(keys: Mapping[str, None], given: Mapping[str, object]) -> dict[str, None]:
-    """The keys that are given under none of their names."""
+    """Return the keys that `given` contains under none of their names."""
     names = TREE_ATTRIBUTES.names | POOL_ATTRIBUTES.names
     said = {names[key].name if key in names else key for key in given}
     return {key: None for key in keys if (names[key].name if key in names else key) not in said}

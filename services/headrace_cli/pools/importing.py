@@ -1,4 +1,4 @@
-"""One `pool import`: the changes that a file makes, and the question before it takes much away."""
+"""One `pool import`: the changes that a file makes, and the question before the import removes much."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.pools.files import configured
 from headrace_cli.pools.imports import Import
 
-#: Pools that a question names.
+#: Most pools that a question names.
 _MOST_NAMED = 10
 
 
 class Removals(NamedTuple):
-    """The pools that an import takes away."""
+    """The pools that an import removes."""
 
     removed: list[PoolName]
-    #: Configured pools of the tree.
+    #: Number of configured pools in the tree.
     configured: int
-    #: Operations in each of those that go, as far as there are any; in the pools that it made for users, too.
+    #: Operations in each removed pool that is in use, including operations in the ephemeral pools that it made for users.
     in_use: dict[PoolName, int]
 
     @staticmethod
     def of(changes: Sequence[PoolChange], listed: PoolList) -> Removals:
-        """Finds them among the changes of a tree."""
+        """Return the removals among the changes of a tree."""
         removed = [change.name for change in changes if isinstance(change, Remove)]
         views, counts = {pool.name: pool for pool in listed.pools}, Counter[PoolName]()
         for pool in listed.pools:
-            # What runs in the pool of a user goes with the pool that made it.
+            # Operations in a user's ephemeral pool count for the pool that made it.
             home = pool
             while home.ephemeral and home.parent in views:
                 home = views[home.parent]
@@ -46,11 +46,11 @@ class Removals(NamedTuple):
 
     @property
     def are_asked_about(self) -> bool:
-        """True if a pool in use is among them, or if they are more than half of the tree."""
+        """True if the import must be confirmed: a removed pool is in use, or more than half of the pools are removed."""
         return bool(self.in_use) or 2 * len(self.removed) > self.configured
 
     def words(self) -> str:
-        """What goes, for a question or a warning."""
+        """Return the removals in words, for a question or a warning."""
         more = f" and {len(self.removed) - _MOST_NAMED} more" if len(self.removed) > _MOST_NAMED else ""
         said = f"{len(self.removed)} of {self.configured} pools are taken away: {', '.join(self.removed[:_MOST_NAMED])}{more}"
         if not self.in_use:
@@ -60,7 +60,7 @@ class Removals(NamedTuple):
         return f"{said}; {operations} on in ephemeral pools of these names"
 
     def allowing_use(self, changes: Sequence[PoolChange]) -> list[PoolChange]:
-        """The changes, which take pools away though they are in use."""
+        """Return the changes with permission to remove pools that are in use."""
         return [
             msgspec.structs.replace(change, in_use=True)
             if isinstance(change, Remove) and change.name in self.in_use
@@ -70,22 +70,22 @@ class Removals(NamedTuple):
 
 
 class Importing:
-    """An import as it is asked for, and perhaps asked for again once it was confirmed."""
+    """An import, which may be requested a second time after the user has confirmed it."""
 
     def __init__(self, file: str, read: Import, *, keep: bool, dry_run: bool, confirmed: bool) -> None:
         self._file, self._read = file, read
         self._keep, self._dry_run = keep, dry_run
         self._confirmed = confirmed
         self._revision: int | None = None
-        #: The pools that are taken away if somebody confirms it. None: nobody need be asked.
+        #: Removals that the user must confirm; None: no confirmation is needed.
         self.asks_about: Removals | None = None
 
     def confirm(self) -> None:
-        """From now on it may take away what it asked about, if the tree is still the one that was looked at."""
+        """Allow the removals that need a confirmation, provided that the tree has not changed since."""
         self._confirmed, self.asks_about = True, None
 
     async def ask(self, client: Client) -> PoolPlan | WhatIfAnswer:
-        """Makes the changes, or tells what would become of them if they have to be confirmed first. Raises `BadInput`."""
+        """Make the changes. If they must be confirmed first, only return what they would do. Raises `BadInput`."""
         if self._read.tree and self._read.tree != client.trees.own:
             raise BadInput(f"{self._file}: tree", self._read.tree, f"{client.trees.own}, the tree that is asked")
         listed = await client.pools.list()

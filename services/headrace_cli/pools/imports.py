@@ -1,4 +1,4 @@
-"""Files that `pool import` reads: those of `pool export`, and YARN's fair-scheduler.xml with its yarn-site.xml."""
+"""Files that `pool import` reads: files of `pool export`, and YARN's fair-scheduler.xml with its yarn-site.xml."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ _XML: Final = ".xml"
 
 
 class Import(Protocol):
-    """A file that was read."""
+    """A file to import, after it was read."""
 
-    #: The tree that it names; empty for none.
+    #: Tree that the file names; empty: it names none.
     tree: str
 
     def changes(
         self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
     ) -> tuple[list[PoolChange], list[str]]:
-        """Returns the changes that make a tree what the file says, and warnings. The tree has `before` and `total`."""
+        """Return the changes that make a tree match the file, and warnings.
+
+        `before` are the configured pools of the tree, `total` its resources.
+        """
 
 
 def read_import(path: str, yarn_site: str | None) -> Import:
-    """Reads a file, or standard input for `-`, and what goes with it. Raises `UnusableFile`, `BadInput`."""
+    """Read a file, or standard input for `-`, and the yarn-site.xml for it. Raises `UnusableFile`, `BadInput`."""
     problems = Problems(path)
     data = read(path, problems)
     if not _is_xml(path, data):
@@ -52,7 +55,7 @@ def read_import(path: str, yarn_site: str | None) -> Import:
         of_site, said = Problems(yarn_site), Warnings(yarn_site)
         site = read_site(read(yarn_site, of_site), of_site, said)
         warnings.found += said.found
-    # What is wrong with the rules is told before anybody is asked.
+    # Translate once now, so that problems with the rules are reported before the first request.
     imported(file, site, ZERO, problems, Warnings(path))
     return _Queues(file, site, warnings)
 
@@ -79,7 +82,7 @@ class _Queues:
     def changes(
         self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
     ) -> tuple[list[PoolChange], list[str]]:
-        """As above. Options of the tree that the files say nothing of stay."""
+        """Return the changes and warnings for YARN's files. Options of the tree that the files do not mention stay as they are."""
         warnings = Warnings(self._warnings.file)
         found = imported(self._file, self._site, total, Problems(warnings.file), warnings)
         changes = changes_between(before, TreeFile(found.pools), keep=keep)

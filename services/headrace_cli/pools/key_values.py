@@ -1,8 +1,8 @@
-"""Values behind `key=` on a command line.
+"""Values after `key=` on a command line.
 
-A text in braces or brackets is a map or a list: JSON, or the looser form `{cpu=100; memory=4G}`, `[weight; start_time]`, in which
-`:` may stand for `=` and `,` for `;`. Anything else is a text; what it must be says the attribute (`headrace.pools`), by which
-`cpu=4,memory=16G` is a map of amounts and `weight,start_time` a list.
+A text in braces or brackets is a map or a list: JSON, or the looser form `{cpu=100; memory=4G}`, `[weight;
+start_time]`, which also allows `:` for `=` and `,` for `;`. Any other text is read according to its attribute
+(`headrace.pools`): `cpu=4,memory=16G` is a map of amounts, and `weight,start_time` a list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES, parse_resources
 
-#: A text in quotes, a separator before a bracket that closes, any other one, a word that may be a key.
+#: A text in quotes, a separator before a closing bracket, any other separator, or a word that may be a key.
 _TOKEN: Final = re.compile(
     r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]|(?P<word>[^\s{}\[\];,=:"]+)(?P<key>\s*[=:])?'
 )
@@ -38,7 +38,7 @@ _SCALARS: Final[dict[str, object]] = {
 def assignments(
     given: Sequence[str], schema: Schema, unset: Sequence[str] = (), *, above: str = ""
 ) -> dict[str, object]:
-    """`key=value` each, and keys to take back to their defaults. Raises `BadInput`, whose places begin with `above`."""
+    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`; `above` precedes each key in its message."""
     changes: dict[str, object] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -55,7 +55,10 @@ def assignments(
 
 
 def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
-    """Raises `BadInput` with all that can be told to be wrong without asking anybody. Its places begin with `above`."""
+    """Check changes as far as that is possible without a request.
+
+    Raises `BadInput`, or `Defects` for several problems. `above` precedes each key in their messages.
+    """
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
     except Defects as defects:
@@ -64,7 +67,7 @@ def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -
 
 
 def read_written(text: str, kind: Kind | None, place: str) -> object:
-    """The plain value of a text. Raises `BadInput`."""
+    """Return the plain value of a text. Raises `BadInput`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
         return _read_structure(stripped, place)
@@ -76,7 +79,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
 
 
 def kind_at(schema: Schema, key: str) -> Kind | None:
-    """The kind of what stands at a key, or None where nothing does or one resource stands alone."""
+    """Return the kind of value at a key, or None if the key is unknown or names a single resource of amounts."""
     head, *rest = split_key(key)
     attribute = schema.names.get(head)
     if attribute is None or not rest:
@@ -85,7 +88,7 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
 
 
 def _read_structure(text: str, place: str) -> object:
-    """Reads JSON or the looser form, of which every token has one in JSON. Raises `BadInput`."""
+    """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`."""
     try:
         return json.loads(_TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once)
     except (ValueError, RecursionError):
@@ -109,7 +112,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(token: str) -> object:
-    """A number where it is one, else the text, as `4G` and `burst` are."""
+    """Return the token as a number if it is one, else as text, such as `4G` or `burst`."""
     for kind in (int, float):
         try:
             return kind(token)
@@ -119,7 +122,7 @@ def _number(token: str) -> object:
 
 
 def parse_figures(option: str, text: str) -> dict[str, str]:
-    """Reads `cpu=4,memory=16G`. `none` or nothing is an empty map. Raises `BadInput`, also for a figure that cannot be read."""
+    """Parse `cpu=4,memory=16G`. `none` or an empty text gives an empty map. Raises `BadInput`, also for an unreadable figure."""
     figures: dict[str, str] = {}
     pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
     for piece in filter(None, pieces):

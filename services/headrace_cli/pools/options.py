@@ -1,4 +1,4 @@
-"""Options of `pool create` and `pool set` as the keys of a pool's settings."""
+"""The options of `pool create` and `pool set`, as keys of a pool's settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_cli.pools.key_values import parse_figures
 @Parameter(name="*")
 @dataclass(frozen=True)
 class PoolOptions:
-    """Options of a pool that have names of their own."""
+    """Settings of a pool that have options of their own."""
 
     weight: float | None = None
     """Its part among its siblings; unless given, by its guarantee, or 1."""
@@ -27,7 +27,7 @@ class PoolOptions:
     """The most that it may draw from its savings at once, such as `cpu=8`."""
 
     def changes(self) -> dict[str, object]:
-        """The keys that were given, as people write them. Raises `BadInput`."""
+        """Return the keys that were given, with their values as the user wrote them. Raises `BadInput`."""
         changes: dict[str, object] = {}
         if self.weight is not None:
             changes["weight"] = self.weight

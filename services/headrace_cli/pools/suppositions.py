@@ -1,4 +1,4 @@
-"""Suppositions as a command line has them: changes of pools, more jobs, nodes more or less. Pure."""
+"""Suppositions from a command line: changes of pools, additional jobs, more or fewer nodes. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from headrace_cli.show.amounts import amounts
 
 _JOBS_EXPECTED: Final = "POOL:COUNT, or POOL:COUNT,cpu=AMOUNT,memory=AMOUNT with what each job needs"
 _NODES_EXPECTED: Final = "+COUNT or -COUNT, such as -2,cpu=16,memory=64G with what each node has, or -NODE"
-#: States of nodes whose room counts.
+#: States of nodes whose resources count.
 _COUNTED: Final = frozenset({"online", "draining"})
 
 
 def supposed_changes(changed: Sequence[str], create: Sequence[str], remove: Sequence[str]) -> list[PoolChange]:
-    """Changes such as `research.weight=3`, new pools such as `research/vision`, and pools to take away. Raises `BadInput`."""
+    """Return the changes from texts such as `research.weight=3`, new pools such as `research/vision`, and pools to remove.
+
+    Raises `BadInput`.
+    """
     made: list[PoolChange] = []
     for text in create:
         *above, name = text.strip("/").split("/")
@@ -45,13 +48,13 @@ def supposed_changes(changed: Sequence[str], create: Sequence[str], remove: Sequ
         attributes = assignments(assigned_to, POOL_ATTRIBUTES, above=f"{pool}.")
         checked(attributes, POOL_ATTRIBUTES, above=f"{pool}.")
         made.append(Set(pool, msgspec.json.encode(attributes)))
-    # Whatever runs in them goes on in ephemeral pools, which is to be seen as well.
+    # Operations of these pools go on in ephemeral pools, which the answer should show as well.
     made += [Remove(pool_name(text.strip("/").rpartition("/")[2]), recursive=True, in_use=True) for text in remove]
     return made
 
 
 def supposed_jobs(texts: Iterable[str]) -> list[SupposedOperation]:
-    """Reads `research:200,cpu=1,memory=4G`. Each is one operation. Raises `BadInput`."""
+    """Parse texts such as `research:200,cpu=1,memory=4G`, each of them one operation. Raises `BadInput`."""
     operations: list[SupposedOperation] = []
     for text in texts:
         pool, _, rest = text.partition(":")
@@ -66,13 +69,13 @@ def supposed_jobs(texts: Iterable[str]) -> list[SupposedOperation]:
 
 
 def supposed_nodes(texts: Iterable[str], nodes: Sequence[NodeView]) -> list[SupposedNodes]:
-    """Reads `-2`, two nodes of the kind that there are most of, `-2,cpu=16,memory=64G`, or `-alpha`. Raises `BadInput`."""
+    """Parse `-2` (two nodes of the most frequent kind), `-2,cpu=16,memory=64G`, or `-alpha` (the node alpha). Raises `BadInput`."""
     there = [node for node in nodes if node.state in _COUNTED and not node.left_out]
     return [_nodes(text, there) for text in texts]
 
 
 def nodes_in_words(nodes: SupposedNodes) -> str:
-    """Says which nodes are meant, such as «2 nodes less of cpu 4, memory 8 GiB»."""
+    """Return in words which nodes are meant, such as `2 nodes less of cpu 4, memory 8 GiB`."""
     count = abs(nodes.count)
     tagged = f", tags {', '.join(nodes.tags)}" if nodes.tags else ""
     which = "more" if nodes.count > 0 else "less"
@@ -102,7 +105,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
 
 
 def _slots(resources: Resources, there: Sequence[NodeView]) -> int:
-    """The slots of nodes like this one, else of those that have most."""
+    """Return the slots of nodes with the same cpu and memory, else of the node with the most slots."""
     alike = [
         node.total.user_slots
         for node in there

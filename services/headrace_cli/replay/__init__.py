@@ -1,1 +1,1 @@
-"""`headrace replay`: what a day would have been under another configuration."""
+"""The command `headrace replay`: show what a day would have been under another configuration."""

@@ -1,6 +1,7 @@
-"""`headrace replay`: a stretch of the log run again under another configuration of pools.
+"""The command `headrace replay`: run a period of the log again under another configuration of pools.
 
-The engines belong to the services, and services never import each other: a process of its own replays, this one asks and shows.
+The engines belong to the services, and services never import each other. So a process of its own replays, and this
+command gathers the data and shows the result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.changes import say_plan
 from headrace_cli.show.screen import Screen
 
-#: Progress is told so often where stderr is no terminal, in percent.
+#: Percent between two reports of progress if stderr is not a terminal.
 _TOLD_EVERY = 25
 
 
@@ -45,10 +46,10 @@ def replay(
 ) -> int:
     """Run a day of the log again under another configuration of pools, in simulated time, beside the recorded one.
 
-    The services' own engines decide anew who starts when and who gives places up. Nothing is changed, and no job runs.
-    For each pool it shows what it used, was owed and waited, before and after. A first line says how well the replay under the
-    recorded configuration agrees with what happened. The recorded configuration and the nodes are those of now: the log does not keep
-    how pools were changed, or when nodes came and went.
+    The services' own engines decide again when each job starts and which jobs are preempted. Nothing is changed, and no job runs.
+    For each pool it shows usage, fair share and waiting times, before and after. The first lines say how well the replay under the
+    recorded configuration agrees with what happened. The recorded configuration and the nodes are the present ones: the log does not
+    contain how pools were changed, or when nodes came and went.
 
     Examples:
 
@@ -86,9 +87,9 @@ def replay(
 
 
 def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | None:
-    """Gathers what is replayed. None if the file breaks rules, of which has been told."""
+    """Return what to replay. None if the file breaks rules, which have been printed."""
     from headrace_cli.pools.files import configured
-    from headrace_cli.pools.imports import read_import  # YAML and XML load longer than most commands run
+    from headrace_cli.pools.imports import read_import  # YAML and XML take longer to import than most commands take
 
     importing = read_import(file, None)
     tasks: list[ReplayTask] = []
@@ -117,20 +118,20 @@ def _picture_file(plot: str | None) -> Path | None:
 
 
 def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None:
-    """Has another process replay. None if it broke, of which it has said why."""
-    # Sets of names are iterated in the order of their hashes, and the same task is to have the same course.
+    """Replay in another process. Return None if the process failed; the end of its stderr has been printed."""
+    # Python iterates sets of strings by their hashes. With a fixed seed the same task always has the same course.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     argv = [sys.executable, "-P", "-m", "headrace_replay"]
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
         given.write(msgspec.msgpack.encode(task))
         given.seek(0)
         with ExitStack() as stack:
-            # Else Ctrl-C in the midst of it would leave a process that nobody knows.
+            # Otherwise Ctrl-C during the start could leave a process that nothing ends.
             with _interrupts_held():
                 process = stack.enter_context(
                     subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment)
                 )
-                # It keeps nothing, and may be stopped.
+                # The process stores nothing, so it may be killed at any time.
                 stack.push(lambda error, *_: process.kill() if error else None)
             assert process.stderr is not None
             said = [line for line in process.stderr if not _tell(line, screen)]
@@ -145,7 +146,7 @@ def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Raises `KeyboardInterrupt` for Ctrl-C only when all within is done."""
+    """Hold back Ctrl-C during the block, and raise `KeyboardInterrupt` after the block."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
@@ -157,7 +158,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _tell(line: bytes, screen: Screen) -> bool:
-    """Shows how much is done, or returns False for a line that says something else."""
+    """Print the progress if the line is a percentage. Return False for any other line."""
     if not line.strip().isdigit():
         return False
     done = int(line)

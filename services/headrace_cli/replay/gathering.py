@@ -1,4 +1,4 @@
-"""Gathers all that a replay is made from: the log, pools, nodes, and what runs now."""
+"""Gather all data for a replay: the log, the pools, the nodes, and what runs now."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ from headrace.wire.pools import PoolList
 from headrace.wire.replay import LiveRun, ReplayNode, ReplayTask
 from headrace_cli.replay.needed_log import NeededLog
 
-#: Operations that are asked where their jobs run now.
+#: Most operations whose running jobs are requested.
 _MOST_LIVE: Final = 1_000
-#: A replay of a day is done in so many updates of the shares at most, if all goes on changing.
+#: Most updates of the shares in a replay, if changes go on all the time.
 _MOST_STEPS: Final = 10_000
 _SHORTEST_STEP_MS: Final = 200
 _GONE: Final = ("offline", "unheard", "removed")
 
 
 class Wished(msgspec.Struct, frozen=True):
-    """The time and the detail that a person wants replayed."""
+    """The period and the detail that the user wants replayed."""
 
     since_ms: int
     until_ms: int
     resource: str
-    #: None: as much detail as is done in minutes.
+    #: Milliseconds between two updates of shares; None: as short as possible for a replay that takes minutes.
     step_ms: int | None = None
 
 
 async def gathered(
     client: Client, wished: Wished, listed: PoolList, changes: list[PoolChange], say: Callable[[str], None]
 ) -> ReplayTask:
-    """Asks for all of it. Raises `BadInput` where nothing was recorded or too much, `Refused`, `Unanswered`."""
+    """Return all data for a replay.
+
+    Raises `BadInput` if nothing or too much was recorded, `Refused`, `Unanswered`.
+    """
     tree = client.trees.own
     options = (await client.trees.list(tree)).trees[0].options
     log = await _log(client, wished, say)
@@ -77,7 +80,7 @@ async def _log(client: Client, wished: Wished, say: Callable[[str], None]) -> Ne
 
 
 async def _running(client: Client, until_ms: int) -> list[LiveRun]:
-    """The jobs that run now, as far as they began before the end of the time."""
+    """Return the jobs that run now and began before the end of the period."""
     found: list[LiveRun] = []
     for view in await client.list(live=True, limit=_MOST_LIVE):
         if view.spec.tree != client.trees.own:
@@ -85,7 +88,7 @@ async def _running(client: Client, until_ms: int) -> list[LiveRun]:
         try:
             places = await client.places(view.operation, [client.trees.own])
         except Refused:
-            # It is over by now.
+            # The operation is over by now.
             continue
         now_ms = SystemClock().wall_ms()
         found += [
@@ -112,7 +115,7 @@ def _node(node: NodeView) -> ReplayNode:
 
 
 def _volumes(listed: PoolList) -> list[PoolVolume]:
-    """The savings that pools have now, which they begin with."""
+    """Return the savings that pools have now. The replay begins with them."""
     found: list[PoolVolume] = []
     for pool in listed.pools:
         saved = pool.accumulated_resource_volume

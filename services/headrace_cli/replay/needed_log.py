@@ -13,18 +13,18 @@ from headrace.wire.log import Event, JobsEnded, OperationStarted, OperationState
 from headrace.wire.operations import FINAL_STATES
 from headrace.wire.replay import ToldEntry
 
-#: Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
+#: Most runs of jobs in a replay. Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
 MOST_RUNS: Final = 300_000
 
 
 class NeededLog:
-    """Entries of the log, the oldest first, without operations that were over before the time or began behind it."""
+    """Entries of the log, the oldest first, without operations that ended before the period or began after it."""
 
     def __init__(self, since_ms: int, until_ms: int, most_runs: int = MOST_RUNS) -> None:
         self.entries: list[ToldEntry] = []
-        #: The time of the oldest event, 0 if there is none.
+        #: Time of the oldest event, in Unix milliseconds; 0: there is none.
         self.first_ms = 0
-        #: True if something happened within the time.
+        #: True if something happened within the period.
         self.tells = False
         self._since_ms, self._until_ms = since_ms, until_ms
         self._most_runs = most_runs
@@ -33,7 +33,7 @@ class NeededLog:
         self._unneeded: set[OperationId] = set()
 
     def add(self, entries: Sequence[ToldEntry]) -> None:
-        """Takes the next entries. Raises `BadInput` if more runs of jobs than can be replayed are needed."""
+        """Add the next entries. Raises `BadInput` if the needed part has more runs of jobs than can be replayed."""
         for entry in entries:
             for event in entry.events:
                 self._look_at(event)
@@ -45,7 +45,7 @@ class NeededLog:
             raise BadInput("--since", f"a time with more than {self._most_runs} runs of jobs", "a shorter one")
 
     def cut(self) -> None:
-        """Leaves out what is not needed."""
+        """Drop the events that are not needed."""
         self.entries = [
             msgspec.structs.replace(entry, events=[each for each in entry.events if self._is_needed(each)])
             for entry in self.entries

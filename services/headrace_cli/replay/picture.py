@@ -1,4 +1,4 @@
-"""Draws two replays into a PNG or SVG file. Each pool has a row, with both configurations side by side."""
+"""Draw two replays into a PNG or SVG file. Each pool has a row, with both configurations side by side."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headrace_cli.volume.times import moment
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Pools that a picture has room for: those with the most usage.
+#: Most pools in a picture. The pools with the most usage are drawn.
 _MOST_POOLS: Final = 8
 _USAGE, _DEMAND, _FAIR_SHARE, _RECORDED = "#0072B2", "#E69F00", "#009E73", "#333333"
-#: A demand that is so many times all other figures leaves the picture at the top.
+#: A demand that is more than this multiple of all other figures is cut at the top of the picture.
 _TOWERING: Final = 1.5
 
 
 def draw_replay(answer: Replay, path: Path) -> None:
-    """Writes the file, whole or not at all. Raises `NoPlots`, `OSError`."""
+    """Draw the replays and write the file, whole or not at all. Raises `NoPlots`, `OSError`."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def draw_replay(answer: Replay, path: Path) -> None:
 
 
 def _drawn(answer: Replay) -> list[ComparedPool]:
-    """The pools with the most usage in either replay, in the order of the tree."""
+    """Return the pools with the most usage in either replay, in the order of the tree."""
     sides = {each.pool: [side for side in (each.before, each.after) if side is not None] for each in answer.pools}
     most = sorted(answer.pools, key=lambda each: -max((side.usage for side in sides[each.pool]), default=0.0))
     kept = {each.pool for each in most[:_MOST_POOLS]}

@@ -1,4 +1,4 @@
-"""Two replays as a person reads them: pools with their figures before and after. Pure."""
+"""Two replays in words: pools with their figures before and after. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_cli.show.trees import branches
 from headrace_cli.volume.times import moment
 
 _GIB: Final = 2**30
-#: Unit of a figure in words, and its size.
+#: Name of the unit of each resource, and its size.
 UNITS: Final = {
     "cpu": ("core", 1),
     "memory": ("GiB", _GIB),
@@ -29,7 +29,7 @@ UNITS: Final = {
 
 
 def replay_title(answer: Replay) -> Iterator[Text]:
-    """The time, and how well the replay under the recorded configuration agrees with what happened."""
+    """Yield the period, and how well the replay under the recorded configuration agrees with what happened."""
     since, until = moment(answer.since_ms / 1000), moment(answer.until_ms / 1000)
     counts = f"{answer.operations} operations, {answer.job_runs} runs of jobs"
     yield Text(f"tree {answer.tree}, {since} to {until}: {counts}", style="bold")
@@ -41,7 +41,7 @@ def replay_title(answer: Replay) -> Iterator[Text]:
 
 
 def replay_table(answer: Replay) -> Table:
-    """A line for each pool: recorded usage, then each figure before and after."""
+    """Return a table with a line for each pool: recorded usage, then each figure before and after."""
     unit, size = UNITS[answer.resource]
     hours = f"{unit} h"
     heads = (f"recorded\n{hours}", f"usage\n{hours}", f"fair share\n{hours}", "median\nwait", "longest\nwait")
@@ -58,13 +58,13 @@ def replay_table(answer: Replay) -> Table:
 
 
 def replay_notes(answer: Replay) -> Iterator[Text]:
-    """The assumptions, a line each."""
+    """Yield the assumptions of the replay, one line each."""
     for note in answer.notes:
         yield Text(f"- {note}")
 
 
 def amount_text(amount: float) -> str:
-    """The amount with three digits, as many as are of use."""
+    """Return the amount with three significant digits; larger amounts without decimals."""
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
 
 

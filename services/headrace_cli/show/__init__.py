@@ -1,1 +1,1 @@
-"""Answers as a person reads them: tables, trees, sentences."""
+"""Answers for people: tables, trees and sentences."""

@@ -1,4 +1,4 @@
-"""Amounts and shares as people read them, and the short names of resources. Pure."""
+"""Amounts and shares in words, and the short names of resources. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share, format_amo
 
 
 def short_name(resource: str) -> str:
-    """The name of a resource as the head of a column."""
+    """Return the name of a resource for the head of a column."""
     return "slots" if resource == "user_slots" else resource
 
 
 def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
-    """The amounts in words, such as «cpu 1.5, memory 512 MiB». Zeros are left out, and nothing at all is a dash."""
+    """Return the amounts in words, such as `cpu 1.5, memory 512 MiB`. Zeros are left out; if all are zero the result is a dash."""
     pairs = zip(RESOURCE_NAMES, resources.as_tuple(), strict=True)
     words = [
         f"{short_name(name)} {format_amount(name, amount)}"
@@ -24,12 +24,12 @@ def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
 
 
 def component(share: Share, resource: str) -> float:
-    """One resource of a share."""
+    """Return the component of a share for one resource."""
     return share[RESOURCE_NAMES.index(resource)]
 
 
 def percent(share: float) -> str:
-    """The share as `33.3%`, or as `<0.1%` where it would look like nothing."""
+    """Return the share as a percentage such as `33.3%`, or `<0.1%` if it would round to zero."""
     figure = share * 100
     if abs(share) <= EPS:
         return "0%"
@@ -39,6 +39,6 @@ def percent(share: float) -> str:
 
 
 def compact(resource: str, amount: int) -> str:
-    """An amount as short as people write it: `4G` for memory, cores for cpu."""
+    """Return an amount in its shortest usual form: `4G` for memory, cores for cpu."""
     text = format_amount(resource, amount)
     return text.replace(" ", "").removesuffix("iB").removesuffix("B") if resource == "memory" else text

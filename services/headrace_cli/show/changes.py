@@ -11,7 +11,7 @@ from headrace_cli.show.screen import Screen
 
 
 def plan_lines(plan: PoolPlan) -> list[Text]:
-    """The lines of a plan, one if nothing changes."""
+    """Return the lines of a plan; one line if nothing changes."""
     lines = list(_lines(plan))
     if plan.left_out:
         lines.append(Text(f"and {plan.left_out} pools more"))
@@ -19,7 +19,10 @@ def plan_lines(plan: PoolPlan) -> list[Text]:
 
 
 def show_plan(screen: Screen, plan: PoolPlan, done: str, *, whole: bool = False) -> bool:
-    """Prints a plan, or `done` if it was carried out, and returns True unless rules are broken. `whole` prints all of what was done."""
+    """Print a plan, or `done` if it was carried out. Return True unless rules are broken.
+
+    With `whole`, the lines of a plan that was carried out are printed too.
+    """
     if screen.json:
         screen.show(plan, Text())
     elif plan.dry_run:
@@ -30,7 +33,7 @@ def show_plan(screen: Screen, plan: PoolPlan, done: str, *, whole: bool = False)
 
 
 def say_plan(screen: Screen, plan: PoolPlan) -> bool:
-    """Says what is to be known of a plan beside its lines, and returns True unless rules are broken."""
+    """Print the warnings and the broken rules of a plan. Return True unless rules are broken."""
     for warning in plan.warnings:
         screen.say(f"warning: {warning}", style="yellow")
     if plan.broken:

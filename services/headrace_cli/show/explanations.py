@@ -29,19 +29,21 @@ _SLOTS: Final = ("user_slots",)
 
 
 class InTree(NamedTuple):
-    """An operation in one tree, as far as its allocator and fair_share answered."""
+    """An operation in one tree, as far as the tree's allocator and fair_share answered."""
 
     waiting: WaitingExplained | None
     share: ShareItem | None
     frame: ShareFrame
-    #: Of it and of the pools above it.
+    #: Forecasts of starvation of the operation and of the pools above it.
     outlooks: Sequence[StarvationOutlook] = ()
 
 
 def explanation(
     told: OperationExplanation, in_trees: Mapping[TreeName, InTree], now_ms: int
 ) -> list[Table | Text | str]:
-    """Tells its state in a sentence, then the reasons in each tree, then the levels if a slot is missing."""
+    """Return the page: the state in a sentence, the reasons in each tree, and the pools above if the operation is
+    pending or a pool is full.
+    """
     view = told.view
     parts: list[Table | Text | str] = [Text(sentence(told)), *(Text(words, style="yellow") for words in told.pauses)]
     parts += [
@@ -67,7 +69,7 @@ def explanation(
 
 
 def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
-    """Without a running slot it has no share, and no job of it is looked at."""
+    """Yield the rows of a pending operation. Without a running slot it has no share, and no allocator looks at its jobs."""
     full = [level for level in told.levels if level.full]
     for level in full:
         set_it = "tree set" if level.pool == ROOT_POOL else f"pool set {level.pool}"
@@ -108,7 +110,10 @@ def _rows(here: InTree) -> Iterator[Row]:
 
 
 def _pace(waiting: WaitingExplained) -> Iterator[Row]:
-    """When the last job will start, if its own jobs go on ending as they do. Of nothing else is any time known."""
+    """Yield when the last job will start if jobs keep ending at the present rate, and how often jobs were preempted.
+
+    No other time can be predicted.
+    """
     if waiting.mean_job_ms is not None and waiting.running_jobs and waiting.pending_jobs:
         left = format_duration(waiting.mean_job_ms * waiting.pending_jobs // waiting.running_jobs)
         each = format_duration(waiting.mean_job_ms)
@@ -126,7 +131,7 @@ def _pace(waiting: WaitingExplained) -> Iterator[Row]:
 
 
 def _numbered(label: str, entries: list[tuple[str, ...]]) -> Iterator[Row]:
-    """The lines of entries below each other, the label beside the first."""
+    """Yield a row for each line of all entries, with the label beside the first line."""
     for line in (line for entry in entries for line in entry):
         yield label, Text(line)
         label = ""

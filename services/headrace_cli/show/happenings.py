@@ -1,4 +1,4 @@
-"""Happenings as a person reads them: one line each, and the proof of each preemption. Pure."""
+"""Happenings in words: one line each, and the proof of each preemption. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STARTS: Final = {
 
 
 def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -> Table:
-    """One row for each thing that happened, with the job, the node and how long it ran there."""
+    """Return a table with one row for each happening, with the job, its node and its run time there."""
     made = table("time", "job", "node", "ran", "what", right=("ran",))
     for each in happenings:
         job, node, ran = "", "", ""
@@ -68,7 +68,7 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
 
 
 def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
-    """One line that says on its own what happened, when, and to whom."""
+    """Return one line that says by itself what happened, when, and to which operation or element."""
     at = moment(_at_ms(happening) / 1000, zone)
     match happening:
         case OperationStep() | OperationChanged():
@@ -87,14 +87,14 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
 
 
 def happening_line(happening: Happening) -> dict[str, object]:
-    """The same as one JSON object, which says in `happened` what it is, and in `at_ms` when it was."""
+    """Return a happening as one JSON object. `happened` is its kind, `at_ms` its time in Unix milliseconds."""
     fields = plain(happening)
     assert isinstance(fields, dict)
     return {"happened": happening.__struct_config__.tag, "at_ms": _at_ms(happening), **fields}
 
 
 def preemption_words(record: PreemptionRecord) -> str:
-    """Why a place was taken, what that left to its operation, and by which threshold it was allowed."""
+    """Return why an allocation was preempted, what share that left to its operation, and which threshold allowed it."""
     at = max(range(len(RESOURCE_NAMES)), key=lambda one: record.share_before[one])
     before, after, owed = (percent(each[at]) for each in (record.share_before, record.share_after, record.fair_share))
     shares = f"{RESOURCE_NAMES[at]} {before} → {after} of the cluster, owed {owed}"
@@ -141,7 +141,11 @@ def _what(happening: Happening) -> str:
 
 
 def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
-    """The stage, with what was taken for it, and the shares of the resource of which the operation has or is owed most."""
+    """Yield how a job was started: the stage, with the number of allocations that were preempted for it; then its operation's shares.
+
+    These are the usage before the start and the fair share, of the resource of which the operation had or was owed
+    most.
+    """
     if start.stage is not None:
         many = start.places_taken
         yield _STARTS[start.stage] + (f", {many} place{'s' if many > 1 else ''} taken for it" if many else "")

@@ -1,4 +1,4 @@
-"""The pools above an operation in the page of `headrace op explain`: their limits, and who holds their slots."""
+"""The pools above an operation on the page of `headrace op explain`: their limits, and which operations hold their slots."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headrace.wire.placements import PoolLevel
 from headrace_cli.show.tables import table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
-#: Holders of a level that are shown; the answer as JSON has more of them.
+#: Most holders of running slots shown for a pool. The JSON answer has more of them.
 _MOST_SHOWN = 5
 
 
 def level_lines(told: OperationExplanation, now_ms: int) -> list[Table | Text | str]:
-    """Every level from the root down, and who holds the slots of those that are full."""
+    """Return a table of all pools from the root down, and the operations that hold the running slots of full pools."""
     parts: list[Table | Text | str] = ["", _levels(told.levels)] if told.levels else []
     if told.levels_left_out:
         parts.append(Text(f"and {told.levels_left_out} more levels"))
@@ -27,7 +27,7 @@ def level_lines(told: OperationExplanation, now_ms: int) -> list[Table | Text | 
 
 
 def sentence(told: OperationExplanation) -> str:
-    """Its state, and in one sentence why it has or has not a running slot."""
+    """Return one sentence with the operation's state, and why it has or lacks a running slot."""
     view = told.view
     begins = f"operation {view.operation} is {view.state.value}" + (", suspended" if view.suspended else "")
     if view.state in FINAL_STATES:

@@ -1,4 +1,4 @@
-"""Nodes, and the processes of services, as a person reads them. Pure."""
+"""Nodes, and the processes of services, in words. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.wire.services import ServiceView
 from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
 
-#: Each tree has these of its own; admission is one for all.
+#: Services that each tree has for itself. One admission serves all trees.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
-#: In words short and long, by the isolation that the agent tells.
+#: What a node limits, in short and in long words, by the kind of limits that its agent reports.
 _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (
@@ -41,7 +41,7 @@ _STYLES = {
 
 
 def figures_table(told: Sequence[FiguresAnswer]) -> Table:
-    """One line for each figure of each process. Of a histogram its count and mean."""
+    """Return a table with one line for each metric of each process. A histogram is shown by its count and mean."""
     made = table("role", "instance", "figure", "value", "unit", right=("value",))
     for answer in told:
         for figure in answer.figures:
@@ -57,11 +57,11 @@ def _value(value: float | Histogram) -> str:
 
 
 def node_table(nodes: Sequence[NodeView]) -> Table:
-    """One line a node: what is in use of what there is."""
+    """Return a table with one line for each node: how much of each resource is in use."""
     resources = [
         name for name in ("cpu", "memory", "gpu", "user_slots") if any(getattr(node.total, name) for node in nodes)
     ]
-    # Where all keep jobs to what they asked for there is nothing to say.
+    # The column would say nothing if all nodes keep jobs to the amounts that they asked for.
     limits = ["limits"] if any(node.limits not in ("", "cgroup2") for node in nodes) else []
     made = table(
         "node",
@@ -80,7 +80,7 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
 
 
 def node_state(node: NodeView) -> Text:
-    """Says its state, and why it gets no jobs or is in trouble."""
+    """Return the state of a node, with the reason why it gets no jobs and with its trouble, if any."""
     state = Text(node.state, style=_STYLES.get(node.state, ""))
     if node.left_out:
         state.append(f": {node.left_out}", style="yellow")
@@ -90,7 +90,7 @@ def node_state(node: NodeView) -> Text:
 
 
 def node_facts(node: NodeView) -> Table:
-    """All about one node. What its agent says beyond what its token gives stands there as cut."""
+    """Return a table of all facts about one node. What its agent claims beyond its token is shown as `cut`."""
     facts = facts_table()
     facts.add_row("node", node.node)
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
@@ -120,7 +120,7 @@ def node_facts(node: NodeView) -> Table:
 
 
 def limits_words(limits: str) -> str:
-    """Says which amounts a node keeps its jobs to."""
+    """Return which resources a node limits for its jobs."""
     return _LIMITS.get(limits, (limits or "–", ""))[0]
 
 
@@ -129,20 +129,20 @@ def _heartbeat(node: NodeView) -> str:
 
 
 def use_words(node: NodeView, name: str) -> str:
-    """Says how much of a resource is in use."""
+    """Return how much of a resource of a node is in use."""
     used, whole = getattr(node.usage, name), getattr(node.total, name)
     return f"{format_amount(name, used)} of {format_amount(name, whole)}"
 
 
 def roles_without_leader(views: Sequence[ServiceView], own: TreeName) -> list[str]:
-    """The roles that nobody leads, in the own tree and in every other one of which some process told."""
+    """Return the roles without a leader, in the tree `own` and in every other tree from which some process reports."""
     trees = {own, *(view.role.partition(".")[2] for view in views if "." in view.role)}
     roles = {"admission", *(f"{service}.{tree}" for service in _OF_A_TREE for tree in trees)}
     return sorted(roles - {view.role for view in views if view.leads})
 
 
 def service_table(views: Sequence[ServiceView], missing: Sequence[str]) -> Table:
-    """One line a process, and one for each role that nobody leads."""
+    """Return a table with one line for each process, and one for each role without a leader."""
     made = table("role", "instance", "state", "term", "age", "lag", "behind", right=("term", "age", "lag", "behind"))
     for view in views:
         state = Text("leads", style="green") if view.leads else Text("stands by")

@@ -1,4 +1,4 @@
-"""Operations and their jobs as a person reads them. Pure: what is shown depends on the arguments alone."""
+"""Operations and their jobs in words. Pure: the result depends only on the arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.waiting_reasons import pool_words, waiting_words
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
-#: Jobs whose progress is told with their operation.
+#: Most jobs whose progress is shown one by one with their operation.
 _MOST_PROGRESS: Final = 5
 _NO_REASONS: Final[Mapping[str, str]] = {}
 _STATE_STYLES = {
@@ -36,18 +36,18 @@ _STATE_STYLES = {
 
 
 def time_words(view: OperationView, now_ms: int) -> str:
-    """Says how long it has been there, or was."""
+    """Return how long the operation has existed, or existed until its end."""
     return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
 
 
 def state_words(view: OperationView) -> Text:
-    """Says its state, and that it is suspended."""
+    """Return the operation's state, and whether it is suspended."""
     words = view.state.value + (", suspended" if view.suspended and view.state not in FINAL_STATES else "")
     return Text(words, style=_STATE_STYLES.get(view.state, ""))
 
 
 def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
-    """One line an operation. `idle` says why no job runs of some that run."""
+    """Return a table with one line for each operation. `idle` says why some running operations run no job."""
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
@@ -79,7 +79,10 @@ def operation_facts(
     now_ms: int,
     in_trees: Mapping[TreeName, OperationPlaces | None] = _ONE_TREE,
 ) -> Table:
-    """All about one operation, with the heaviest reason why jobs wait. `in_trees` has the places in each tree, where there are several."""
+    """Return a table of all facts about one operation, with the heaviest reason why jobs wait.
+
+    `in_trees` has where its jobs run in each tree; it is empty for an operation in one tree.
+    """
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
@@ -117,7 +120,7 @@ def operation_facts(
     if places is not None and view.state not in FINAL_STATES:
         for reason in places.reasons[:1]:
             more = len(places.reasons) - 1
-            # The slot for which a pending one waits is told above.
+            # A pending operation waits for a running slot, which the row "waits for" says already.
             if view.state is not OperationState.PENDING:
                 facts.add_row("waits because", Text(reason))
             facts.add_row(
@@ -148,7 +151,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
 
 
 def _progress_words(view: OperationView, places: OperationPlaces) -> str:
-    """Tells how far those running jobs are that say so."""
+    """Return the progress of the running jobs that report it."""
     told = [place for place in places.running if place.progress is not None]
     if view.spec.job_count == 1 or places.progress is None:
         return "".join(_percent(place) for place in told)
@@ -165,7 +168,7 @@ def _percent(place: JobPlace) -> str:
 
 
 def retry_words(view: OperationView, now_ms: int) -> str:
-    """Tells how many jobs failed and wait until they are tried again, and when the next of them is."""
+    """Return how many failed jobs wait for a retry, and when the next retry is due."""
     left_ms = view.next_retry_at_ms - now_ms
     when = f"in {format_duration(left_ms)}" if left_ms > 0 else "now"
     if view.pausing_jobs == 1:
@@ -174,17 +177,17 @@ def retry_words(view: OperationView, now_ms: int) -> str:
 
 
 def failed_runs(view: OperationView) -> str:
-    """Counts the runs of its jobs that failed."""
+    """Return how many runs of the operation's jobs failed."""
     return f"{view.failed_jobs} run{'' if view.failed_jobs == 1 else 's'} failed"
 
 
 def account_words(account: str) -> str:
-    """The account of a node as which jobs run."""
+    """Return the name of the account that runs a job on its node."""
     return account or "the agent's own account"
 
 
 def failure_lines(end: JobEnd) -> list[str]:
-    """The end of a failed job in words, with the tail of its stderr."""
+    """Return the end of a failed job in words, with the tail of its stderr."""
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
@@ -200,7 +203,7 @@ def failure_lines(end: JobEnd) -> list[str]:
 
 
 def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
-    """One line a job. Where nodes keep running jobs to less than all that they asked for, it says to what."""
+    """Return a table with one line for each job. If some nodes do not fully limit running jobs, a column says what they limit."""
     running = {place.index: place for place in places.running} if places is not None else {}
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
     made = table("job", "attempt", "state", "node", *limits, "as", "exit code", right=("job", "attempt", "exit code"))

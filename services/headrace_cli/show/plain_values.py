@@ -1,7 +1,7 @@
 """Answers as plain JSON values: what `--json` prints.
 
-Keys are the field names of the wire. Amounts of resources become objects with `cpu` in cores and `memory` in bytes, shares objects
-by resource. Bytes become text.
+Keys are the field names of the wire. Amounts of resources become objects with `cpu` in cores and `memory` in bytes.
+Shares become objects with one key for each resource. Bytes become text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 
 
 def plain(value: object) -> object:
-    """The value in dicts, lists, texts and numbers."""
+    """Return the value as dicts, lists, strings and numbers."""
     match value:
         case Resources():
             return _amounts(dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True)))
@@ -50,5 +50,5 @@ def _field(name: str, value: object) -> object:
 
 
 def indented_json(value: object) -> bytes:
-    """One JSON document, indented."""
+    """Return one JSON document, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(plain(value)), indent=2)

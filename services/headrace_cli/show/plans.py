@@ -1,4 +1,4 @@
-"""A plan as a person reads it: the tree with its shares, and what the algorithm complains of. Pure."""
+"""A plan in words: the tree with its shares, and the errors that the algorithm reports. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_cli.show.elements.shares import complaint_lines, gibberish_free
 from headrace_cli.show.tables import table
 from headrace_cli.show.trees import branches
 
-#: From here on there is room for a sentence on what binds an element.
+#: Width of a screen, in characters, from which a sentence on what bounds an element fits.
 _ROOM_FOR_WORDS: Final = 108
 _STYLES: Final = {
     BoundKind.MET: "green",
@@ -29,7 +29,7 @@ _STYLES: Final = {
 
 
 def plan_title(plan: Plan, resource: str | None) -> Text:
-    """The head of a plan: the file, its total, and the resource of the figures."""
+    """Return the head of a plan: the file, its total, and the resource of the figures."""
     words = f"{plan.file}: {amounts(plan.total)}"
     if resource is not None:
         return Text(f"{words}; figures in {resource}", style="bold")
@@ -37,7 +37,7 @@ def plan_title(plan: Plan, resource: str | None) -> Text:
 
 
 def plan_table(plan: Plan, resource: str | None, width: int) -> Table:
-    """One line an element: amounts, its share of the cluster, the parts of that share, and what binds it."""
+    """Return a table with one line for each element: amounts, share of the cluster, its parts, and what bounds the element."""
     made = table(blanks=1)
     wide = width >= _ROOM_FOR_WORDS
     made.add_column("\nelement", overflow="fold")
@@ -123,7 +123,7 @@ def _words(bound: Bound) -> str:
 
 
 def plan_notes(plan: Plan) -> list[Text]:
-    """Errors of the algorithm with the pools they concern, guarantees that are not in force as configured, and warnings."""
+    """Return errors of the algorithm with their pools, guarantees that are not in force as configured, and warnings."""
     notes: list[Text] = []
     for complaint in plan.complaints:
         notes += complaint_lines(complaint)

@@ -1,7 +1,7 @@
-"""Waiting for an operation before a person's eyes: progress on stderr, Ctrl-C that leaves things tidy, the end in words.
+"""Wait for an operation on a terminal: progress on stderr, and the end in words.
 
-Ctrl-C ends the waiting and says how to go on. The operation runs on, as jobs of a scheduler do when a terminal closes. With
-`--abort-on-interrupt` it ends the operation and waits until that is so. A second Ctrl-C leaves at once.
+Ctrl-C ends the waiting and prints how to go on. The operation runs on, as jobs of a scheduler do when a terminal
+closes. With `--abort-on-interrupt`, Ctrl-C aborts the operation and waits for its end. A second Ctrl-C leaves at once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from headrace_cli.show.operations import account_words, failed_runs, failure_lin
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.waiting_reasons import waiting_words
 
-#: The display asks where jobs run this often; the waiting itself is told and does not ask.
+#: Seconds between two requests for the running jobs, for the display only. The wait itself is notified and does not poll.
 _LOOK_S = 1.0
 _WITHOUT_BAR_S = 10.0
-#: Of the stdout of a job that failed.
+#: Most lines and bytes shown of the stdout of a failed job.
 _LINES_OF_STDOUT = 10
 _BYTES_OF_STDOUT = 2048
 
 
 class _Display:
-    """Shows progress on stderr: a bar on a terminal, elsewhere a line now and then."""
+    """Progress on stderr: a bar on a terminal, otherwise a line from time to time."""
 
     def __init__(self, screen: Screen, *, silent: bool) -> None:
         self._screen = screen
@@ -75,7 +75,7 @@ class _Display:
         return ", ".join(parts) + (f"; {reason}" if reason else "")
 
     def say_now(self) -> None:
-        """A line where there is no bar, unless it would repeat the last one."""
+        """Print a line of progress if there is no bar, unless it repeats the last line."""
         words = self.words()
         if not self.live and words and words != self._said:
             self._said = words
@@ -95,9 +95,10 @@ class _Display:
 
 
 async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool, several: bool | None = None) -> int:
-    """Waits until the operation is over, and returns the exit status.
+    """Wait until the operation is over and return the exit status.
 
-    Unless `several` is None the output of its jobs is printed as it comes, with their indexes where there are several.
+    Unless `several` is None, the output of the jobs is printed as it arrives. True puts the index of the job before
+    each line.
     """
     with_output = several is not None
     final: OperationView | None = None
@@ -151,7 +152,7 @@ async def _refresh(operation: Operation, display: _Display) -> None:
             places = await operation.places()
             display.on_places(places.running_jobs, places.reasons)
         except (ClientError, Refused):
-            pass  # the bar goes on without; what matters is told by the wait itself
+            pass  # the bar can go on without this answer; the wait gets the end of the operation by itself
         if waited_s >= _WITHOUT_BAR_S:
             waited_s = 0.0
             display.say_now()
@@ -160,7 +161,7 @@ async def _refresh(operation: Operation, display: _Display) -> None:
 
 
 async def tell_end(screen: Screen, operation: Operation, view: OperationView, *, with_output: bool = True) -> None:
-    """Tells how it ended, and of a failed one the last failure with the end of its output."""
+    """Print how the operation ended. If it failed, also print the last failure with the end of its output."""
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {failed_runs(view)}" if view.failed_jobs else ""
@@ -176,7 +177,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]
-    # The reason of the operation's end has that of its last failure in it, which may be long.
+    # The reason of the operation's end contains the reason of its last failure, which may be long. Print it only once.
     once = last.reason if last.reason not in view.reason else ""
     for line in failure_lines(msgspec.structs.replace(last, reason=once)):
         screen.say(line)
@@ -191,18 +192,18 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
 
 
 async def _end_of_stdout(operation: Operation, end: JobEnd) -> list[str]:
-    """The last lines that a job wrote to stdout. None where its node does not answer."""
+    """Return the last lines that a job wrote to stdout. Empty if its node does not answer."""
     lines: deque[str] = deque(maxlen=_LINES_OF_STDOUT)
     try:
         async for line in operation.logs(end.index, attempt=end.attempt, tail_bytes=_BYTES_OF_STDOUT):
             lines.append(line.text)
     except (ClientError, Refused):
-        pass  # its stderr came with its end, and stands above
+        pass  # the stderr arrived with the end of the job and is printed above
     return list(lines)
 
 
 async def send_files(screen: Screen, client: Client, packed: Packed) -> Archive:
-    """Sends the files of an operation, with a bar on a terminal. Raises what `Files.send` does."""
+    """Send the files of an operation, with a bar on a terminal. Raises what `Files.send` raises."""
     bar = Progress(
         TextColumn("sending files"),
         BarColumn(bar_width=None),

@@ -1,6 +1,6 @@
-"""The two outputs of a command: answers go to stdout, everything said about them to stderr.
+"""The two outputs of a command: answers go to stdout, and all remarks about them go to stderr.
 
-A terminal gets colours and tables fitted to its width. Anything else gets plain text as wide as it must be, so that no
+A terminal gets colours and tables that fit its width. Any other output gets plain text as wide as needed, so that no
 name in a pipe is ever cut. NO_COLOR and TERM=dumb are honoured.
 """
 
@@ -21,27 +21,28 @@ from rich.text import Text
 from headrace_cli.show.plain_values import indented_json, plain
 
 _WIDE = 10_000
-#: Controls that change the direction of writing, so that a text reads otherwise than it is.
+#: Control characters that change the direction of writing, so that a text looks different from what it is.
 _DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-#: The pictures of control characters, but for the end of a line and the tabulator.
+#: Symbols to show in place of control characters, except line feed and tab.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _SIGNS |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *_DIRECTIONS], 0xFFFD)
-#: The same characters in a JSON string, which leaves them as they are otherwise.
+#: Escapes for the same characters in JSON strings, which the JSON encoder leaves unescaped.
 _JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_DIRECTIONS)}
-#: A sequence that sets colours, bold, italic or underlined. Others could hide text, or command the terminal.
+#: A terminal sequence that sets colours, bold, italic or underline. Other sequences could hide text or control the terminal.
 _COLOUR: Final = r"0?[0-4]?|7|2[1-47]|39|49|[34][0-7]|9[0-7]|10[0-7]|[34]8[:;](?:5[:;]\d{1,3}|2(?:[:;]\d{1,3}){3})"
 _COLOURS: Final = re.compile(rf"(\x1b\[(?:{_COLOUR})(?:;(?:{_COLOUR}))*m)")
 _COLOURS_END: Final = "\x1b[0m"
 
 
-#: Stand in for signs that a terminal without them would not show.
+#: ASCII replacements for characters that a terminal without UTF-8 cannot show.
 _IN_ASCII: Final = str.maketrans("│├└─…–«»→↑↓×", '||`-~-"">^vx')
 
 
 def harmless(text: str, *, with_colours: bool = False) -> str:
-    """Return a text of foreign origin as a terminal may show it: with pictures in place of control characters.
+    """Return a text from outside as a terminal may show it, with symbols in place of control characters.
 
-    Line ends and tabulators stay, and `with_colours` sequences that only set colours; colours end with the text.
+    Line feeds and tabs stay. With `with_colours`, sequences that only set colours stay too, and the colours end with
+    the text.
     """
     if text.isprintable():
         return text
@@ -53,22 +54,22 @@ def harmless(text: str, *, with_colours: bool = False) -> str:
 
 
 def harmless_json(data: bytes) -> str:
-    """Return JSON with the same meaning that commands no terminal."""
+    """Return the same JSON with control characters escaped, so that it cannot control a terminal."""
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
 
 
 class Screen:
-    """The two streams of one command."""
+    """The stdout and stderr of one command."""
 
     def __init__(self, *, json: bool = False) -> None:
         self.json = json
-        #: Each JSON document stands on a line of its own.
+        #: True: print each JSON document on one line.
         self.one_line = False
         self.out = _console(stderr=False)
         self.err = _console(stderr=True)
 
     def show(self, answer: msgspec.Struct | Mapping[str, object], table: Table | Text) -> None:
-        """The answer: as JSON where that was asked for, else as the table. In JSON a list has its name."""
+        """Print the answer: as JSON if JSON was asked for, else as the table. In JSON every list is a named field."""
         if self.json and self.one_line:
             self.print_line(answer)
         elif self.json:
@@ -78,11 +79,11 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Columns that an answer may take."""
+        """Return the width for answers, in characters."""
         return self.out.width
 
     def print(self, *things: Table | Text | str) -> None:
-        """Prints to stdout. If that is no terminal, the blanks that fill a table's lines are left out."""
+        """Print to stdout. If stdout is not a terminal, the blanks at the ends of a table's lines are left out."""
         if self.out.is_terminal:
             self.out.print(*things, sep="\n", markup=False)
             return
@@ -91,16 +92,19 @@ class Screen:
         sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
     def show_line(self, answer: msgspec.Struct, line: str) -> None:
-        """The answer as JSON, or one line about it."""
+        """Print the answer as JSON, or the given line about it."""
         self.show(answer, Text(line))
 
     def print_line(self, value: object) -> None:
-        """One JSON value on one line."""
+        """Print one JSON value on one line."""
         sys.stdout.write(harmless_json(msgspec.json.encode(plain(value))) + "\n")
         sys.stdout.flush()
 
     def print_raw(self, text: str | bytes, *, error: bool = False, end: str = "\n") -> None:
-        """Print a text without folding, to stderr if it is an `error`: every byte as it is, but for a terminal `harmless`."""
+        """Print a text without wrapping, to stderr if it is an `error`.
+
+        A terminal gets the text made `harmless`; any other output gets every byte unchanged.
+        """
         stream, console = (sys.stderr, self.err) if error else (sys.stdout, self.out)
         if stream.isatty():
             shown = text if isinstance(text, str) else text.decode(errors="replace")
@@ -114,12 +118,15 @@ class Screen:
         stream.flush()
 
     def say(self, text: str, *, style: str = "", whole: bool = False) -> None:
-        """Says a line about the answer on stderr. A `whole` one, which holds a command to be copied, is not broken."""
+        """Print a line about the answer on stderr. A `whole` line is not wrapped, because it contains a command to be copied."""
         self.err.print(Text(text, style=style), soft_wrap=whole)
 
 
 class _HarmlessConsole(Console):
-    """Shows signs in place of control characters: a title or a reason could command the terminal of whoever lists it."""
+    """A console that shows symbols in place of control characters.
+
+    Otherwise the title of an operation, or a reason, could control the terminal of everyone who lists it.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -130,14 +137,14 @@ class _HarmlessConsole(Console):
 
 
 def draws_more_than_ascii(console: Console) -> bool:
-    """True if its terminal shows bars and branches."""
+    """True if the console's encoding can show bars and branches."""
     return console.encoding.lower().startswith("utf")
 
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-        stream.reconfigure(errors="replace")  # names may have signs that the terminal has not
+        stream.reconfigure(errors="replace")  # names may contain characters that the terminal lacks
     if stream.isatty():
         return _HarmlessConsole(stderr=stderr, highlight=False, emoji=False)
     return _HarmlessConsole(

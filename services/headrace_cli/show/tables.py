@@ -1,4 +1,4 @@
-"""The two shapes of tables: rows below heads, and facts beside their names."""
+"""The two kinds of tables: rows below heads, and facts beside their names."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
-#: A text that stands last may be broken between its words, unless less than this is left for it.
+#: Characters that must be left for the last column before its text may be wrapped between words.
 _NARROWEST_TEXT: Final = 30
 _BRANCHES: Final = re.compile(r"[│├└─ ]*")
 _NOTHING: Final = ("", "–")
 
 
 class _List(Table):
-    """Rows below heads. On a narrow screen the columns without room beside the first stand below each row, with their heads.
+    """A table of rows below heads. On a narrow screen, columns that do not fit are printed below each row, with their heads.
 
-    So no word is torn or left out. The branches of a tree in the first column go on beside what stands below.
+    So no word is broken or left out. The branches of a tree in the first column continue beside the lines below a row.
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -55,7 +55,7 @@ class _List(Table):
 
 
 def _beside(columns: Sequence[Column], room: int, blanks: int) -> list[Column]:
-    """The first of the columns, as many as a row has room for, each with its width."""
+    """Return the leading columns that fit beside each other, each with its width."""
     made: list[Column] = []
     for column in columns:
         width = _width(column)
@@ -78,10 +78,11 @@ def _row(columns: Sequence[Column], cells: Sequence[object], blanks: int, style:
 def _line(
     console: Console, columns: Sequence[Column], cells: Sequence[object], blanks: int, style: StyleType
 ) -> RenderResult:
-    """A row. Where each cell is one line, Rich need not lay it out, for which it takes ten times as long."""
+    """Yield a row. If every cell fits on one line, Rich does not lay the row out, which would take ten times as long."""
     texts = [_plain(cell) for cell in cells]
     widths = [column.width or 0 for column in columns]
-    # What is not printable is more than one line, or Rich leaves it out, or it is as wide as the place where it stands makes it.
+    # A character that is not printable may break the line, may be left out by Rich, or may be as wide as its position
+    # makes it (a tab). Rich must lay out such a row.
     if any(not text.isprintable() or cell_len(text) > width for text, width in zip(texts, widths, strict=True)):
         yield _row(columns, cells, blanks, style)
         return
@@ -103,7 +104,7 @@ def _line(
 
 
 def packed(parts: Iterable[Text], room: int) -> Iterator[Text]:
-    """Yields lines with as many of the parts on each as there is room for."""
+    """Yield lines, each with as many of the parts as fit."""
     line = Text()
     for part in parts:
         if line and line.cell_len + 2 + part.cell_len > room:
@@ -115,7 +116,7 @@ def packed(parts: Iterable[Text], room: int) -> Iterator[Text]:
 
 
 def _leads_below(names: Sequence[str]) -> Iterator[str]:
-    """The branches that go on below each name of a tree. Below other names there are none."""
+    """Yield for each name in a tree the branches that continue below it. For names without branches, yield an empty string."""
     leads = [found[0] if (found := _BRANCHES.match(name)) and "─" in found[0] else "" for name in names]
     for lead, following in pairwise([*leads, ""]):
         own = lead.replace("├─", "│ ").replace("└─", "  ")
@@ -137,7 +138,7 @@ def _width(column: Column) -> int:
 
 
 def table(*columns: str, right: Collection[str] = (), blanks: int = 2) -> Table:
-    """Makes an empty table without lines. Columns in `right` hold figures."""
+    """Return an empty table without rules. Columns in `right` contain figures and are aligned to the right."""
     made = _List(box=None, pad_edge=False, header_style="bold", padding=(0, blanks, 0, 0))
     for column in columns:
         made.add_column(
@@ -147,7 +148,7 @@ def table(*columns: str, right: Collection[str] = (), blanks: int = 2) -> Table:
 
 
 def resource_table(head: str, resources: Sequence[str]) -> Table:
-    """Makes an empty table with a column of figures for each resource."""
+    """Return an empty table with a column of figures for each resource."""
     made = table()
     made.add_column(head, style="bold", no_wrap=True)
     for name in resources:
@@ -156,7 +157,7 @@ def resource_table(head: str, resources: Sequence[str]) -> Table:
 
 
 def facts_table() -> Table:
-    """Makes an empty table of facts, each behind its name."""
+    """Return an empty table of facts, each with its name to the left."""
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""The live tree of pools: as a list, and with bars of what each uses, is owed and wants. Pure."""
+"""The live tree of pools: as a list, and with bars of usage, fair share and demand. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _EPHEMERAL: Final = " (ephemeral)"
 _SHORTEST_BAR: Final = 4
 _LONGEST_BAR: Final = 24
-#: Columns of a figure such as `333.3%` with the blanks around it and its bar, and of the name of a resource.
+#: Widths in characters: of a figure such as `333.3%` with the blanks around it and around its bar, and of the name of a resource.
 _FIGURE: Final = 10
 _RESOURCE: Final = 9
 
 
 def branches(elements: Iterable[tuple[str, str]]) -> list[str]:
-    """Draws the lines before each element's name, from pairs of its key and that of its parent.
+    """Return the lines to draw before each element's name, from pairs of the element's key and its parent's key.
 
-    Parents stand before children, siblings in their order. An element whose parent is not there is a top.
+    Parents must come before children, and siblings in their order. An element whose parent is missing is at the top.
     """
     keys = list(elements)
     children: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ def branches(elements: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def pool_table(pools: PoolList) -> Table:
-    """The tree: guarantee, fair share and usage of the dominant resource, in amounts."""
+    """Return a table of the tree: guarantee, fair share, usage and demand of the dominant resource, in amounts."""
     made = table(
         "pool",
         "weight",
@@ -78,7 +78,10 @@ def pool_table(pools: PoolList) -> Table:
 
 
 def tree_table(pools: PoolList, width: int, *, bars: bool, ascii_only: bool = False) -> Table:
-    """One line an element: usage, fair share and demand as shares of the cluster. With `bars` they are drawn, if there is room."""
+    """Return a table with one line for each element: usage, fair share and demand as shares of the cluster.
+
+    With `bars`, the shares are also drawn as bars if the width allows.
+    """
     items = _items(pools)
     leads = branches((item.key, f"/{item.parent}") for item in items)
     names = [len(lead + item.name) + len(_EPHEMERAL) * item.ephemeral for lead, item in zip(leads, items, strict=True)]
@@ -97,7 +100,7 @@ def tree_table(pools: PoolList, width: int, *, bars: bool, ascii_only: bool = Fa
 
 
 def _items(pools: PoolList) -> Sequence[ShareItem]:
-    """Pools in their order, each followed by its operations."""
+    """Return the pools in their order, each followed by its operations."""
     inside: dict[str, list[ShareItem]] = {}
     for operation in pools.operations:
         inside.setdefault(operation.parent, []).append(operation)
@@ -130,7 +133,7 @@ def _one(resources: Resources, name: str) -> str:
 
 
 def bar(share: float, width: int, *, ascii_only: bool) -> str:
-    """A bar that has `width` for a whole. More than the whole is cut and ends in an arrow."""
+    """Return a bar that is `width` characters long for a share of 1. A larger share is cut and ends in an arrow."""
     if share > 1.0 + 1e-9:
         return ("#" if ascii_only else "█") * (width - 1) + (">" if ascii_only else "▶")
     eighths = round(max(0.0, share) * width * 8)

@@ -1,4 +1,4 @@
-"""The place of a pending operation in its queue, in words."""
+"""The position of a pending operation in its queue, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.wire.placements import WaitingFor
 
 
 def waiting_words(view: OperationView) -> str:
-    """The place in each tree, such as «place 3 of 12 at research (2 of 2 running)»."""
+    """Return the position in each tree, such as `place 3 of 12 at research (2 of 2 running)`."""
     several = len(view.placements) > 1
     return "; ".join(_one(each, named=several) for each in view.waiting)
 
@@ -20,5 +20,5 @@ def _one(waiting: WaitingFor, *, named: bool) -> str:
 
 
 def pool_words(pool: str) -> str:
-    """The name of a pool, «the tree» for the root."""
+    """Return the name of a pool, or "the tree" for the root."""
     return "the tree" if pool == ROOT_POOL else pool

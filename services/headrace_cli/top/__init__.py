@@ -1,1 +1,1 @@
-"""`headrace top`: the cluster at a glance. What is known, the view of the person, and the frame of both are pure."""
+"""The command `headrace top`: the cluster at a glance. What is known, the user's view, and the frame made from both are pure."""

@@ -1,4 +1,4 @@
-"""The questions by which `headrace top` keeps up. The more an answer holds, the less often it is asked for."""
+"""The requests that keep `headrace top` up to date. The larger an answer is, the less often it is requested."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from headrace_cli.show.nodes import node_facts
 from headrace_cli.top.look import MOST_OPERATIONS, Look
 from headrace_cli.top.view import Opened
 
-#: With more operations than this, shares are asked only of those that starve.
+#: Most operations whose shares are all requested. With more operations, only the shares of starving operations are requested.
 _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
-#: An answer with so many rows may be had at each interval, one with twice as many at every other.
+#: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
-#: The same for the progress of jobs, without which operations are told.
+#: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
 _WHO_ANSWERS: Final = {
     "shares": "fair_share",
@@ -42,12 +42,12 @@ _WHO_ANSWERS: Final = {
     "nodes": "the allocator",
     "pauses": "fair_share",
 }
-#: Intervals between two looks at what operators change by hand.
+#: Intervals between two requests for pauses, which administrators set by hand.
 _SELDOM: Final = 5
 
 
 class Asking:
-    """Keeps the parts of the look up to date, and calls `on_change` with each that came."""
+    """Keeps the parts of the look up to date, and calls `on_change` after each answer."""
 
     def __init__(self, client: Client, interval_s: float, on_change: Callable[[], None]) -> None:
         self._client = client
@@ -60,14 +60,14 @@ class Asking:
         self._progress: dict[OperationId, OperationProgress] = {}
         self._pauses: list[str] = []
         self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
-        #: When each part was told, in milliseconds, and why it was not since.
+        #: Time of the last answer for each part, in Unix milliseconds; and for parts without an answer since then, the reason.
         self._told_ms: dict[str, int] = {}
         self._silent: dict[str, str] = {}
-        #: While it is True nobody sees the look, and nothing is asked for it.
+        #: True while a page hides the look; no requests for the look are sent then.
         self.is_hidden = False
 
     def look(self) -> Look:
-        """All that is known now."""
+        """Return all that is known now."""
         return Look(
             at_ms=self._clock.wall_ms(),
             shares=self._shares,
@@ -81,7 +81,7 @@ class Asking:
         )
 
     async def once(self) -> None:
-        """Asks for each part once. The look tells what was not answered. Raises `Unanswered` if nothing was."""
+        """Request each part once. The look says which parts were not answered. Raises `Unanswered` if no part was."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)
@@ -89,14 +89,14 @@ class Asking:
             raise Unanswered("top", PATIENCE_S, "; ".join(self._silent.values()), maybe_done=False)
 
     async def keep_up(self) -> None:
-        """Asks again and again, until cancelled."""
+        """Request the parts again and again, until cancelled."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._ask_again, part, ask)
             tasks.start_soon(self._client.happenings.follow_decisions, self._on_decision)
 
     async def page(self, opened: Opened, width: int) -> list[RenderableType]:
-        """The page of what was opened. Raises `Refused`, `Unanswered`, `BusError`."""
+        """Return the page of the opened pool, operation or node. Raises `Refused`, `Unanswered`, `BusError`."""
         lines: list[RenderableType]
         match opened.kind:
             case "operation":
@@ -112,7 +112,7 @@ class Asking:
         return lines + [Text(words, style="yellow") for words in self._client.silence.words()]
 
     def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
-        """Each part, and what asks for it and returns the number of intervals until it is to be asked for again."""
+        """Return the functions that request each part. Each function returns the number of intervals until its next call."""
         return {
             "shares": self._ask_shares,
             "operations": self._ask_operations,
@@ -156,7 +156,8 @@ class Asking:
         own = self._client.trees.own
         self._operations = [each for each in listed if any(place.tree == own for place in each.placements)]
         running = [each.operation for each in self._operations if each.state is OperationState.RUNNING]
-        # The allocator hears it with every heartbeat, so that no node is asked. If it is silent, its nodes say so.
+        # The allocator knows the progress from heartbeats, so no node is asked. If the allocator is silent, the part
+        # `nodes` says so.
         with suppress(Unanswered, Refused), anyio.move_on_after(_PROGRESS_S):
             told = await self._client.pools.progress(running) if running else []
             self._progress = {each.operation: each for each in told}

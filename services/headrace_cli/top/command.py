@@ -1,4 +1,4 @@
-"""`headrace top`: the cluster at a glance, live."""
+"""The command `headrace top`: the cluster at a glance, live."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from headrace_cli.top.look import document
 from headrace_cli.top.sections import Pen, entries_of
 from headrace_cli.top.view import Opened, View, on_key
 
-#: Columns of a frame that goes into a file.
+#: Width of a frame that is written to a file, in characters.
 _OF_A_FILE: Final = 160
-#: Frames are at least so far apart, whatever comes: the eye sees no more, and each has its price on a slow link.
+#: Shortest time between two frames, in seconds. The eye sees no more, and each frame takes time on a slow link.
 _BETWEEN_FRAMES_S: Final = 0.1
 
 
 def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: Common | None = None) -> int:
     """Show the cluster live: what is in use, pools, operations, nodes, what starves and who made room. `?` explains the keys.
 
-    Where the output is no terminal it prints one frame, as with `--once`. With `--json` it prints one document.
+    If the output is not a terminal, it prints one frame, as with `--once`. With `--json` it prints one document.
 
     Examples:
 
@@ -79,7 +79,7 @@ async def _print(client: Client, screen: Screen) -> None:
 
 
 class _Live:
-    """Shows what is known as it comes, and does what keys ask for."""
+    """The live display: shows answers as they arrive, and obeys keys."""
 
     def __init__(self, client: Client, terminal: Terminal, interval_s: float) -> None:
         self._terminal = terminal
@@ -131,7 +131,7 @@ class _Live:
         self._terminal.paint(lines)
 
     async def _keep_page(self) -> None:
-        """Asks for the opened page, at once and then at each interval."""
+        """Request the opened page, at once and then at each interval."""
         while True:
             opened = self._view.opened
             if opened is not None:

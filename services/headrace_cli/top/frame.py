@@ -1,4 +1,4 @@
-"""One frame: the cluster in a few lines, then each section with as many rows as there is room for. Pure."""
+"""One frame: the cluster in a few lines, then each section with as many rows as fit. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headrace_cli.top.sections import Pen, Rows, first_shown, rows_of, titled, u
 from headrace_cli.top.view import Section, View
 
 Lines = list[list[Segment]]
-#: Makes the lines of something within so many columns.
+#: Function that lays something out in lines of the given width.
 Layout = Callable[[RenderableType, int], Lines]
 
-#: Wider than any row: what does not fit the screen is cut there, and never broken.
+#: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: Of the lines behind the head and the foot, the part that a section keeps without being chosen.
+#: A section that is not chosen keeps at least one in this many of the lines between head and foot.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
@@ -47,7 +47,7 @@ Preemptions are those since you began to watch.
 
 
 def frame(look: Look, view: View, pen: Pen, height: int, layout: Layout) -> Lines:
-    """Lays out what fits the screen."""
+    """Return the lines of a frame that fits the screen."""
     head = [line for text in head_texts(cluster_of(look), pen) for line in layout(text, pen.width)]
     rows = {section: rows_of(look, view, section, pen) for section in Section}
     room = _shared_room({section: len(each.entries) for section, each in rows.items()}, view, height - len(head) - 1)
@@ -60,7 +60,7 @@ def frame(look: Look, view: View, pen: Pen, height: int, layout: Layout) -> Line
 
 
 def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, layout: Layout) -> Lines:
-    """Lays out the page of what was opened, from its first shown line on."""
+    """Return the lines of the opened page, from its first shown line on."""
     lines = [line for thing in things for line in layout(thing, pen.width)]
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
     foot = Text(_OF_A_PAGE, style="dim")
@@ -70,7 +70,7 @@ def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, la
 
 
 def whole(look: Look, pen: Pen) -> Iterator[Table | Text]:
-    """Yields all of it, for whoever reads it as a text."""
+    """Yield all sections with all their rows, to be read as text."""
     yield from head_texts(cluster_of(look), pen)
     for section in Section:
         rows = rows_of(look, View(), section, pen)
@@ -79,7 +79,7 @@ def whole(look: Look, pen: Pen) -> Iterator[Table | Text]:
 
 
 def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
-    """Yields the lines about the cluster as a whole."""
+    """Yield the lines about the cluster as a whole."""
     uses = []
     for each in cluster.in_use:
         drawn = bar(each.used / each.total, 8, ascii_only=pen.ascii_only)
@@ -103,7 +103,11 @@ def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
 
 
 def _shared_room(counts: Mapping[Section, int], view: View, height: int) -> dict[Section, int]:
-    """Rows of each section. The chosen one gets what the others leave, and they what it leaves."""
+    """Return the number of rows of each section.
+
+    Every section gets a minimum. Of the remaining rows the chosen section gets as many as it needs, and the other
+    sections get the rest.
+    """
     room = max(0, height - len(Section))
     kept = min(max(2, room // _KEPT_PART), room // len(Section))
     given = {section: min(count, kept) for section, count in counts.items()}
@@ -144,7 +148,7 @@ def _with_foot(lines: Lines, foot: Text, pen: Pen, height: int, layout: Layout) 
 
 
 def _cropped(line: list[Segment], pen: Pen) -> list[Segment]:
-    """The line, with a sign at the end where it goes on beyond the screen."""
+    """Return the line cut to the screen's width, with a sign at the end if it was cut."""
     line = _without_end(line)
     if Segment.get_line_length(line) <= pen.width:
         return line
@@ -153,7 +157,7 @@ def _cropped(line: list[Segment], pen: Pen) -> list[Segment]:
 
 
 def _without_end(line: list[Segment]) -> list[Segment]:
-    """The line without the blanks that fill up its last column."""
+    """Return the line without the blanks that fill up its last column."""
     made = list(line)
     while made and not made[-1].text.rstrip():
         made.pop()

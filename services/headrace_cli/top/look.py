@@ -1,4 +1,4 @@
-"""The cluster as it was told, part by part, and the figures of it as a whole. Pure."""
+"""The cluster as it was last reported, part by part, and figures of the cluster as a whole. Pure."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
 from headrace_cli.show.elements.starving import Starving, starving_in
 
-#: The newest operations that are not over.
+#: Most operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200
 
 
 class Look(msgspec.Struct, frozen=True):
-    """All that is known at a moment. None: nobody told it yet."""
+    """All that is known at one time. A part that is None was not reported yet."""
 
     at_ms: int
     shares: PoolList | None = None
     operations: list[OperationView] | None = None
     nodes: list[NodeView] | None = None
-    #: Of operations of which some job says how far it is.
+    #: Progress of the operations of which some job reports its progress.
     progress: Mapping[OperationId, OperationProgress] = {}
-    #: Of the allocator, «heard/enrolled» while it is recovering.
+    #: Numbers of nodes, as `heard/enrolled`, while the allocator is recovering; empty: it is not recovering.
     recovering: str = ""
-    #: In words, by an operator.
+    #: Pauses by administrators, in words.
     pauses: list[str] = []
-    #: The newest first, since this look at the cluster began.
+    #: Preemptions since this command began, the newest first.
     preemptions: list[AllocationPreempted] = []
-    #: Why a part of it is as old as it is, by the part.
+    #: Why a part is out of date, by the name of the part.
     silent: dict[str, str] = {}
 
     @property
     def pools(self) -> list[PoolView]:
-        """The pools, the root first."""
+        """Return the pools, the root first."""
         return self.shares.pools if self.shares is not None else []
 
     @property
     def operation_shares(self) -> Mapping[OperationId, ShareItem]:
-        """The shares of operations, as far as they were told."""
+        """Return the known shares of operations."""
         told = self.shares.operations if self.shares is not None else []
         return {OperationId(item.name): item for item in told}
 
     @property
     def starving(self) -> list[Starving]:
-        """Whatever starves, the longest first."""
+        """Return what starves, the longest starving first."""
         return starving_in(self.shares) if self.shares is not None else []
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """One resource of the cluster, of which there is some."""
+    """The usage of one resource that the cluster has."""
 
     resource: str
     used: int
@@ -64,14 +64,14 @@ class InUse(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The cluster as a whole."""
+    """Figures of the cluster as a whole."""
 
     tree: str
     in_use: list[InUse]
-    #: Of the snapshot of shares, and its age.
+    #: Version of the snapshot of shares, and below its age in milliseconds.
     version: str
     age_ms: int | None
-    #: The term of the allocator whose usage the shares are of. 0: none is known.
+    #: Term of the allocator from whose usage the shares were computed; 0: not known.
     allocator_term: int
     nodes: int
     nodes_online: int
@@ -80,13 +80,13 @@ class Cluster(msgspec.Struct, frozen=True):
     running_operations: int
     recovering: str
     pauses: list[str]
-    #: What the shares break of what was promised, in words.
+    #: Errors of the fair-share algorithm in words, such as guarantees above the cluster.
     errors: list[str]
     silent: dict[str, str]
 
 
 def cluster_of(look: Look) -> Cluster:
-    """Sums up what is known."""
+    """Return the figures of the cluster as a whole."""
     root = look.pools[0] if look.pools else None
     shares, nodes = look.shares, look.nodes or []
     total = shares.frame.total if shares is not None else None
@@ -113,7 +113,7 @@ def cluster_of(look: Look) -> Cluster:
 
 
 def document(look: Look) -> dict[str, object]:
-    """The look as one JSON document."""
+    """Return the look as one JSON document."""
     return {
         "at_ms": look.at_ms,
         "cluster": cluster_of(look),

@@ -1,4 +1,4 @@
-"""Rows of each section: those that pass the filter, in the order that was chosen. Pure."""
+"""The rows of each section: the rows that pass the filter, in the chosen order. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace_cli.top.view import Entry, Opened, Section, View
 
 _LONGEST_BAR: Final = 24
 _SHORTEST_BAR: Final = 8
-#: Columns of a pool beside its name and its bar.
+#: Width of a pool's columns without its name and its bar, in characters.
 _POOL_FIGURES: Final = 47
 _SHORTEST_NAME: Final = 16
 _LONGEST_LEAD: Final = 12
@@ -34,10 +34,10 @@ Cells = Sequence[Text | str]
 
 
 class Rows(NamedTuple):
-    """One section: its columns, and a row for each entry, whose cells are made when it is shown."""
+    """One section: its columns, and a row for each entry. The cells of a row are made when the row is shown."""
 
     heads: Sequence[str]
-    #: Heads of columns with figures.
+    #: Heads of the columns that contain figures.
     right: Sequence[str]
     entries: Sequence[Entry]
     items: Sequence[Any]
@@ -45,21 +45,21 @@ class Rows(NamedTuple):
 
 
 class Pen(NamedTuple):
-    """The means of drawing: columns of the screen, and whether it shows more than ASCII."""
+    """How to draw: the width of the screen in characters, and whether it shows more than ASCII."""
 
     width: int
     ascii_only: bool = False
-    #: Of times of day; None: the machine's.
+    #: Time zone for times of day; None: the machine's zone.
     zone: tzinfo | None = None
 
 
 def rows_of(look: Look, view: View, section: Section, pen: Pen) -> Rows:
-    """Makes the rows of a section."""
+    """Return the rows of a section."""
     return _MAKERS[section](look, view, pen)
 
 
 def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
-    """Draws a bar as wide as the cluster: usage, demand beyond it, and marks at fair share and guarantee."""
+    """Return a bar whose width stands for the cluster: usage, demand beyond it, and marks at fair share and guarantee."""
     name = share.dominant_resource
     full, shade, fair_mark, guarantee_mark, both_marks = "#.|+*" if ascii_only else "█░│◇◈"
     used, wanted, fair, guarantee = (
@@ -80,7 +80,7 @@ def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
 
 
 def _columns(share: float, width: int) -> int:
-    """The columns that a share takes: at least one if it is anything."""
+    """Return the number of columns for a share: at least one unless the share is zero."""
     return min(width, max(1, round(share * width))) if share > 1e-9 else 0
 
 
@@ -119,7 +119,7 @@ def _pools(look: Look, view: View, pen: Pen) -> Rows:
 
 
 def _short_lead(lead: str) -> str:
-    """The branches before a name, without those of the first levels where there are many."""
+    """Return the branches before a name. If there are many levels, the first levels are cut off."""
     return lead if len(lead) <= _LONGEST_LEAD else "…" + lead[-_LONGEST_LEAD + 1 :]
 
 
@@ -238,7 +238,7 @@ _MAKERS: Final[dict[Section, Callable[[Look, View, Pen], Rows]]] = {
 
 
 def use_of_cluster(resource: str, used: int, total: int) -> str:
-    """Says how much of a resource of the cluster is in use."""
+    """Return how much of a resource of the cluster is in use."""
     return f"{short_name(resource)} {format_amount(resource, used)} of {format_amount(resource, total)}"
 
 
@@ -257,16 +257,16 @@ def _cut(text: Text, width: int) -> Text:
 
 
 def entries_of(look: Look, view: View, pen: Pen) -> dict[Section, Sequence[Entry]]:
-    """The entries of all sections, as they are shown."""
+    """Return the entries of all sections, as they are shown."""
     return {section: rows_of(look, view, section, pen).entries for section in Section}
 
 
 def first_shown(place: int, room: int, count: int) -> int:
-    """The first row that is shown, so that the one at this place is among them."""
+    """Return the first row to show, so that the row at `place` is visible."""
     return max(0, min(place - room // 2, count - room))
 
 
 def titled(look: Look, view: View, section: Section, count: int) -> str:
-    """The title of a section that has rows."""
+    """Return the title of a section that has rows."""
     has_more = section is Section.OPERATIONS and len(look.operations or ()) >= MOST_OPERATIONS
     return f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}, {view.order(section)}"

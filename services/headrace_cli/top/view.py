@@ -1,4 +1,4 @@
-"""The view of a person: the section and row they are at, the order, the filter and the opened page. Pure."""
+"""The user's view: the chosen section and row, the order, the filter and the opened page. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Section(enum.StrEnum):
-    """Parts of the frame, in their order."""
+    """The sections of a frame, in their order."""
 
     POOLS = "pools"
     OPERATIONS = "operations"
@@ -22,7 +22,7 @@ class Section(enum.StrEnum):
 class Opened(NamedTuple):
     """A page about one pool, operation or node."""
 
-    #: `pool`, `operation` or `node`.
+    #: What the page is about: `pool`, `operation` or `node`.
     kind: str
     name: str
 
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 Entries = Mapping[Section, Sequence[Entry]]
 
-#: Orders of a section, the usual one first.
+#: Orders of each section, the default first.
 ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.POOLS: ("tree", "usage", "demand", "shortage", "name"),
     Section.OPERATIONS: ("newest", "usage", "progress", "pool", "user"),
@@ -49,35 +49,35 @@ _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page dow
 
 
 class View(msgspec.Struct, frozen=True):
-    """The state of the view."""
+    """The state of the user's view."""
 
     section: Section = Section.POOLS
-    #: The key of the chosen row.
+    #: Key of the chosen row, by section.
     chosen: dict[Section, str] = {}
-    #: The place of the order among those of the section.
+    #: Index of the chosen order among the orders of the section, by section.
     orders: dict[Section, int] = {}
     filter: str = ""
-    #: Keys write the filter.
+    #: True while keys are added to the filter.
     writes_filter: bool = False
     opened: Opened | None = None
-    #: The first line of the page that is shown.
+    #: First line of the opened page that is shown.
     first_line: int = 0
     shows_help: bool = False
     is_over: bool = False
 
     def order(self, section: Section) -> str:
-        """The order of a section, by its name."""
+        """Return the name of a section's order."""
         orders = ORDERS[section]
         return orders[self.orders.get(section, 0) % len(orders)]
 
     def place(self, section: Section, entries: Sequence[Entry]) -> int:
-        """The place of the chosen row. The first one is chosen until another is, or while that one is gone."""
+        """Return the position of the chosen row. It is 0 if no row was chosen, or while the chosen row is gone."""
         key = self.chosen.get(section)
         return next((place for place, entry in enumerate(entries) if entry.key == key), 0)
 
 
 def on_key(view: View, key: str, entries: Entries) -> View:
-    """The view after a key. `entries` are the rows of each section as they are shown."""
+    """Return the view after a key. `entries` are the rows of each section as they are shown."""
     if view.writes_filter:
         return _write_filter(view, key)
     if view.shows_help and key not in _STEPS:

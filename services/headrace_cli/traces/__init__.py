@@ -1,1 +1,1 @@
-"""Traces as people see them: where the time of a start went, and of a heartbeat."""
+"""Traces for people: where the time of a start or of a heartbeat went."""

@@ -1,4 +1,4 @@
-"""`headrace trace`: show where the time of a start went."""
+"""The command `headrace trace`: show where the time of a start went."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_cli.traces.waterfall import trace_of_operation, traced_operations,
 
 
 class SpansElsewhere(HeadraceError):
-    """Spans go to a collector, and none of them is kept here."""
+    """Spans go to a collector, and this machine keeps none."""
 
     def __init__(self, endpoint: str, sought: str) -> None:
         super().__init__(f"spans go to the collector at {endpoint}: look there for {sought}")
@@ -31,7 +31,7 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
     One line for each step from `headrace run` to the process: the request, its record in the log, the first snapshot of shares that
     has the operation, the heartbeat that placed its jobs, and the first jobs themselves. A step that is not over has no line yet.
 
-    Headrace need not run. Where it sends its spans to a collector, they are there and not here.
+    Headrace need not run. If it sends its spans to a collector, look for them at the collector.
 
     Examples:
 
@@ -63,7 +63,7 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
 
 
 def spans_here(common: Common | None, sought: str) -> Path:
-    """The folder of spans of the state folder. Raises `SpansElsewhere` where a collector has them."""
+    """Return the folder of spans that belongs to the state folder. Raises `SpansElsewhere` if spans go to a collector."""
     state = (common or Common()).state
     try:
         traces = find_place(state=state).traces

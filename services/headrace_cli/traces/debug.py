@@ -1,4 +1,4 @@
-"""`headrace debug …`: a look at single messages."""
+"""The commands `headrace debug …`: look at single messages between processes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ app = App(name="debug", help="Look at single messages between processes.")
 def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, common: Common | None = None) -> int:
     """Have a node send a heartbeat now, and show where the time of it went. For administrators.
 
-    Other heartbeats are not traced. The jobs that this one starts show in the trace of their operation, too.
-    Where spans go to a collector, the id of the trace is printed, by which it is found there.
+    Other heartbeats are not traced. The jobs that this heartbeat starts also appear in the trace of their operation.
+    If spans go to a collector, the command prints the trace's id, by which the collector finds the trace.
 
     Examples:
 

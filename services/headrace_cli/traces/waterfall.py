@@ -1,4 +1,4 @@
-"""Waterfalls: the spans of one trace, each below the one that it is part of. Pure."""
+"""Waterfalls: the spans of one trace, each below its parent span. Pure."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from headrace_cli.show.tables import table
 
 _NARROWEST_BAR: Final = 20
 _WIDEST_BAR: Final = 60
-#: Of the columns beside the bar.
+#: Width of all columns except the bar, in characters.
 _OTHER_COLUMNS: Final = 70
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A span with its place in the waterfall."""
+    """A span with its position in the waterfall."""
 
     name: str
     service: str
-    #: Spans that it is a part of, counted.
+    #: Number of spans above this span in the trace.
     depth: int
-    #: Since the first span of the trace began.
+    #: Milliseconds since the first span of the trace began.
     start_ms: float
     took_ms: float
     span_id: str
     parent_id: str
     attributes: Attributes
     links: list[SpanContext]
-    #: The kind of failure that ended it; empty: none.
+    #: Kind of failure that ended the span; empty: none.
     error: str
 
 
 class Waterfall(msgspec.Struct, frozen=True):
-    """One trace."""
+    """The spans of one trace in the order of the waterfall."""
 
     trace_id: str
     took_ms: float
@@ -46,30 +46,31 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if it has the last job that is traced: the operation may have more."""
+        """True if the waterfall contains the last job that is traced; the operation may then have more jobs."""
         return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 
 def trace_of_operation(spans: Collection[Span], operation: str) -> str | None:
-    """The newest trace of the start of an operation. None if there is none."""
+    """Return the newest trace of the start of an operation, or None."""
     starts = [span for span in spans if span.attributes.get("operation") == operation and span.name in _STARTS]
     return max(starts, key=lambda span: span.start_ns).trace_id if starts else None
 
 
 def traced_operations(spans: Collection[Span]) -> list[str]:
-    """The operations whose start has a trace, the newest first."""
+    """Return the operations whose start has a trace, the newest first."""
     starts = sorted((span for span in spans if span.name in _STARTS), key=lambda span: -span.start_ns)
     return list(dict.fromkeys(str(span.attributes["operation"]) for span in starts if "operation" in span.attributes))
 
 
-#: As the client and admission name the span of a start.
+#: Names that the client and admission give to the span of a start.
 _STARTS: Final = frozenset({"start request", "StartOperation"})
 
 
 def waterfall(spans: Collection[Span], trace_id: str) -> Waterfall:
-    """The spans of a trace. A span whose parent is not there, not being over yet or of another program, stands at the left.
+    """Return the spans of a trace as a waterfall.
 
-    Of a span that was told twice, as by a process and the one that succeeded it, it is the first.
+    A span whose parent is missing has no indentation. The parent is not over yet, or belongs to another program. If a
+    span was reported twice, for example by a process and by its successor, the first report counts.
     """
     ids: dict[str, Span] = {}
     for span in spans:
@@ -91,7 +92,7 @@ def waterfall(spans: Collection[Span], trace_id: str) -> Waterfall:
 
 
 def waterfall_table(shown: Waterfall, width: int) -> Table:
-    """A line for each span: its name, its place, its times in figures and as a bar."""
+    """Return a table with a line for each span: its name, where it ran, its times in figures, and its time as a bar."""
     bar = min(_WIDEST_BAR, max(_NARROWEST_BAR, width - _OTHER_COLUMNS))
     made = table("span", "where", "start", "took", f"{shown.took_ms:.1f} ms in all", right=("start", "took"))
     for row in shown.spans:
@@ -115,7 +116,7 @@ def _row(span: Span, depth: int, first_ns: int) -> Row:
 
 
 def _bar(row: Row, whole_ms: float, width: int) -> str:
-    """A bar where the span was, one character at least."""
+    """Return a bar at the time of the span, at least one character wide."""
     scale = width / whole_ms if whole_ms else 0.0
     first = min(int(row.start_ms * scale), width - 1)
     return " " * first + "█" * max(1, min(round(row.took_ms * scale), width - first))

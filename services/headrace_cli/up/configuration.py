@@ -1,6 +1,6 @@
-"""Files for those who are started: the server's configuration, and settings of services and agents.
+"""The configuration of the NATS server, and the settings of services and agents.
 
-Limits are generous here and written out, where the services' own defaults are the cautious ones of a shared installation.
+The limits here are generous and written out. The services' own defaults are cautious, for a shared installation.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
-#: One person's machine has no need to keep operations back; `headrace pool set` lays limits where somebody wants them.
+#: Most operations and pools. One person's machine need not hold operations back; users can set lower limits with
+#: `headrace pool set`.
 _MANY_OPERATIONS: Final = 50_000
 _MANY_POOLS: Final = 1_000
-#: Connections to one server: a fleet of 10,000 nodes has one each, and a client another. A connection takes some 100 kB.
+#: Most connections to one server. Each node of a fleet of 10,000 has one, and so has each client. A connection takes about 100 kB.
 _MOST_CONNECTIONS: Final = 50_000
-#: Not that of a NATS server of your own.
+#: Default port of the server. It differs from the default port of NATS, which a NATS server of the user may have.
 DEFAULT_PORT = 4270
-#: One handshake; on a loaded machine several processes of `headrace up` begin one at once.
+#: Seconds for one TLS handshake. On a loaded machine several processes of `headrace up` begin a handshake at the same time.
 _TLS_TIMEOUT_S: Final = 10
 
 Table = Mapping[str, str | int | float | bool | list[str]]
 
 
 def nats_configuration(store: Path, listen: str, admitted: str, more: str = "", *, name: str = "headrace") -> str:
-    """The configuration of a server. `admitted` is the part on who is let in, `more` stands at its end."""
+    """Return the configuration of a server. `admitted` is the part about who is admitted; `more` is appended."""
     return f"""# Written by `headrace`, and anew at every start.
 server_name: {json.dumps(name)}
 listen: "{listen}"
@@ -55,19 +56,19 @@ jetstream {{
 
 
 def server_tls(certificate: Path, key: Path) -> str:
-    """The part of a server's configuration by which it speaks TLS from the first byte on."""
+    """Return the part of a server's configuration that makes it speak TLS from the first byte on."""
     files = f"cert_file: {json.dumps(str(certificate))}, key_file: {json.dumps(str(key))}"
-    # Else a client that was told to speak TLS would begin in the clear.
+    # Without `handshake_first`, the connection of a client that must use TLS would begin unencrypted.
     return f"tls {{ {files}, handshake_first: true, timeout: {_TLS_TIMEOUT_S} }}\n"
 
 
 def server_url(port: int) -> str:
-    """The address of the server of `headrace up`."""
+    """Return the address of the server of `headrace up`."""
     return f"tls://127.0.0.1:{port}"
 
 
 def service_settings(common: Table, services: Mapping[str, Table]) -> str:
-    """The settings of services: what all have in common, and what is each one's own."""
+    """Return the settings of services: the common settings, and each service's own."""
     limits: Mapping[str, Table] = {"admission": {"max_operation_count": _MANY_OPERATIONS}}
     tables: dict[str, Table] = {service: {**own, **limits.get(service, {})} for service, own in services.items()}
     if "fair_share" in tables:
@@ -93,15 +94,16 @@ def _new_tree_options() -> dict[str, Table]:
 def agent_settings(
     state: StateFolder, port: int, log_level: str, node: NodeOption, credential: Path, traces: Traces
 ) -> str:
-    """The settings of the agent of one node, with the file of its credential."""
+    """Return the settings of one node's agent, with the file of its credential."""
     folder = state.agents / node.node
     agent: dict[str, str | int | float | bool | list[str]] = {
         "node": node.node,
         "state_folder": str(folder),
-        # Nobody else has this server's credentials, and what is put back from a copy may lack the folders of agents.
+        # Accept every machine. No other machine has this server's credentials, and a restored backup may lack the
+        # folders of agents.
         "machine": "*",
         "credential_file": str(credential),
-        # Whoever holds the credential of this machine has its account: root, in a container for example.
+        # The holder of this machine's credential has the agent's account anyway. That may be root, for example in a container.
         "users": "agent",
     }
     agent.update(node.amounts)
@@ -112,19 +114,19 @@ def agent_settings(
 
 
 def common_settings(state: StateFolder, port: int, log_level: str, traces: Traces) -> Table:
-    """The settings of all that run on one machine."""
+    """Return the settings of all processes on one machine."""
     return {
         "nats_url": server_url(port),
         "ca_file": str(state.authority),
         "log_level": log_level,
-        # Whoever connects holds the credential of this machine.
+        # Everybody who can connect holds the credential of this machine.
         "administrators": "*",
         **{f"trace_{name}": value for name, value in msgspec.to_builtins(traces).items()},
     }
 
 
 def to_toml(tables: Mapping[str, Table]) -> str:
-    """Writes tables of plain values as TOML. A JSON string is a TOML string too."""
+    """Return tables of plain values as TOML. A JSON string is also a TOML string."""
     lines: list[str] = []
     for name, table in tables.items():
         lines.append(f"[{name}]")

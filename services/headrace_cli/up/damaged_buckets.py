@@ -1,8 +1,9 @@
-"""Damaged files of buckets: the nats-server is made to look for them whenever it starts.
+"""Make the nats-server look for damaged files of buckets whenever it starts.
 
-After an orderly stop the nats-server (2.15.1, tried) trusts `index.db` and reads no message. A value with one flipped bit is then
-neither read nor replaced: the next write to it ends all writes to the bucket. Without `index.db` the server reads the messages,
-checks each, and leaves out what is damaged. The services write it again from its copy, or take it anew.
+After an orderly stop the nats-server (tested with 2.15.1) trusts `index.db` and reads no message. A value with one
+flipped bit can then be neither read nor replaced: the next write of this value ends all writes to the bucket. Without
+`index.db` the server reads and checks every message, and leaves out damaged messages. The services then write the value
+again from their copy, or make a new value.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ from typing import Final
 
 from headrace.wire import subjects
 
-#: Without its index the server would leave out everything behind a damaged page that nothing needs any more. Admission itself
-#: begins a damaged checkpoint anew.
+#: The bucket that keeps its index. Without the index the server would leave out everything behind a damaged page, even
+#: if nothing needs that page any more. Admission itself replaces a damaged checkpoint.
 _KEPT: Final = f"KV_{subjects.CHECKPOINT_BUCKET}"
-#: A larger bucket would hold up the start: it has archives of files, each of which is written once.
+#: Largest bucket whose index is removed, in bytes. A larger bucket would delay the start. It contains archives of
+#: files, each of which is written only once.
 _LARGEST_BYTES: Final = 64 * 2**20
 
 
 def have_buckets_checked(store: Path) -> None:
-    """Removes the indexes of all small buckets in the store of a nats-server that does not run, as far as they can be removed.
+    """Remove the indexes of all small buckets in the store of a stopped nats-server, as far as possible.
 
-    The log of operations keeps its index: without it the server would leave out whatever stands behind a damaged entry.
+    The log of operations keeps its index: without it the server would leave out everything behind a damaged entry.
     """
     for messages in store.glob("jetstream/*/streams/KV_*/msgs"):
         with contextlib.suppress(OSError):

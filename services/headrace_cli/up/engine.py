@@ -1,7 +1,8 @@
-"""The supervisor of `headrace up`: when a process is started again, and when a stop becomes a kill.
+"""The engine of the supervisor of `headrace up`: decides when a process is started again, and when a stop becomes a kill.
 
-While running, a process that ends is started anew after a pause that doubles. While stopping, one group after another is told to
-end, in the order of `StopGroup`. A group that does not end in its time is killed, and so is everything when the whole time is over.
+While running, a process that ends is started again after a pause, which doubles with each end. While stopping, the
+groups of processes are told to end one after another, in the order of `StopGroup`. A group that does not end in its
+time is killed. Everything is killed when the time for the whole stop is over.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from headrace.wire.nodes import StopMode
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
-#: A process that ran this long has recovered: its next pause is the first one again.
+#: Seconds of running after which a process has recovered. Its next pause is the first pause again.
 STEADY_AFTER_S = 10.0
-#: From the request to stop until what is left is killed, agents with their jobs first.
+#: Seconds from the request to stop until everything that is left is killed. Agents end first, with their jobs, within
+#: `AGENTS_TIME_S`.
 STOP_TIME_S = 15.0
 AGENTS_TIME_S = 12.0
 GROUP_TIME_S = 1.0
-#: Between two renewals of a bus that stops recording again at once.
+#: Longest pause in seconds between two restarts of a bus that stops recording again right after a restart.
 LONGEST_RENEWAL_PAUSE_S = 60.0
-#: A bus that is renewed is killed if it has not ended by then: its disk may hold it up.
+#: Seconds that a bus gets to end before its restart. Then it is killed, because its disk may delay the end.
 RENEWAL_TIME_S = 5.0
-#: Exit status of a service that cannot use its settings: starting it again would end the same way.
+#: Exit status of a service that cannot use its settings. Starting the service again would end the same way.
 BAD_SETTINGS = 2
 
 
 class StopGroup(enum.IntEnum):
-    """The order of stopping: services that take work before those that remember it, the bus last."""
+    """The order of stopping. Services that take work stop before services that record work. The bus stops last."""
 
     AGENTS = 0
     ALLOCATOR = 1
@@ -57,21 +59,21 @@ class ProcessPlan(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A process ended."""
+    """Event: a process ended."""
 
     name: str
-    #: Its exit status; negative for the number of a signal.
+    #: Exit status of the process; if a signal ended it, the negative number of the signal.
     status: int
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start this process now."""
+    """Effect: start this process now."""
 
     name: str
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Say that it ended unasked and will be started again after the pause."""
+    """Effect: report that a process ended unexpectedly and will be started again after the pause."""
 
     name: str
     status: int
@@ -79,43 +81,43 @@ class Restart(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Send this signal to the process."""
+    """Effect: send this signal to the process."""
 
     name: str
     number: int
 
 
 class KillJobs(msgspec.Struct, frozen=True):
-    """End runners and jobs, which nobody else would once their agents were killed."""
+    """Effect: kill runners and jobs, which nothing else ends after their agents were killed."""
 
 
 class KillEverything(msgspec.Struct, frozen=True):
-    """Kill all processes, runners and jobs at once."""
+    """Effect: kill all processes, runners and jobs at once."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Say that the process cannot work. The stop follows in the same effects."""
+    """Effect: report that the process cannot work. The effects of the stop follow in the same list."""
 
     name: str
     status: int
 
 
 class NotRecording(msgspec.Struct, frozen=True):
-    """Say that the bus records nothing, and what it waits for."""
+    """Effect: report that the bus records nothing, and what it waits for."""
 
     error: str
-    #: Why its folder cannot be written; empty: it can.
+    #: Why the folder of the bus cannot be written; empty: it can.
     obstacle: str
 
 
 class RenewBus(msgspec.Struct, frozen=True):
-    """Say that the bus is started again, and end it."""
+    """Effect: report that the bus is started again, and end the bus."""
 
     name: str
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """Say that the bus records again."""
+    """Effect: report that the bus records again."""
 
 
 Effect = Start | Restart | Signal | KillJobs | KillEverything | GiveUp | NotRecording | RenewBus | Recording
@@ -126,12 +128,12 @@ class _Process(msgspec.Struct):
     running: bool = False
     started_ns: int = 0
     pause_s: float = FIRST_PAUSE_S
-    #: When it is to be started again; None: it runs, or it is over for good.
+    #: Steady time of the next start, in nanoseconds; None: the process runs, or is over for good.
     due_ns: int | None = None
 
 
 class SupervisorEngine:
-    """Keeps the processes of `plans` running until it is told to stop."""
+    """Keeps the processes of `plans` running until a stop is requested."""
 
     def __init__(self, plans: list[ProcessPlan]) -> None:
         self._processes = {plan.name: _Process(plan) for plan in plans}
@@ -140,7 +142,7 @@ class SupervisorEngine:
         self._group_deadline_ns: int | None = None
         self._deadline_ns: int | None = None
         self._killed = False
-        #: Why the bus records nothing, as it was said last. None: it records.
+        #: Why the bus records nothing, as last reported; None: it records.
         self._not_recording: NotRecording | None = None
         self._renewed_ns: int | None = None
         self._renewal_pause_s = FIRST_PAUSE_S
@@ -149,30 +151,30 @@ class SupervisorEngine:
 
     @property
     def stopping(self) -> bool:
-        """True if it was told to stop."""
+        """True if a stop was requested."""
         return self._mode is not None
 
     @property
     def finished(self) -> bool:
-        """True if it was told to stop and nothing runs any more."""
+        """True if a stop was requested and no process runs any more."""
         return self.stopping and not self.running()
 
     def running(self) -> list[str]:
-        """Names the processes that run, in the order of the plans."""
+        """Return the names of the running processes, in the order of the plans."""
         return [name for name, process in self._processes.items() if process.running]
 
     def next_due_ns(self) -> int | None:
-        """Returns the steady time at which `on_tick` is to be called, if nothing else happens before."""
+        """Return the steady time, in nanoseconds, at which to call `on_tick` if no event comes before. None: no need to call it."""
         due = [process.due_ns for process in self._processes.values()]
         due += [self._group_deadline_ns, self._deadline_ns, self._renewal_deadline_ns]
         return min((each for each in due if each is not None), default=None)
 
     def on_begin(self, moment: Moment) -> Outcome[None, Effect]:
-        """Starts everything at once. The services wait for the bus themselves."""
+        """Start all processes at once. The services themselves wait for the bus."""
         return Outcome(None, [self._start(process, moment) for process in self._processes.values()])
 
     def on_ended(self, ended: Ended, moment: Moment) -> Outcome[None, Effect]:
-        """Plans the restart of a process that ended, or goes on with the stop. A bus that is renewed starts at once."""
+        """Plan the restart of a process that ended, or continue the stop. A bus that ended for its restart starts at once."""
         process = self._processes[ended.name]
         process.running = False
         if self._mode is not None:
@@ -191,7 +193,7 @@ class SupervisorEngine:
         return Outcome(None, [Restart(ended.name, ended.status, pause_s)])
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
-        """Does what is due by now: restarts while running, kills while stopping."""
+        """Do what is due now: start processes while running, kill processes while stopping."""
         if self._mode is None:
             due = [process for process in self._processes.values() if _is_over(process.due_ns, moment)]
             effects = [self._start(process, moment) for process in due]
@@ -204,9 +206,10 @@ class SupervisorEngine:
         return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
 
     def on_health(self, error: str, obstacle: str, moment: Moment) -> Outcome[None, Effect]:
-        """Takes note of what the bus says of itself. A bus that could not write once must be started again to write anything.
+        """Handle a report on the health of the bus. After one failed write, the bus writes nothing until it is started again.
 
-        `error` is why it records nothing, empty while it records. `obstacle` is why its folder cannot be written now.
+        `error` says why the bus records nothing; empty: it records. `obstacle` says why its folder cannot be written
+        now.
         """
         known = self._not_recording
         if self.stopping or not error:
@@ -219,7 +222,7 @@ class SupervisorEngine:
         return Outcome(None, effects if obstacle else [*effects, *self._renew_bus(moment)])
 
     def _renew_bus(self, moment: Moment) -> list[Effect]:
-        """Ends the bus, unless that was done a moment ago and did not help."""
+        """End the bus so that it is started again, unless that was done recently and did not help."""
         if self._renewed_ns is None or moment.steady_ns - self._renewed_ns > _ns(2 * LONGEST_RENEWAL_PAUSE_S):
             self._renewal_pause_s = FIRST_PAUSE_S
         elif moment.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
@@ -234,19 +237,19 @@ class SupervisorEngine:
         return [name for name in buses if self._processes[name].running]
 
     def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
-        """Begins to stop. If it is stopping already, everything is killed at once."""
+        """Begin to stop. If a stop is already in progress, kill everything at once."""
         return Outcome(None, self._kill(moment) if self.stopping else self._stop(mode, moment))
 
     def checks(self) -> Iterator[Check]:
-        """Yields the check of the only structure, the processes."""
+        """Yield the check of the processes, the only structure of this engine."""
         yield self._check_processes
 
     def check(self) -> list[str]:
-        """Returns broken invariants in words. Empty if all hold."""
+        """Return the broken invariants in words. Empty if all hold."""
         return run_checks(self.checks())
 
     def figures(self) -> list[Figure]:
-        """Counts processes that run, and those that ended unasked."""
+        """Return metrics: the number of running processes, and of processes that ended unexpectedly."""
         return [
             gauge("processes_running", "processes", len(self.running()), "Processes of the stack that run."),
             counter(
@@ -281,7 +284,7 @@ class SupervisorEngine:
         return self._advance(moment)
 
     def _advance(self, moment: Moment) -> list[Effect]:
-        """Turns to the first group that still runs. The same one as before goes on undisturbed."""
+        """Send a signal to the first group that still runs. If this group got its signal before, do nothing."""
         left = [process for process in self._processes.values() if process.running]
         if not left:
             self._group_deadline_ns = self._deadline_ns = None

@@ -1,7 +1,8 @@
-"""The guard: one small process that ends what `headrace up` started, should `up` be killed before it could.
+"""The guard: a small process that ends what `headrace up` started if `up` is killed before it can do that itself.
 
-It waits for the other end of its standard input to close, which the kernel does however `up` dies. After an orderly stop nothing is
-left to end. It holds the lock of the state folder too (the descriptor is inherited), so that the next `up` waits until it is done.
+The guard waits until its standard input is closed, which the kernel does no matter how `up` dies. After an orderly stop
+nothing is left to end. The guard also holds the lock of the state folder (it inherits the descriptor), so the next `up`
+waits until the guard is done.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from pathlib import Path
 
 from headrace_cli.up.marks import end_leftovers
 
-#: Written by `up` when it was told to leave runners and jobs running.
+#: Message from `up` to the guard: leave runners and jobs running.
 LEAVE_JOBS = b"L"
 
 
 def main() -> None:
-    """`python -m headrace_cli.up.guard STATE SECONDS`: agents that were left get so many to end their jobs."""
+    """Run `python -m headrace_cli.up.guard STATE SECONDS`. SECONDS is the time that leftover agents get to end their jobs."""
     state, agents_time_s = Path(sys.argv[1]), float(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The logs of the processes: their last words when one ends, and all of them for `--verbose`."""
+"""Read the logs of the processes: the last lines when a process ends, and all lines for `--verbose`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_S = 0.2
 
 
 def size_of(path: Path) -> int:
-    """Bytes in a file, 0 if there is none."""
+    """Return the size of a file in bytes, or 0 if there is no file."""
     try:
         return path.stat().st_size
     except OSError:
@@ -22,11 +22,11 @@ def size_of(path: Path) -> int:
 
 
 def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
-    """The last lines of a file behind its byte `since`."""
+    """Return the last lines of a file, from byte `since` on."""
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
-            # One that is shorter was cut meanwhile.
+            # A file that is shorter than `since` was truncated meanwhile.
             file.seek(max(since if since <= end else 0, end - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
@@ -34,7 +34,7 @@ def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
 
 
 def last_words(path: Path, since: int) -> str:
-    """Why a process ended, as far as its log says: the last error there, else the last line, else nothing."""
+    """Return why a process ended according to its log: the last error, else the last line, else an empty string."""
     lines = [line for line in tail(path, 50, since=since) if line.strip()]
     for line in reversed(lines):
         words = _error_of(line)
@@ -44,7 +44,7 @@ def last_words(path: Path, since: int) -> str:
 
 
 def _error_of(line: str) -> str:
-    """The words of a line of level error. Empty for any other line."""
+    """Return the text of a log line of level error. Empty for any other line."""
     try:
         event = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError:
@@ -56,13 +56,13 @@ def _error_of(line: str) -> str:
 
 
 async def follow_logs(logs: Mapping[str, Path], show: Callable[[str], None]) -> None:
-    """Shows what is added to the logs, each line with the name of its process. Runs until cancelled."""
+    """Show every line that is added to the logs, with the name of its process. Runs until cancelled."""
     places = {name: size_of(path) for name, path in logs.items()}
     width = max(len(name) for name in logs)
     while True:
         for name, path in logs.items():
             if size_of(path) < places[name]:
-                places[name] = 0  # it was cut
+                places[name] = 0  # the log was truncated
             if size_of(path) == places[name]:
                 continue
             data = _read_from(path, places[name])

@@ -1,7 +1,8 @@
-"""Marks by which our processes are known. They carry them themselves, so that no list of pids can be stale.
+"""Find the processes of a state folder by their marks. Each process carries its mark itself, so no list of pids can become stale.
 
-`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. A runner, which its agent starts with an
-environment of its own, is known by the folder in its command line, and a job by `HEADRACE_RUNNER=<that folder>` in its environment.
+`up` puts `HEADRACE_UP=<state folder>` into the environment of everything it starts. An agent starts its runner with
+another environment. The runner is known by the folder in its command line, and a job by `HEADRACE_RUNNER=<that folder>`
+in its environment.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ import psutil
 
 UP_MARK = "HEADRACE_UP"
 RUNNER_MARK = "HEADRACE_RUNNER"
-#: What a leftover process gets before it is killed.
+#: Seconds that a leftover process gets to end before it is killed.
 _GRACE_S = 3.0
 _LOOK_S = 0.05
 
 
 class Found(NamedTuple):
-    """A process of ours."""
+    """A process that belongs to a state folder."""
 
     pid: int
-    #: `job`, `runner`, `agent`, `nats-server`, or a service's name.
+    #: Role of the process: `job`, `runner`, `agent`, `nats-server`, or the name of a service.
     role: str
 
 
 def find(state: Path) -> list[Found]:
-    """All processes that belong to this state folder, except the caller. Those of other people cannot be looked into."""
+    """Return all processes that belong to this state folder, except the caller. Processes of other users cannot be inspected."""
     return [Found(process.pid, role) for process, role in _ours(state)]
 
 
 def kill(state: Path, roles: frozenset[str] | None = None, number: int = signal.SIGKILL) -> None:
-    """Sends a signal to all of our processes, or to those of `roles`. A pid that went to somebody else is never hit."""
+    """Send a signal to all processes of the state folder, or only to processes with one of the `roles`. A reused pid is never hit."""
     for process, role in _ours(state):
         if roles is None or role in roles:
             with contextlib.suppress(psutil.Error):
@@ -49,9 +50,9 @@ def _ours(state: Path) -> list[tuple[psutil.Process, str]]:
 
 
 def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
-    """Ends what a killed `up` left: agents first (they interrupt their jobs), then the services, then by force.
+    """End what a killed `up` left: first agents, which interrupt their jobs, then services, then everything by force.
 
-    Blocks. Returns what was found at first. With `leave_jobs` runners and jobs are left alone.
+    Blocks. Returns the processes that were found at first. With `leave_jobs`, runners and jobs are left alone.
     """
     spared = {"runner", "job"} if leave_jobs else set()
     everything = [process for process in find(state) if process.role not in spared]
@@ -80,7 +81,7 @@ def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
 
 
 def _role(process: psutil.Process, state: str) -> str:
-    """Empty: not ours, gone, only waiting to be collected, or not ours to look into."""
+    """Return the role of a process. Empty if it does not belong to the state folder, has ended, or cannot be inspected."""
     try:
         environment, arguments = process.environ(), process.cmdline()
     except (psutil.Error, OSError):
@@ -93,7 +94,7 @@ def _role(process: psutil.Process, state: str) -> str:
 
 
 def _is_runner(arguments: list[str], state: str) -> bool:
-    """`python -m headrace_agent.runner --state <folder of an agent in the state folder> …`"""
+    """True for `python -m headrace_agent.runner --state <folder of an agent in the state folder> …`."""
     if arguments[1:3] != ["-m", "headrace_agent.runner"] or "--state" not in arguments[:-1]:
         return False
     return _is_agents(arguments[arguments.index("--state") + 1], state)

@@ -1,4 +1,4 @@
-"""The value of `--node`: a node's name, what it offers, its tags and its tree, such as `small:cpu=2,memory=2G,tag=ssd,tree=one`."""
+"""The value of `--node`: name, amounts, tags and tree of a node, such as `small:cpu=2,memory=2G,tag=ssd,tree=one`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace_cli.memory_amount import parse_memory
 
 
 class NodeOption(msgspec.Struct, frozen=True):
-    """One agent to start. Amounts that are left out are the host's own."""
+    """An agent to start. For amounts that are left out, the agent offers what the host has."""
 
     node: NodeName
-    #: As people write them.
+    #: Amounts by resource, as the user wrote them.
     amounts: dict[str, str] = {}
-    #: Empty where the person left it open.
+    #: Tree of the node; empty: the user named none.
     tree: TreeName | Literal[""] = ""
     tags: list[str] = []
 
 
 def parse_node(text: str) -> NodeOption:
-    """Reads `NAME` or `NAME:resource=amount,…,tag=TAG,…,tree=TREE`. Raises `BadInput`."""
+    """Parse `NAME` or `NAME:resource=amount,…,tag=TAG,…,tree=TREE`. Raises `BadInput`."""
     name, _, rest = text.partition(":")
     amounts: dict[str, str] = {}
     tags: list[str] = []
@@ -54,7 +54,7 @@ def parse_node(text: str) -> NodeOption:
 
 
 def parse_trees(texts: list[str]) -> list[TreeName]:
-    """Reads all values of `--tree`. A name may stand only once. Raises `BadInput`."""
+    """Parse all values of `--tree`. Raises `BadInput`, also for a name that is given twice."""
     for text in texts:
         if texts.count(text) > 1:
             raise BadInput("--tree", text, "a name that no other --tree has")
@@ -62,7 +62,10 @@ def parse_trees(texts: list[str]) -> list[TreeName]:
 
 
 def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeOption]:
-    """Gives those nodes that name no tree to the trees in turn. Raises `BadInput` where a tree gets none, or is not served."""
+    """Assign the nodes that name no tree to the trees in turn.
+
+    Raises `BadInput` if a tree gets no node, or if a node names a tree that is not served.
+    """
     for node in nodes:
         if node.tree and node.tree not in trees:
             raise BadInput(f"--node {node.node}: tree", node.tree, "a tree that is served: " + ", ".join(trees))
@@ -75,7 +78,7 @@ def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeO
 
 
 def parse_nodes(texts: list[str]) -> list[NodeOption]:
-    """Reads all values of `--node`. A name may stand only once. Raises `BadInput`."""
+    """Parse all values of `--node`. Raises `BadInput`, also for a name that is given twice."""
     nodes = [parse_node(text) for text in texts]
     names = [node.node for node in nodes]
     for name in names:

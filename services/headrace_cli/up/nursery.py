@@ -1,7 +1,8 @@
-"""The nursery: a process that imports all services once, forks each of them, and goes.
+"""The nursery: a process that imports all services once, forks a process for each of them, and ends.
 
-A service spends most of its start on imports. Forked, all of them start in half the time and share that memory. They become children
-of `up`, which adopts the orphans of the nursery. In all else they are as if `up` had started each, which is how it restarts them.
+A service spends most of its start on imports. Forked services start in half the time and share the memory of the
+imports. They become children of `up`, which adopts the orphans of the nursery. In all other respects they are as if
+`up` had started each by itself. That is also how `up` restarts a service.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from headrace.own_process import adopt_orphans
 from headrace_cli.up.processes import Command, open_log
 
 _MODULE = ["-m", "headrace_cli.up.nursery"]
-#: numpy brings a library for matrices that would start threads, which do not survive a fork, and which no service needs.
+#: Keeps numpy's library for matrices from starting threads. Threads do not survive a fork, and no service needs them.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
-#: Where /proc/<pid>/stat has the bounds of the command line, counted from behind the name.
+#: Fields of /proc/<pid>/stat with the begin and the end of the command line, counted after the process name.
 _COMMAND_LINE = slice(45, 47)
 
 
 class Nursery:
-    """Begins at once. Whoever takes the first service waits until all are forked.
+    """Starts a process that forks all services. The first `take` of a service waits until all services are forked.
 
-    Where a module cannot be imported or the kernel gives no orphans to us, nothing is forked.
+    If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked.
     """
 
     def __init__(self, commands: Mapping[str, Command], environment: Mapping[str, str]) -> None:
@@ -46,7 +47,7 @@ class Nursery:
         )
 
     def take(self, name: str) -> int | None:
-        """Returns the process id of a service, once. None for what was not forked: it is to be started by itself."""
+        """Return the process id of a forked service, once. None if the process was not forked and must be started by itself."""
         if name in self._expected:
             told, _ = self._process.communicate()
             adopt_orphans(False)
@@ -58,7 +59,7 @@ class Nursery:
 
 
 def main() -> None:
-    """`python -m headrace_cli.up.nursery '["NAME", "LOG", "python", "-m", "MODULE", …]' …`: forks each, and tells its process id."""
+    """Run `python -m headrace_cli.up.nursery '["NAME", "LOG", "python", "-m", "MODULE", …]' …`: fork each service and print its pid."""
     commands = [msgspec.json.decode(word, type=list[str]) for word in sys.argv[1:]]
     services = [importlib.import_module(f"{argv[2]}.__main__") for _, _, *argv in commands]
     for name in _NO_THREADS:
@@ -71,10 +72,10 @@ def main() -> None:
 
 
 def _become(name: str, log: str, argv: list[str]) -> None:
-    """Makes this process look, from within and from without, as if it had been started by its command line."""
+    """Make this process look, to itself and to others, as if its own command line had started it."""
     os.setsid()
     _show(argv)
-    os.write(1, f"{os.getpid()} {name}\n".encode())  # from now on it counts as forked
+    os.write(1, f"{os.getpid()} {name}\n".encode())  # from now on the service counts as forked
     with open_log(log) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -82,7 +83,7 @@ def _become(name: str, log: str, argv: list[str]) -> None:
 
 
 def _show(argv: list[str]) -> None:
-    """Writes the command line where `ps` reads it, over the longer one of the nursery."""
+    """Write the command line where `ps` reads it, over the longer command line of the nursery."""
     with open("/proc/self/stat", "rb") as file:
         start, end = map(int, file.read().rpartition(b")")[2].split()[_COMMAND_LINE])
     with open("/proc/self/mem", "r+b", buffering=0) as memory:

@@ -1,4 +1,4 @@
-"""Options of `headrace up`."""
+"""The options of `headrace up`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from headrace_cli.up.node_option import NodeOption
 
 
 class UpOptions(msgspec.Struct, frozen=True):
-    """Checked options."""
+    """The options of `headrace up`, after they were checked."""
 
-    #: Absolute.
+    #: Absolute path of the state folder.
     state: Path
-    #: 0: any free one.
+    #: Port of the NATS server; 0: any free port.
     port: int
-    #: At least one.
+    #: Agents to start, at least one.
     nodes: list[NodeOption]
-    #: Served trees, each with a node at least. The first is that of commands which name none.
+    #: Trees to serve, each with at least one node. Commands that name no tree use the first.
     trees: tuple[TreeName, ...] = (TreeName("default"),)
-    #: Two of each service run, of which one stands by.
+    #: True: run two processes of each service, one of them as standby.
     standby: bool = False
     log_level: str = "info"
-    #: Log lines of all processes go to stderr too.
+    #: True: print the log lines of all processes on stderr too.
     verbose: bool = False
     ready_timeout_s: float = 60.0
     #: What the first Ctrl-C or SIGTERM does to running jobs.
     stop_mode: StopMode = StopMode.INTERRUPT
-    #: Of all processes, and of clients that find them by the state folder.
+    #: Trace settings of all processes, and of clients that find them by the state folder.
     traces: Traces = Traces()

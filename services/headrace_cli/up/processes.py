@@ -1,6 +1,7 @@
-"""Processes of the supervisor: started in sessions of their own, so that the terminal's Ctrl-C reaches only `up`.
+"""Start and end the supervisor's processes. Each has a session of its own, so that Ctrl-C on the terminal reaches only `up`.
 
-Output goes to files, never through a pipe to `up`: what outlives it must not die of its end.
+The output goes to files, never through a pipe to `up`: a process that outlives `up` must not die because its pipe was
+closed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
-    #: Of the environment, where the user has not set it. Only `spawn` gives them: the nursery forks all services with one environment.
+    #: Environment variables for the process unless the user has set them. Only `spawn` applies them: the nursery forks
+    #: all services with one environment.
     defaults: Mapping[str, str] = {}
 
 
 def spawn(command: Command, environment: Mapping[str, str]) -> int:
-    """Starts a process and returns its process id, by which it is to be collected. Raises OSError."""
+    """Start a process and return its process id, which must be passed to `collect` later. Raises OSError."""
     with open_log(command.log) as log:
         process = subprocess.Popen(
             command.argv,
@@ -39,25 +41,26 @@ def spawn(command: Command, environment: Mapping[str, str]) -> int:
             stderr=log,
             start_new_session=True,
         )
-    process.returncode = 0  # it shall not be collected behind our back
+    process.returncode = 0  # keeps Popen from reaping the process
     return process.pid
 
 
 def open_log(path: Path | str) -> FileIO:
-    """Opens a log that only its owner can read, to append to it. Raises OSError, for a symbolic link too.
+    """Open a log for appending, readable only by its owner. Raises OSError, also for a symbolic link.
 
-    It keeps nothing back: on a full disk a line that waits would be written at the end of the process, and fail that.
+    The file has no buffer. On a full disk, a buffered line would be written at the end of the process and make that end
+    fail.
     """
     return open(path, "ab", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
 
 
 def collect(pid: int) -> int:
-    """Collects a child that has ended. Returns its exit status, negative for the number of a signal."""
+    """Reap a child that has ended. Return its exit status; negative: the number of the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def describe_status(status: int) -> str:
-    """An exit status in words."""
+    """Return an exit status in words."""
     if status >= 0:
         return f"exit status {status}"
     return f"killed by signal {-status} ({signal.Signals(-status).name})"
@@ -65,7 +68,7 @@ def describe_status(status: int) -> str:
 
 @contextlib.contextmanager
 def guard(state: Path, lock: int, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a guard (`headrace_cli.up.guard`) until the block ends. Then it looks for leftovers and goes."""
+    """Run a guard (`headrace_cli.up.guard`) until the block ends. Then the guard ends leftover processes and exits."""
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace_cli.up.guard", str(state), str(AGENTS_TIME_S)],
         stdin=subprocess.PIPE,
@@ -75,5 +78,5 @@ def guard(state: Path, lock: int, environment: Mapping[str, str]) -> Iterator[su
         pass_fds=[lock],
         env=dict(environment),
     )
-    with process:  # closes its standard input and waits for it
+    with process:  # closes the guard's standard input and waits for the guard
         yield process

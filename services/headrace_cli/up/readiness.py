@@ -1,4 +1,4 @@
-"""Questions of `headrace up`: whether everything answers and all nodes are online, and what an operator has paused."""
+"""Requests of `headrace up`: whether everything answers and all nodes are online, and what an administrator has paused."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
 _LOOK_S = 0.05
-#: One try at connecting or at a question; it is tried again until the caller's time is over.
+#: Seconds for one attempt to connect or one request. It is repeated until the caller's time is over.
 _TRY_S = 2.0
 _SILENT = "does not answer"
-#: Between two looks at what is paused.
+#: Seconds between two checks for pauses.
 _PAUSES_S = 5.0
-#: States of a node whose agent is heard. Jobs start on an `online` one only; the others are an administrator's choice.
+#: States of a node whose agent sends heartbeats. Jobs start only on an `online` node; an administrator chooses the other states.
 _HEARD = frozenset({"online", "drained", "outside", "unisolated"})
 
 
 async def wait_ready(
     place: Place, options: UpOptions, on_progress: Callable[[str, str], None]
 ) -> tuple[list[NodeView], list[str]]:
-    """Returns the nodes, and the warnings about the trees, once all is well.
+    """Return the nodes, and the warnings about the trees, once everything is ready.
 
-    `on_progress` is told which process is waited for, and what it does not do yet. The caller limits the time.
+    `on_progress` is called with the process that is waited for, and with what that process does not do yet. The caller
+    must limit the time.
     """
     nodes: list[NodeView] = []
     warnings: list[str] = []
@@ -62,7 +63,7 @@ def _client(place: Place, tree: TreeName) -> AbstractAsyncContextManager[Client]
 
 
 async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Tells what an operator pauses and resumes from now on, beside the warnings that are known. Runs until cancelled."""
+    """Report what an administrator pauses and resumes from now on, except pauses in the `known` warnings. Runs until cancelled."""
     told: list[str] | None = None
     while True:
         with suppress(HeadraceError):
@@ -83,7 +84,7 @@ async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: 
 
 
 async def tell_troubles(place: Place, tree: TreeName, tell: Callable[[str], None]) -> None:
-    """Tells the troubles that services have after their start, such as entries that the log has lost."""
+    """Report the troubles that services have after their start, such as entries that the log has lost."""
     with suppress(HeadraceError):
         async with _client(place, tree) as client:
             for view in await client.processes.list():
@@ -120,7 +121,7 @@ async def _ask_everybody(
 
 
 def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
-    """Says of each node that is heard and gets no jobs why that is so."""
+    """Return the reason for each node that sends heartbeats and gets no jobs."""
     said = []
     for view in nodes:
         if view.state == "drained":
@@ -147,7 +148,7 @@ async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
         except Unanswered:
             continue
         except Refused as error:
-            # Services of another tree may be there before those of this one have made it.
+            # The services of another tree may answer before the services of this tree have made the tree.
             if not isinstance(error.refusal, NotFound):
                 raise
             await anyio.sleep(_LOOK_S)

@@ -1,7 +1,8 @@
-"""The health of the NATS server: whether it records what it is given, and whether its folder can be written again.
+"""The health of the NATS server: whether it records messages, and whether its folder can be written again.
 
-After one failed write a server refuses every later write of that stream until it is started again, whatever the reason was: no free
-bytes, no free inodes, a quota, an I/O error. It answers everything else meanwhile, and names the error in its health alone.
+After one failed write, a server refuses every later write to that stream until it is started again. The cause does not
+matter: no free bytes, no free inodes, a quota, an I/O error. Meanwhile it answers everything else, and names the error
+only in its health.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from headrace.client.connecting import open_bus
 from headrace.errors import HeadraceError
 from headrace.wire import subjects
 
-#: The user of the server's own account that may ask for its health, and nothing else.
+#: A user of the server's system account that may request the server's health and nothing else.
 HEALTH: Final = "health"
 _INBOX: Final = subjects.inbox("service", HEALTH)
 _ASK: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
 _ANSWER_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _WRITE_ERROR: Final = "write error: "
-#: What a server says that has switched its streams off after an error of its folder.
+#: Part of the error of a server that has switched its streams off after an error of its folder.
 _NOT_ENABLED: Final = "not enabled"
 _PROBE: Final = ".probe"
-#: More than the smallest block that the server writes.
+#: Size of a test write in bytes, more than the smallest block that the server writes.
 _PROBE_BYTES: Final = 1024 * 1024
 
 
 class Health(msgspec.Struct, frozen=True):
-    """One look at the server."""
+    """The result of one check of the server."""
 
-    #: Why it records nothing; empty: it records.
+    #: Why the server records nothing; empty: it records.
     error: str = ""
-    #: Why its folder cannot be written. Looked for only where there is an error.
+    #: Why the server's folder cannot be written; checked only if there is an error.
     obstacle: str = ""
 
 
@@ -54,16 +55,16 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def health_user(proof: Mapping[str, str]) -> str:
-    """The part of the server's configuration that lets its health be asked for. `proof` has `user` and `password`."""
+    """Return the part of the server's configuration that allows requests for its health. `proof` has `user` and `password`."""
     permissions = {"publish": [_ASK], "subscribe": [f"{_INBOX}.>"]}
     entry = ", ".join(f"{key}: {json.dumps(value)}" for key, value in {**proof, "permissions": permissions}.items())
     return f"accounts {{ $SYS {{ users: [{{ {entry} }}] }} }}\n"
 
 
 async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Awaitable[None]]) -> None:
-    """Looks once a second while the server answers. Runs until cancelled.
+    """Check the health once a second while the server answers, and pass each result to `on_look`. Runs until cancelled.
 
-    `place` is that of the user `HEALTH`, `store` the folder of the server's streams.
+    `place` must have the credential of the user `HEALTH`. `store` is the folder of the server's streams.
     """
     while True:
         with contextlib.suppress(HeadraceError):
@@ -76,7 +77,7 @@ async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Aw
 
 
 def write_error_in(answer: bytes) -> str:
-    """Why the server records nothing, by its answer. Empty where it records, and for an answer that cannot be read."""
+    """Return why the server records nothing, according to its answer. Empty if it records, or if the answer is unreadable."""
     try:
         error = msgspec.json.decode(answer, type=_Answer).data.error
     except msgspec.DecodeError:
@@ -87,7 +88,7 @@ def write_error_in(answer: bytes) -> str:
 
 
 async def obstacle_in(folder: Path) -> str:
-    """Tries to write to a folder, for some seconds. Returns why that fails; empty where it does not."""
+    """Try to write to a folder, for at most 5 s. Return why that fails, or an empty string."""
     tried: str = "no answer from its file system"
     with anyio.move_on_after(_ANSWER_S):
         tried = await anyio.to_thread.run_sync(_try_to_write, folder, abandon_on_cancel=True)
@@ -111,7 +112,7 @@ def _try_to_write(folder: Path) -> str:
 
 
 async def _unlisted(folder: Path) -> str:
-    """Why a folder cannot be read. The server calls itself well when it finds no stream there."""
+    """Return why a folder cannot be listed, or an empty string. The server reports itself healthy if it finds no stream there."""
     try:
         with os.scandir(folder) as entries:
             next(entries, None)

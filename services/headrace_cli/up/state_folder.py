@@ -1,8 +1,9 @@
-"""The state folder: one `headrace up` at a time, everything in it for its owner's eyes only.
+"""The state folder of `headrace up`: one `up` uses it at a time, and only its owner can read it.
 
-`lock` (flock, held while `up` or its guard lives), `credential` (for people), `endpoint.json` and `ca.pem` (while running), `nats.conf`,
-`server.pem`, `server.key`, `services.toml`, `agent-<node>.toml`, and the folders `credentials` (one of each service and node), `nats`
-(streams and buckets), `agents` (one folder a node), `logs` and `traces`.
+It contains `lock` (flock, held while `up` or its guard runs), `credential` (for people), `endpoint.json` and `ca.pem`
+(while running), `nats.conf`, `server.pem`, `server.key`, `services.toml`, `agent-<node>.toml`, and the folders
+`credentials` (one for each service and node), `nats` (streams and buckets), `agents` (one folder for each node), `logs`
+and `traces`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, END
 from headrace.errors import BadInput, HeadraceError
 
 _LOCK_LOOK_S = 0.1
-#: A guard that ends the processes of a killed `up` is waited for this long.
+#: Seconds to wait for a guard that ends the processes of a killed `up`.
 _GUARD_TIME_S = 25.0
 
 
@@ -35,7 +36,7 @@ _LOCK_WORDS = {
 
 
 class InUse(HeadraceError):
-    """Something that is needed is in use by somebody else, and nothing was changed."""
+    """The state folder or the port is in use or belongs to another user. Nothing was changed."""
 
 
 class Unwritable(HeadraceError):
@@ -44,7 +45,7 @@ class Unwritable(HeadraceError):
 
 @contextlib.contextmanager
 def naming_folder(path: Path) -> Iterator[None]:
-    """Turns an OSError of the block, which may name no file at all, into `Unwritable` with the folder."""
+    """Turn an OSError of the block, which may name no file at all, into `Unwritable` with the name of the folder."""
     try:
         yield
     except OSError as error:
@@ -53,7 +54,7 @@ def naming_folder(path: Path) -> Iterator[None]:
 
 
 class StateFolder:
-    """Paths and files of one state folder."""
+    """The paths and files of one state folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,18 +63,18 @@ class StateFolder:
         self.agents = path / "agents"
         self.credentials = path / "credentials"
         self.credential = path / CREDENTIAL_FILE
-        #: The authority that vouches for the server.
+        #: Certificate of the authority that vouches for the server.
         self.authority = path / AUTHORITY_FILE
         self.endpoint = path / ENDPOINT_FILE
 
     def make(self) -> None:
-        """Makes what is missing, for the owner only. Raises OSError."""
+        """Make the folders that are missing, for the owner only. Raises OSError."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.logs, self.nats, self.agents, self.credentials):
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def secret(self, path: Path, user: str) -> str:
-        """The password of a user in a file of credentials: that of the last time, or a new random one. Raises OSError, `BadInput`."""
+        """Return a user's password from a file of credentials, or write a new random one. Raises OSError, `BadInput`."""
         with contextlib.suppress(OSError):
             try:
                 known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
@@ -86,13 +87,13 @@ class StateFolder:
         return self.renew_secret(path, user)
 
     def renew_secret(self, path: Path, user: str) -> str:
-        """Writes a new random password of a user to a file of credentials, and returns it. Raises OSError."""
+        """Write a new random password of a user to a file of credentials and return it. Raises OSError."""
         password = secrets.token_urlsafe(32)
         self.write(path, f"{user}:{password}\n")
         return password
 
     def write(self, path: Path, text: str) -> None:
-        """Replaces a file as a whole. Only the owner can read it."""
+        """Replace a file as a whole. Only the owner can read it."""
         new = path.with_name(path.name + ".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -101,26 +102,27 @@ class StateFolder:
         new.replace(path)
 
     def announce(self, endpoint: Endpoint) -> None:
-        """Writes where the server listens, so that clients find it."""
+        """Write the address of the server, so that clients find it."""
         self.write(self.endpoint, msgspec.json.encode(endpoint).decode() + "\n")
 
     def withdraw(self, *, whole: bool = False) -> None:
-        """Removes the file that says where the server listens, and the authority too if `whole`. Does what a failing disk lets it do."""
+        """Remove the file with the server's address; with `whole`, the authority's certificate too. Errors of the disk are ignored."""
         for file in (self.endpoint, self.authority) if whole else (self.endpoint,):
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
-        """Returns the log of a process."""
+        """Return the path of a process's log."""
         return self.logs / f"{name}.log"
 
 
 @contextlib.contextmanager
 def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
-    """Holds the state folder, and yields the lock's descriptor. Makes the folder if it is missing.
+    """Lock the state folder for the block and yield the descriptor of the lock. Make the folder if it is missing.
 
-    Raises `InUse`: at once while an `up` lives, after a wait where only the guard of a killed one is still at work (`on_wait`
-    is printed then). Raises `BadInput` where no folder can be made.
+    Raises `InUse` at once while an `up` runs. If only the guard of a killed `up` still runs, the function prints
+    `on_wait` and waits; it raises `InUse` when the guard takes too long. Raises `BadInput` if the folder cannot be
+    made.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,16 +151,17 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
 
 
 def _open_lock(path: Path) -> int:
-    """Makes the folder private, then opens its lock. Raises OSError, `InUse` where anything in it belongs to another user."""
+    """Make the folder private and open its lock. Raises OSError, and `InUse` if the folder or a file in it belongs to another user."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.getuid():
             raise InUse(f"the state folder {path} belongs to another user; nothing was changed")
-        # From here on no other account can add to it. What one added before is refused, since a link may lead anywhere.
+        # From here on no other account can add files. Files that another account added before are refused, because a
+        # link may lead anywhere.
         os.fchmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:
-                # root may do everything anyway; `lost+found` is root's.
+                # Files of root are accepted: root may do everything anyway, and `lost+found` belongs to root.
                 if entry.stat(follow_symlinks=False).st_uid not in (os.getuid(), 0):
                     raise InUse(
                         f"{path / entry.name} belongs to another user: remove it, or choose another state folder"
@@ -191,9 +194,9 @@ def _lives(pid: int) -> bool:
 
 
 def port_is_free(port: int) -> bool:
-    """True if somebody could listen on this port of the loopback interface now."""
+    """True if a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the server does it: what lingers of closed connections does not count.
+        # The server sets this option too, so remains of closed connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -203,7 +206,7 @@ def port_is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at this moment."""
+    """Return a port of the loopback interface on which no process listens now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The supervisor: performs what its engine decides, and tells people about it."""
+"""The supervisor of `headrace up`: carries out what its engine decides, and reports it to the user."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
 from headrace_cli.up.server_health import HEALTH, Health, watch_health
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, naming_folder, port_is_free, take_lock
 
-#: How long agents that a killed `up` had left may take; they leave their jobs running.
+#: Seconds for the agents of a killed `up` to end. They leave their jobs running.
 _TAKE_OVER_S = 5.0
 
 
 class Ready(NamedTuple):
-    """The word that everything answers."""
+    """The report that everything answers."""
 
     nodes: list[NodeView]
     took_s: float
-    #: What of the tree's configuration is not as one may think.
+    #: Warnings about the configuration of the trees that users may not expect.
     warnings: list[str]
 
 
 class UpResult(NamedTuple):
-    """The end of `headrace up`, once nothing runs any more."""
+    """The result of `headrace up`, when no process runs any more."""
 
-    #: Everything answered at one time.
+    #: True if everything answered at some time.
     ready: bool
-    #: A signal stopped it.
+    #: True if a signal stopped it.
     interrupted: bool
-    #: How many processes ended unasked.
+    #: Number of processes that ended unexpectedly.
     crashes: int
 
 
 class _Gone(NamedTuple):
-    """A process ended and is to be collected."""
+    """Event: a process ended and must be reaped."""
 
     name: str
 
@@ -86,14 +86,14 @@ class _StopAsked(NamedTuple):
 
 _Event = _Gone | _StopAsked | Health
 Tell = Callable[[str], None]
-#: What is done once everything answers; when it returns True, everything is stopped.
+#: Called once everything answers. If it returns True, everything is stopped.
 WhenReady = Callable[[Ready], Awaitable[bool]]
 
 
 async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpResult:
-    """Runs everything until Ctrl-C or SIGTERM, or until `when_ready` wants the stop.
+    """Run everything until Ctrl-C or SIGTERM, or until `when_ready` returns True.
 
-    Raises `InUse`, `NoServer`, `Unwritable`. Nothing was started then.
+    Raises `InUse`, `NoServer`, `Unwritable`; in these cases nothing was started.
     """
     with ExitStack() as held:
         with naming_folder(options.state):
@@ -110,7 +110,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
                 tell(f"ended {len(left)} processes that a killed `headrace up` had left")
-            # A client of a release without TLS takes the file for that of a cluster.
+            # A client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
             held.callback(state.withdraw, whole=True)
             write_configuration(state, options, port)
             log = held.enter_context(open_log(state.log("up")))
@@ -141,7 +141,7 @@ class _Supervisor:
         self._engine = SupervisorEngine([plan for plan, _ in entries])
         self._environment = {**scrubbed(os.environ), marks.UP_MARK: str(state.path)}
         self._nursery = Nursery(self._commands, self._environment)
-        #: Process ids. None of them goes to somebody else before it is collected.
+        #: Process ids by process name. The kernel does not reuse a process id before the process is reaped.
         self._running: dict[str, int] = {}
         self._log_starts: dict[str, int] = {}
         self._waiting_for, self._lacks = "nats-server", "does not answer"
@@ -270,7 +270,7 @@ class _Supervisor:
         self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs go on")
 
     async def _keep_stores(self) -> None:
-        """Makes what the services wait for, and again what is lost while they run."""
+        """Make the buckets and streams that the services wait for, and make lost ones again."""
         await keep_stores(self._place(self._state.credentials / PROVISIONER), self._options.trees)
 
     def _place(self, credential: Path) -> Place:
@@ -317,7 +317,7 @@ class _Supervisor:
         self._tell(f"all logs: {self._state.logs}")
 
     def _sweep(self) -> None:
-        """Ends whatever is left after an orderly stop, which nothing should be, and puts it on record."""
+        """End and log processes that are left after an orderly stop. Normally there are none."""
         spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE else set()
         left = [process for process in marks.find(self._state.path) if process.role not in spared]
         if left:

@@ -1,1 +1,1 @@
-"""A pool over time: usage, demand, guarantees and savings, in figures, characters and files."""
+"""A pool over time: usage, demand, guarantees and savings, in figures, in characters and in files."""

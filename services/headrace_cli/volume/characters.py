@@ -1,6 +1,6 @@
-"""Draws a picture in characters: lines of braille dots in colours, or, without colours, of a letter each. Pure.
+"""Draw a picture in characters: coloured lines of braille dots, or, without colours, lines of one letter each. Pure.
 
-Each line is drawn by itself and laid over the others, so that the legend needs no room among them.
+Each line is drawn separately and then laid over the picture, so that the legend takes no space in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.text import Text
 from headrace_cli.volume.picture import Line, LineKind, Panel, Picture
 from headrace_cli.volume.times import time_ticks
 
-#: Below this width there is no room for a picture.
+#: Smallest width of a picture, in characters.
 NARROWEST: Final = 40
 _STYLES: Final = {
     LineKind.USAGE: "bright_cyan",
@@ -46,16 +46,16 @@ _LETTERS: Final = {
     LineKind.LOST: "#",
 }
 _NO_DOTS: Final = 0x2800
-#: Room above the largest figure.
+#: End of the axis, as a multiple of the largest figure.
 _HEADROOM: Final = 1.04
 
 
 def amount_ticks(top: float, most: int) -> list[float]:
-    """Round figures from 0 to `top`, at least two and at most `most`, which is 3 or more."""
+    """Return round figures from 0 to at most `top`: at least two and at most `most`, which must be 3 or more."""
     power = 10.0 ** math.floor(math.log10(top))
     for part in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0):
         step = power * part
-        # What misses a round figure by the last digit has it.
+        # A figure that misses a round figure by a rounding error counts as that figure.
         count = int(top / step + 1e-9)
         if count < most:
             break
@@ -65,9 +65,10 @@ def amount_ticks(top: float, most: int) -> list[float]:
 def picture_texts(
     picture: Picture, width: int, height: int, *, colours: bool, ascii_only: bool, zone: tzinfo | None = None
 ) -> list[Text]:
-    """A text for each panel: its title, `height` rows of lines, the times and the legend, all within `width` columns.
+    """Return a text for each panel: its title, `height` rows of lines, the time axis and the legend, within `width` columns.
 
-    The panels begin in the same column, so that the same time stands below itself. Colours need more than ASCII: dots of braille.
+    All panels begin in the same column, so that equal times are below each other. Colours use braille dots, which ASCII
+    lacks.
     """
     ticks = [amount_ticks(panel.top, max(3, height // 2)) for panel in picture.panels]
     margin = max(len(_figure(value)) for values in ticks for value in values)
@@ -99,7 +100,7 @@ def _edge(*, at_label: bool, ascii_only: bool) -> str:
 
 
 def _time_axis(picture: Picture, columns: int, *, ascii_only: bool, zone: tzinfo | None) -> tuple[str, str]:
-    """The line below the picture with its marks, and their labels."""
+    """Return the axis below the picture with its marks, and the line of their labels."""
     marks = time_ticks(picture.start_s, picture.end_s, max(2, columns // 16), zone)
     span = max(picture.end_s - picture.start_s, 1e-9)
     places = [(min(columns - 1, int((at - picture.start_s) / span * columns)), label) for at, label in marks]
@@ -120,7 +121,10 @@ def _figure(value: float) -> str:
 def _cells(
     picture: Picture, panel: Panel, columns: int, height: int, top: float, *, colours: bool
 ) -> list[list[tuple[str, str]]]:
-    """Letters and styles by row. Dots of lines that cross in a cell are put together, in the colour of the upper one."""
+    """Return the characters and styles by row.
+
+    In a cell where lines cross, their dots are combined, in the colour of the line on top.
+    """
     cells = [[(" ", "")] * columns for _ in range(height)]
     for line in reversed(panel.lines):
         for row, letters in enumerate(_dots(picture, line, columns, height, top)):
@@ -151,7 +155,7 @@ def _dots(picture: Picture, line: Line, columns: int, height: int, top: float) -
 
 
 def _labels(places: Sequence[tuple[int, str]], columns: int) -> str:
-    """Labels centred below their marks. One that would touch the one before is left out."""
+    """Return labels centred below their marks. A label that would touch the previous one is left out."""
     line = ""
     for place, label in places:
         start = max(0, min(place - len(label) // 2, columns - len(label)))
@@ -171,7 +175,7 @@ def _legend(lines: Sequence[Line], gaps: Sequence[tuple[float, float]], *, colou
 
 
 def _wrapped(entries: Sequence[Text], indent: int, width: int) -> Text:
-    """Entries side by side, in as many lines as they need."""
+    """Return entries side by side, in as many lines as they need."""
     lines = [Text(" " * indent)]
     for entry in entries:
         if len(lines[-1]) > indent and len(lines[-1]) + 3 + len(entry) > width:

@@ -1,4 +1,4 @@
-"""Fairness of a time to a pool: what was delivered, how long it was short, what was lost. Pure."""
+"""How fairly a pool was treated: what was delivered, how long it was below its guarantee, what work was lost. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_cli.volume.times import moment
 
 
 def fairness_facts(history: PoolHistory, told: LostWorkTold | None) -> Table:
-    """Facts about the time of a history. `told` is None where nobody tells of lost work."""
+    """Return facts about the time of a history. `told` is None if the lost work is not known."""
     facts = facts_table()
     points = [point for point in history.points if point.delivery is not None]
     if points:
@@ -34,7 +34,7 @@ def fairness_facts(history: PoolHistory, told: LostWorkTold | None) -> Table:
 
 
 def lost_words(lost: Sequence[LostWork], resource: str) -> str:
-    """The work that preemption cost, with its reasons, such as «2 core-seconds in 1 run since …: 1 by preemption»."""
+    """Return the work that preemption cost, with its reasons, such as `at most 2 core-seconds in 1 run since …: 1 by preemption`."""
     runs = Counter[str]()
     for each in lost:
         runs[each.reason.value] += each.runs
@@ -49,12 +49,12 @@ def lost_words(lost: Sequence[LostWork], resource: str) -> str:
 
 
 def work_of(work: Volume, resource: str) -> float:
-    """The work of one resource, in units of the wire times seconds."""
+    """Return the work of one resource, in units of the wire times seconds."""
     return float(getattr(work, resource))
 
 
 def lost_work_json(told: LostWorkTold, resource: str) -> list[dict[str, Any]]:
-    """Lost work for programs: cores and bytes times seconds."""
+    """Return lost work for programs, in cores or bytes times seconds."""
     return [
         {
             "hour_ms": each.hour_ms,

@@ -1,4 +1,4 @@
-"""Draws a picture into a PNG or SVG file. Needs matplotlib, which is asked for only here and only when it is needed."""
+"""Draw a picture into a PNG or SVG file. Needs matplotlib, which is imported only here, and only when it is needed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LOOKS: Final[dict[LineKind, dict[str, Any]]] = {
 }
 _FILLED: Final = (LineKind.USAGE, LineKind.SAVED, LineKind.DELIVERED, LineKind.WAITING, LineKind.LOST)
 _MOST_TICKS: Final = 9
-#: The same picture gives the same bytes.
+#: Settings of matplotlib. With them the same picture gives the same bytes.
 SETTINGS: Final[Any] = {
     "svg.hashsalt": "headrace",
     "svg.fonttype": "path",
@@ -61,7 +61,7 @@ class NoPlots(HeadraceError):
 
 
 def check_file(path: Path, otherwise: str = "") -> None:
-    """Says before anything is asked or drawn that no picture can be written there. Raises `BadInput`, `NoPlots`."""
+    """Check that a picture can be written to the file, before any request or drawing. Raises `BadInput`, `NoPlots`."""
     if path.suffix.lower() not in FORMATS:
         raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}{otherwise}")
     if path.is_dir() or not path.parent.is_dir():
@@ -73,7 +73,7 @@ def check_file(path: Path, otherwise: str = "") -> None:
 
 
 def draw(picture: Picture, path: Path, zone: tzinfo | None = None) -> None:
-    """Writes the file, whole or not at all. Raises `NoPlots`, `OSError`."""
+    """Draw the picture and write the file, whole or not at all. Raises `NoPlots`, `OSError`."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure as NewFigure
@@ -91,7 +91,7 @@ def draw(picture: Picture, path: Path, zone: tzinfo | None = None) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Writes a drawn figure, whole or not at all. Raises `OSError`."""
+    """Write a drawn figure to a file, whole or not at all. Raises `OSError`."""
     kind = path.suffix.lower().lstrip(".")
     data = io.BytesIO()
     how: dict[str, Any] = {"metadata": {"Date": None, "Creator": None}} if kind == "svg" else {"dpi": 120}
@@ -123,7 +123,7 @@ def _panel(axes: Axes, picture: Picture, panel: Panel, zone: tzinfo | None) -> N
     handles, labels = axes.get_legend_handles_labels()
     order = {line.label: place for place, line in enumerate(panel.lines)}
     both = sorted(zip(handles, labels, strict=True), key=lambda each: order.get(each[1], len(order)))
-    # Beside the lines, never on them.
+    # The legend is beside the lines and never covers them.
     axes.legend(*zip(*both, strict=True), loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
 
 
@@ -141,9 +141,9 @@ def _line(axes: Axes, times_s: list[float], line: Line, zorder: int) -> None:
 
 
 def time_axis(axes: Axes, start_s: float, end_s: float, zone: tzinfo | None = None) -> None:
-    """Marks round moments between two below the axes."""
+    """Mark round times between start and end below the axes."""
     ticks = time_ticks(start_s, end_s, _MOST_TICKS, zone)
-    # A day stands below its first time, where there is room for it.
+    # The day is below the first time of that day, if there is space for it.
     labels = ["\n".join(reversed(label.rsplit(" ", 1))) if ":" in label else label for _, label in ticks]
     axes.set_xticks([at for at, _ in ticks], labels)
     axes.set_xlabel(f"time ({zone_name(start_s, zone)})")

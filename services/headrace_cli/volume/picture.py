@@ -1,6 +1,6 @@
-"""The picture of a pool's history before anything draws it: panels of lines over the same time. Pure.
+"""The picture of a pool's history before it is drawn: panels of lines over the same time. Pure.
 
-A line is broken where nothing is known. Nobody can tell what was there, and a line across would say that it was nothing special.
+A line is broken where nothing is known. A line across such a gap would suggest that nothing special happened there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 from headrace.wire.lost_work import HOUR_MS, LostWork
 
 NAN: Final = math.nan
-#: A demand that is so many times all other figures leaves the picture at the top.
+#: A demand that is more than this multiple of all other figures is cut at the top of the picture.
 _TOWERING: Final = 1.5
 
 
 class LineKind(enum.Enum):
-    """The subject of a line, which decides how it looks wherever it is drawn."""
+    """The subject of a line, which decides how the line is drawn."""
 
     USAGE = "usage"
     DEMAND = "demand"
@@ -38,14 +38,14 @@ class LineKind(enum.Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit of people: the divisor of a figure of the wire, and the name."""
+    """A unit for people: its name, and its size in units of the wire."""
 
     name: str
     size: float
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One figure over time, NaN while it is not known. `least` and `most` are there if it is a mean."""
+    """One figure over time; NaN where it is not known. `least` and `most` are set if it is a mean."""
 
     role: LineKind
     label: str
@@ -54,7 +54,7 @@ class Line(msgspec.Struct, frozen=True):
     most: list[float] = []
 
     def runs(self) -> list[range]:
-        """Places of values that follow each other without a break."""
+        """Return the ranges of positions at which values follow each other without a break."""
         runs: list[range] = []
         start: int | None = None
         for place, value in enumerate([*self.values, NAN]):
@@ -68,40 +68,40 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def top(self) -> float:
-        """Its largest figure, 0 if there is none."""
+        """Return the largest figure of the line, or 0 if there is none."""
         return max((value for value in [*self.values, *self.most] if not math.isnan(value)), default=0.0)
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """Lines of one unit, over `Picture.times_s`. The first one is drawn on top of the others."""
+    """Lines of one unit, over `Picture.times_s`. The first line is drawn on top."""
 
     title: str
     unit: str
     lines: list[Line]
-    #: Where the axis ends.
+    #: End of the vertical axis.
     top: float
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """The lines, axes and words that are drawn."""
+    """The lines, axes and words of a picture."""
 
     title: str
     start_s: float
     end_s: float
-    #: Unix time of each value of the lines; between two stretches with a gap stands a moment without values.
+    #: Unix time of each value of the lines, in seconds. In each gap there is one time without values.
     times_s: list[float]
-    #: From when to when nothing is known.
+    #: Begin and end of each gap in which nothing is known, in seconds of Unix time.
     gaps: list[tuple[float, float]]
     panels: list[Panel]
 
 
 def scale_of(resource: str) -> float:
-    """The number of the wire's units in one core, byte or piece."""
+    """Return the number of units of the wire in one core, byte or piece."""
     return 100.0 if resource == "cpu" else 1.0
 
 
 def amount_unit(resource: str, largest: float) -> Unit:
-    """The unit for figures up to `largest`, which is in units of the wire."""
+    """Return the unit for figures up to `largest`, which is in units of the wire."""
     if resource == "cpu":
         return Unit("cores", 100.0)
     if resource == "memory":
@@ -113,7 +113,7 @@ def amount_unit(resource: str, largest: float) -> Unit:
 
 
 def savings_unit(resource: str, largest: float) -> Unit:
-    """The unit for savings up to `largest`, by the hour if there are many seconds."""
+    """Return the unit for savings up to `largest`: hours if there are many seconds, else seconds."""
     unit = amount_unit(resource, largest / 3600)
     one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
     if largest / unit.size >= 36_000:
@@ -122,9 +122,9 @@ def savings_unit(resource: str, largest: float) -> Unit:
 
 
 def picture(history: PoolHistory, lost: Sequence[LostWork] | None = None) -> Picture:
-    """Both panels of a pool with an integral guarantee, the first one of any other.
+    """Return a picture with a panel of amounts, and a panel of savings if the pool has an integral guarantee.
 
-    With `lost` those of fairness as well, as far as there is something on them.
+    With `lost`, the panels of fairness that have data are added.
     """
     points = history.points
     times: list[float] = []
@@ -185,9 +185,9 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
 
 
 def _top(lines: list[Line]) -> float:
-    """The largest figure, but for a demand beside which everything else would look like nothing.
+    """Return the end of the axis: the largest figure, except for a demand that would make everything else look like nothing.
 
-    1 where all is nothing, so that there is something to draw it in.
+    Returns 1 if all figures are 0, so that there is an axis.
     """
     demand = max((line.top for line in lines if line.role is LineKind.DEMAND), default=0.0)
     others = max((line.top for line in lines if line.role is not LineKind.DEMAND), default=0.0)
@@ -226,7 +226,7 @@ def _most_saved(each: IntegralPoint) -> float:
 
 
 def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[LostWork]) -> list[Panel]:
-    """Panels of what was delivered, of the smallest job that waited, and of what preemption cost."""
+    """Return panels of what was delivered, of the smallest job that waited, and of what preemption cost."""
     told = [None if place is None else place.delivery for place in places]
     owed = [NAN if place is None or not place.fair_share.mean else place.fair_share.mean for place in places]
     unit = amount_unit(resource, max((each.smallest_waiting or 0 for each in told if each is not None), default=0))

@@ -18,7 +18,7 @@ _COLUMNS = ("last", "mean", "least", "most")
 
 
 def summary_title(history: PoolHistory) -> Text:
-    """The pool, the time, and how much of it is known."""
+    """Return a title: the pool, the time, and how much of the time is known."""
     text = Text(f"{history.resource} of {history.pool}", style="bold")
     text.append(f"  {moment(history.since_ms / 1000)} to {moment(history.until_ms / 1000)}", style="not bold")
     samples = sum(point.samples for point in history.points)
@@ -32,7 +32,7 @@ def summary_title(history: PoolHistory) -> Text:
 
 
 def summary(history: PoolHistory) -> Table:
-    """Usage, demand, fair share and guarantees, and savings if there were any."""
+    """Return a table of usage, demand, fair share and guarantees, and of savings if there were any."""
     points = history.points
     made = table("", *_COLUMNS, "unit", right=_COLUMNS)
     largest = max((max(point.usage.most, point.demand.most) for point in points), default=0.0)
@@ -85,7 +85,7 @@ def _figure(amount: float, unit: Unit) -> str:
 
 
 def history_json(history: PoolHistory) -> dict[str, Any]:
-    """History for programs: cores and core-seconds, bytes and byte-seconds, moments in UTC."""
+    """Return the history for programs: cores and core-seconds, bytes and byte-seconds, times in UTC."""
     scale = scale_of(history.resource)
     return {
         "pool": history.pool,

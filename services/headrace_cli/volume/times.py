@@ -1,4 +1,4 @@
-"""Moments as people write them, and the marks of a time axis. Pure: what the time is comes as an argument."""
+"""Times as people write them, and the ticks of a time axis. Pure: the present time is an argument."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 
 
 def parse_moment_ms(text: str, *, place: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Unix time of `6h` (so long ago), `18:00` (the last time that it was), `2026-11-20T18:00` or `now`.
+    """Return the Unix time of `6h` (that long ago), `18:00` (its last occurrence), `2026-11-20T18:00` or `now`, in milliseconds.
 
-    A moment without a zone is one of `zone`, else of this machine's. Raises `BadInput`.
+    A time without a zone is in `zone`, else in this machine's zone. Raises `BadInput`.
     """
     text = text.strip()
     if text == "now":
@@ -42,17 +42,17 @@ def parse_moment_ms(text: str, *, place: str, now_ms: int, zone: tzinfo | None =
 
 
 def moment(unix_s: float, zone: tzinfo | None = None) -> str:
-    """The moment as `2026-11-20 18:00:05`, in the machine's zone unless one is given."""
+    """Return the time as `2026-11-20 18:00:05`, in the machine's zone unless `zone` is given."""
     return datetime.fromtimestamp(unix_s, zone).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def zone_name(unix_s: float, zone: tzinfo | None = None) -> str:
-    """The zone in which moments are told, such as `UTC` or `CET`."""
+    """Return the name of the zone in which times are shown, such as `UTC` or `CET`."""
     return datetime.fromtimestamp(unix_s, zone).astimezone(zone).tzname() or "local"
 
 
 def time_ticks(start_s: float, end_s: float, most: int, zone: tzinfo | None = None) -> list[Tick]:
-    """At most `most` round moments between two, with labels. The first one of each day names the day."""
+    """Return at most `most` round times between start and end, with labels. The first label of each day names the day."""
     span = max(end_s - start_s, 1.0)
     most = max(most, 2)
     small = [step for step in _STEPS_S if span / step <= most]
@@ -69,7 +69,7 @@ def time_ticks(start_s: float, end_s: float, most: int, zone: tzinfo | None = No
             local = datetime.fromtimestamp(at, zone).astimezone(zone)
             ticks.append((at, _label(local, step, new_day=local.strftime("%j") != day)))
             day = local.strftime("%j")
-        # Skipping what lies before keeps a second's step from being counted from midnight on.
+        # Skip the time before the start at once. Otherwise a step of one second would be counted from midnight on.
         at = at + step if at >= start_s else at + max(step, (start_s - at) // step * step)
     return ticks
 

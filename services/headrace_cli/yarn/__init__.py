@@ -1,5 +1,6 @@
-"""YARN's fair-scheduler.xml and yarn-site.xml, read and made into pools and options of a tree. Pure.
+"""Translate YARN's fair-scheduler.xml and yarn-site.xml into pools and options of a tree. Pure.
 
-`elements` parses XML, `amounts` the spellings of resources, `allocation_file` and `site_file` the two files. `placement` finds what
-rules become here. `translation` makes the tree. `warnings` collects what differs here, each with its code, line and queue.
+`elements` parses XML, `amounts` parses amounts of resources, `allocation_file` and `site_file` read the two files.
+`placement` translates the placement rules, and `translation` makes the tree. `warnings` collects what differs from
+YARN, each with its code, line and queue.
 """

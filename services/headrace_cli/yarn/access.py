@@ -1,4 +1,8 @@
-"""Rights on pools from lists of access. YARN lets in whoever a list on the way up names, and so do pools. Groups are not known."""
+"""Rights on pools from YARN's access lists.
+
+YARN admits every user whom a list of the queue or of a queue above it names, and pools do the same. Groups are not
+known here.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,14 @@ from headrace_cli.yarn.warnings import Warnings
 
 _OPEN: Final = Users((EVERYBODY,), ())
 _SUBMIT: Final = "aclSubmitApps"
-#: Rights here by lists there.
+#: Rights on pools by the names of YARN's lists.
 RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 
 
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
-    """The options of the tree. An open root lets everybody in everywhere, and a closed one those whom lists below it name.
+    """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits whom lists below it name.
 
-    Where the file does not say that everybody may end the applications of others, which YARN then lets them, nobody may here.
+    If the root has no list for it, YARN lets everybody end other users' applications. Here nobody may.
     """
     names = {key: _names(root, key, warnings) for key in RIGHTS}
     submit, administer = names.values()
@@ -31,7 +35,7 @@ def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
 
 
 def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, object]:
-    """The attributes of a pool, with a warning for each list that says other than in YARN."""
+    """Return the access attributes of a pool, with a warning for each list whose effect differs from YARN."""
     attributes: dict[str, object] = {}
     for key, right in RIGHTS.items():
         if key not in queue.values:
@@ -54,7 +58,7 @@ def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, o
 
 
 def _names(queue: Queue, key: str, warnings: Warnings) -> list[str]:
-    """The names of a list as users have them here, with a warning where they are others, or are those of groups."""
+    """Return the names in a list as user names of this system, with a warning for changed names and for names of groups."""
     users: Users = queue.get(key, _OPEN)
     if users.is_everybody:
         return [EVERYBODY]

@@ -1,4 +1,4 @@
-"""Reads fair-scheduler.xml into queues and values, each with its line. Says what cannot be read, and does not interpret the rest."""
+"""Read fair-scheduler.xml into queues and values, each with its line. Reports what cannot be read; the rest is not interpreted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_cli.yarn.warnings import Warnings
 
 TOP: Final = "allocations"
 ROOT: Final = "root"
-#: Longer than anybody waits: what YARN calls an infinite timeout.
+#: YARN's infinite timeout in milliseconds: 10,000 days, longer than anybody waits.
 NEVER_MS: Final = 10_000 * 86_400_000
 _QUEUES: Final = ("queue", "pool")
 _LARGEST_COUNT: Final = 2**31 - 1
@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 100
 
 @dataclass(frozen=True)
 class Said:
-    """A value of the file."""
+    """A value of the file with its line."""
 
     value: Any
     line: int
@@ -34,20 +34,20 @@ class Said:
 
 @dataclass(frozen=True)
 class Users:
-    """Names of a list of access."""
+    """The names in an access list."""
 
     users: tuple[str, ...]
     groups: tuple[str, ...]
 
     @property
     def is_everybody(self) -> bool:
-        """True if the list is open."""
+        """True if the list admits everybody."""
         return "*" in (*self.users, *self.groups)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of placement."""
+    """A placement rule."""
 
     name: str
     line: int
@@ -58,12 +58,12 @@ class Rule:
 
 @dataclass
 class Queue:
-    """A queue with the values that the file gives it."""
+    """A queue with the values that the file gives to it."""
 
     path: str
     line: int
     is_parent: bool = False
-    #: False for the one that YARN makes where the file has none.
+    #: False for the queue that YARN makes if the file does not declare it.
     is_declared: bool = True
     values: dict[str, Said] = field(default_factory=dict)
     children: dict[str, Queue] = field(default_factory=dict)
@@ -74,15 +74,15 @@ class Queue:
 
     @property
     def is_inner(self) -> bool:
-        """True if it is a parent, also one without queues so far."""
+        """True if the queue is a parent, even a parent without child queues."""
         return bool(self.children) or self.is_parent
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value of the queue itself."""
+        """Return a value that the file gives to this queue, else `default`."""
         return self.values[key].value if key in self.values else default
 
     def all(self) -> Iterator[Queue]:
-        """The queue and all below it, parents first."""
+        """Yield the queue and all queues below it, parents first."""
         yield self
         for child in self.children.values():
             yield from child.all()
@@ -90,17 +90,17 @@ class Queue:
 
 @dataclass
 class AllocationFile:
-    """The whole file."""
+    """The content of the whole file."""
 
     root: Queue
-    #: Values for all queues.
+    #: Values for all queues, by the name of their element.
     values: dict[str, Said] = field(default_factory=dict)
     users: dict[str, Said] = field(default_factory=dict)
-    #: None where the file has no element for them.
+    #: Placement rules; None: the file has no element for them.
     rules: list[Rule] | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value for all queues."""
+        """Return a value for all queues, else `default`."""
         return self.values[key].value if key in self.values else default
 
 
@@ -144,7 +144,7 @@ def _default_policy(text: str, place: str) -> str:
 
 
 def _users(text: str, _: str) -> Users:
-    """Reads `user,user group,group`. The first blank ends the users, so one alone is nobody."""
+    """Parse `user,user group,group`. The first blank ends the users, so a single blank names nobody."""
     users, _blank, groups = text.partition(" ")
     return Users(*(tuple(dict.fromkeys(each for each in part.strip().split(",") if each)) for part in (users, groups)))
 
@@ -157,7 +157,7 @@ _OWN_CLASSES: Final = {
     f"{_PACKAGE}.FifoPolicy": "fifo",
     f"{_PACKAGE}.DominantResourceFairnessPolicy": "drf",
 }
-#: Values that are read as they stand, blanks included.
+#: Elements whose text is read unchanged, including blanks.
 _ACLS: Final = {"aclSubmitApps", "aclAdministerApps"}
 _RESERVATION_ACLS: Final = {"aclAdministerReservations", "aclListReservations", "aclSubmitReservations"}
 _OF_QUEUES: Final[dict[str, Reader]] = {
@@ -197,7 +197,7 @@ _OLD_NAMES: Final = {
 
 
 def read_allocation_file(data: bytes, problems: Problems, warnings: Warnings) -> AllocationFile:
-    """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
+    """Read a file. Raises `UnusableFile` with all problems of the file."""
     read = _Reading(problems, warnings).file(read_elements(data, problems, TOP))
     problems.refuse()
     return read
@@ -236,12 +236,12 @@ class _Reading:
                 file.rules = [rule for child in each.children if (rule := self._rule(child)) is not None]
             else:
                 self._value(each, "", _OF_ALL, file.values)
-        # YARN makes it where the file has none.
+        # YARN makes this queue if the file does not declare it.
         file.root.children.setdefault("default", Queue("root.default", file.root.line, is_declared=False))
         return file
 
     def _refuse_sparks(self, top: Element) -> None:
-        """Refuses Spark's fairscheduler.xml, which has the same top element and would leave no queue of the tree."""
+        """Refuse Spark's fairscheduler.xml. It has the same top element, and its import would leave no pool in the tree."""
         pools = [each for each in top.children if each.name == "pool"]
         inside = {child.name for pool in pools for child in pool.children}
         is_sparks = "minShare" in inside or (
@@ -253,7 +253,7 @@ class _Reading:
             self._problems.found.append(FileProblem(pools[0].line, "", "<pool>", wrong, expected))
 
     def _twice(self, element: Element, place: str, before: Said | None, code: str = "W23") -> None:
-        """Warns that what was said on an earlier line, if it was, is not used."""
+        """Warn that a value from an earlier line, if there is one, is not used."""
         if before is not None:
             self._warnings.say(code, element.line, place, f"is used, and not what stands on line {before.line}")
 
@@ -308,7 +308,7 @@ class _Reading:
             self._warnings.say("W01", child.line, place, f"unknown element <{shown(child.name)}> inside is ignored")
         before = into.get(name)
         if readers is _OF_ALL and before is not None and not known:
-            # An old spelling counts only where the new one is absent.
+            # An old spelling counts only if the new spelling is absent.
             self._warnings.say("W18", element.line, place, f"{name} is used, of line {before.line}")
             return
         is_spelled_twice = readers is _OF_ALL and name in self._spelled_old

@@ -13,9 +13,9 @@ from headrace.pools import PartialResources
 from headrace.resources import LARGEST_AMOUNT, Resources
 
 _MIB: Final = 2**20
-#: Resources by the names that YARN gives them.
+#: Resources of this system by YARN's names for them.
 _NAMES: Final = {"memory-mb": "memory", "memory": "memory", "vcores": "cpu", "gpu": "gpu", "yarn.io/gpu": "gpu"}
-#: Units of a resource here in one of YARN's.
+#: Number of this system's units in one of YARN's units, by resource.
 _UNITS: Final = {"memory": _MIB, "cpu": 100, "gpu": 1}
 _OLD: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*mb"), "cpu": re.compile(r"(-?[0-9.]+)\s*vcores")}
 _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.compile(r"(-?[0-9.]+)\s*%\s*cpu")}
@@ -27,16 +27,16 @@ EXPECTED: Final = "X mb, Y vcores, or P%, or P% memory, Q% cpu, or memory-mb=X, 
 
 @dataclass(frozen=True)
 class Amounts:
-    """Figures by resource: MiB of memory, cores, gpus, or percents of the cluster."""
+    """Amounts by resource: MiB of memory, cores, GPUs, or percentages of the cluster."""
 
     figures: Mapping[str, float]
     is_percentage: bool = False
-    #: What else stands in the text, which YARN does not read either; and what was read.
+    #: Parts of the text that were not read, as in YARN. `read` has the parts that were read.
     unread: str = ""
     read: tuple[str, ...] = ()
 
     def of(self, total: Resources) -> dict[str, int]:
-        """The amounts in units of `Resources`. Percents are of `total`, and of what it has none of there are none."""
+        """Return the amounts in units of `Resources`. Percentages are of `total`; resources that `total` lacks are left out."""
         if not self.is_percentage:
             return {name: int(figure) * _UNITS[name] for name, figure in self.figures.items()}
         there = PartialResources.of(total).named()
@@ -48,7 +48,7 @@ class Amounts:
 
 
 def read_amounts(text: str, place: str) -> Amounts:
-    """Reads any of the three spellings. Raises `BadInput`."""
+    """Parse an amount in any of the three spellings. Raises `BadInput`."""
     low = text.strip().lower()
     if len(low) > _LONGEST:
         raise BadInput(place, text, EXPECTED)
@@ -67,14 +67,14 @@ def read_amounts(text: str, place: str) -> Amounts:
 
 
 def _beside(matches: Iterable[re.Match[str]], text: str) -> str:
-    """The text without what was read, and without commas and blanks around that."""
+    """Return the text without the matches, and without the commas and blanks around them."""
     for match in sorted(matches, key=re.Match.start, reverse=True):
         text = f"{text[: match.start()]}\n{text[match.end() :]}"
     return ", ".join(part for each in text.split("\n") if (part := each.strip(" ,;")))
 
 
 def java_number(text: str, place: str) -> float:
-    """Reads a number as Java does, which takes an f or d behind it. Raises `BadInput`, also for what is not finite."""
+    """Parse a number as Java does, with an optional f or d at its end. Raises `BadInput`, also for a number that is not finite."""
     number = float(text.rstrip("fFdD")) if _JAVA_NUMBER.match(text) else math.nan
     if not math.isfinite(number):
         raise BadInput(place, text, "a number")
@@ -98,7 +98,7 @@ def _new_style(text: str, place: str) -> Amounts:
 
 
 def _figure(figure: str, text: str, place: str, name: str) -> float:
-    """Cuts a fraction, as YARN does."""
+    """Return a figure without its fraction, as YARN does. Raises `BadInput`."""
     whole = int(_number(figure, text, place))
     if whole * _UNITS[name] > LARGEST_AMOUNT:
         raise BadInput(place, text, f"at most {LARGEST_AMOUNT // _UNITS[name]}")
@@ -116,5 +116,5 @@ def _number(figure: str, text: str, place: str) -> float:
 
 
 def _size(name: str) -> int:
-    """Rounds memory to MiB, as the file does, and cores to hundredths."""
+    """Return the unit to which an amount is rounded down: a MiB for memory, as in the file, and a hundredth for cores."""
     return _MIB if name == "memory" else 1

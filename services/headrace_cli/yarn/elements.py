@@ -1,4 +1,4 @@
-"""Parses XML into elements that know their lines. A document type, entities and references to the outside are refused."""
+"""Parse XML into elements that know their lines. A document type, entities and external references are refused."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from defusedxml import DefusedXmlException
 
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
-#: Elements in each other.
+#: Deepest nesting of elements.
 MOST_NESTED: Final = 100
-#: Elements in one file.
+#: Most elements in one file.
 MOST_ELEMENTS: Final = 200_000
 
 
 @dataclass
 class Element:
-    """An element with all that stands in it."""
+    """An element with its attributes, text and children."""
 
     name: str
     line: int
@@ -31,14 +31,14 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self) -> Iterator[Element]:
-        """The element and all inside it."""
+        """Yield the element and all elements inside it."""
         yield self
         for child in self.children:
             yield from child.all()
 
 
 def read_elements(data: bytes, problems: Problems, top: str) -> Element:
-    """Parses a document whose top element is `top`. Raises `UnusableFile`."""
+    """Parse a document whose top element is `top`. Raises `UnusableFile`."""
     handler = _Handler(problems)
     try:
         defusedxml.sax.parseString(data, handler, forbid_dtd=True, forbid_entities=True, forbid_external=True)
@@ -48,7 +48,7 @@ def read_elements(data: bytes, problems: Problems, top: str) -> Element:
     except DefusedXmlException as error:
         wrong = f"a document type or entity stands here ({type(error).__name__})"
         raise problems.unusable(FileProblem(handler.line, "", "", wrong, "elements, attributes and text")) from None
-    except (ValueError, LookupError) as error:  # an encoding that nobody knows
+    except (ValueError, LookupError) as error:  # unknown encoding
         raise problems.unusable(FileProblem(1, "", "", f"cannot be read as XML ({error})", f"<{top}>")) from None
     assert handler.root is not None, "XML without an element does not parse"
     if handler.root.name != top:
@@ -58,9 +58,9 @@ def read_elements(data: bytes, problems: Problems, top: str) -> Element:
 
 
 class _Handler(ContentHandler):
-    """Builds elements from what the parser reports."""
+    """Builds elements from the events of the parser."""
 
-    #: The parser, which knows its place; set by it.
+    #: Position of the parser in the document; set by the parser.
     _locator: Locator | None
 
     def __init__(self, problems: Problems) -> None:

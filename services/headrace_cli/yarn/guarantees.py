@@ -1,4 +1,4 @@
-"""Strong guarantees and limits of pools from the minimums and maximums of queues, with what a tree's rules need changed."""
+"""Strong guarantees and limits of pools from the minimums and maximums of queues, changed where the rules of a tree need it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from headrace_cli.yarn.warnings import Warnings
 #: Amounts by resource, in units of `Resources`.
 Figures = dict[str, int]
 _MEMORY: Final = "memory"
-#: Queues that a warning names.
+#: Most queues that one warning names.
 _MOST_NAMED: Final = 5
 
 
 @dataclass
 class Bounds:
-    """Guarantees and limits by path of a queue. A queue without one has no entry."""
+    """Guarantees and limits by the path of the queue. A queue without a guarantee or limit has no entry."""
 
     guarantees: dict[str, Figures] = field(default_factory=dict)
     limits: dict[str, Figures] = field(default_factory=dict)
-    #: True if some guarantee names memory alone.
+    #: True if a guarantee names only memory.
     by_memory: bool = False
 
 
 class BoundsOf:
-    """Works out the bounds of all queues of a file."""
+    """Computes the guarantees and limits of all queues of a file."""
 
     def __init__(self, file: AllocationFile, fair: set[str], total: Resources, warnings: Warnings) -> None:
         self._file = file
-        #: Queues of policy fair, which shares memory alone.
+        #: Paths of the queues with policy fair, which shares only memory.
         self._fair = fair
         self._total = total
         self._warnings = warnings
         self._bounds = Bounds()
 
     def work_out(self) -> Bounds:
-        """Returns the bounds. Says what is resolved, dropped or raised."""
+        """Return the guarantees and limits. Warns of everything that is converted, dropped or raised."""
         default: Figures | None = None
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]
@@ -61,7 +61,10 @@ class BoundsOf:
         return self._bounds
 
     def resolved(self, amounts: Amounts, line: int, place: str) -> Figures | None:
-        """The figures of a limit, percents as amounts of now. None where the tree has nothing to take percents of."""
+        """Return the amounts of a limit; percentages become amounts of the present total.
+
+        Returns None if the tree has no resources of which to take a percentage.
+        """
         figures = amounts.of(self._total)
         if not amounts.is_percentage:
             return figures
@@ -75,13 +78,13 @@ class BoundsOf:
         return figures
 
     def warn_if_closed(self, limit: Figures | None, line: int, place: str, what: str) -> None:
-        """Warns of a limit of 0, which closes pools (`what`, with its verb)."""
+        """Warn of a limit of 0, which closes pools. `what` names these pools and ends in a verb."""
         none = ", ".join(name for name, amount in (limit or {}).items() if amount == 0)
         if none:
             self._warnings.say("W24", line, place, f"no {none} may be used: {what} closed to what needs it")
 
     def _warn_of_default(self) -> None:
-        """Warns once of a default that closes the queues without a maximum of their own, as far as no minimum raises it."""
+        """Warn once of a default limit of 0, which closes queues without a maximum of their own unless a minimum raises the limit."""
         closed: dict[str, list[str]] = {}
         for queue in list(self._file.root.all())[1:]:
             for name, amount in self._bounds.limits.get(queue.path, {}).items():
@@ -115,7 +118,7 @@ class BoundsOf:
                 "W03", said.line, place, "a percentage here makes no minimum in YARN, and no guarantee here"
             )
             return
-        # What a minimum does not name is 0 of it.
+        # A minimum that does not name cpu or memory has 0 of it.
         own = {"cpu": 0, _MEMORY: 0} | amounts.of(self._total)
         dropped = ""
         if queue.path in self._fair:
@@ -139,7 +142,7 @@ class BoundsOf:
                 limit[name] = amount
 
     def _raise(self, queue: Queue) -> None:
-        """Raises the guarantees of parents to what their children have in sum, from the leaves up."""
+        """Raise the guarantees of parents to the sum of their children's guarantees, from the leaves up."""
         together: Figures = {}
         for child in queue.children.values():
             self._raise(child)

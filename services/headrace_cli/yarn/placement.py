@@ -1,4 +1,4 @@
-"""Makes rules of placement of YARN's, and finds which queues need pools of users below them for that."""
+"""Translate YARN's placement rules, and find the queues below which the rules need a pool for each user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES: Final = {
     "default": "default",
     "reject": "reject",
 }
-#: Rules in which `create` says nothing.
+#: Rules for which `create` has no meaning.
 _WITHOUT_CREATE: Final = ("secondaryGroupExistingQueue", "reject")
 _GROUPS: Final = (RuleName.PRIMARY_GROUP, RuleName.SECONDARY_GROUP)
 _PLACE: Final = "queuePlacementPolicy"
@@ -30,19 +30,19 @@ _PLACE: Final = "queuePlacementPolicy"
 
 @dataclass
 class Placement:
-    """The rules as the option of a tree has them, and what they need of queues."""
+    """The rules as the tree's option takes them, and what they need from queues."""
 
     rules: list[str] = field(default_factory=list)
-    #: Queues with a queue for each user.
+    #: Paths of the queues that have a queue for each user.
     hubs: set[str] = field(default_factory=set)
 
 
 def placement(
     file: AllocationFile, site: YarnSite | None, names: Mapping[str, str], problems: Problems, warnings: Warnings
 ) -> Placement:
-    """Reads the rules, or those that YARN has without any. `names` are those of pools by path of their queue.
+    """Translate the rules of the file, or the rules that YARN uses without any.
 
-    Adds to `problems` and `warnings`.
+    `names` are the names of the pools by the paths of their queues. Adds to `problems` and `warnings`.
     """
     said = _without_rules(file, site or YarnSite()) if file.rules is None else file.rules
     rules = [each for rule in said if (each := _translated(rule, names, problems)) is not None]
@@ -66,7 +66,7 @@ def placement(
 
 
 def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> PlacementRule | None:
-    """The rule in the words of the option, read as that reads it. None, and a problem, if it cannot be."""
+    """Return the rule as the tree's option takes it. If that is impossible, add a problem and return None."""
     inner = rule.inner or rule
     if inner.name not in _NAMES:
         wrong, expected = f"{inner.name!r} is no rule", f"one of {', '.join((*_NAMES, _NESTED))}"
@@ -79,7 +79,7 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
         problems.found.append(FileProblem(inner.line, _PLACE, inner.queue, wrong, expected))
         return None
     if is_root:
-        # A queue of the user right below the root.
+        # This rule means a queue of the user directly below the root.
         return PlacementRule(RuleName.USER, existing=not rule.create)
     words = ["nested_user", *([] if rule.create else ["existing"])] if rule.inner is not None else []
     words.append(_NAMES[inner.name])
@@ -95,7 +95,7 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
 
 
 def _parents(file: AllocationFile, inner: Rule) -> set[str]:
-    """The queues below which a nested rule may place users. Declared leaves are none: it passes them over, as in YARN."""
+    """Return the queues below which a nested rule may place users. The rule skips declared queues without children, as in YARN."""
     default = _path(inner.queue) if inner.name == "default" else ""
     return {
         each.path
@@ -114,6 +114,6 @@ def _without_rules(file: AllocationFile, site: YarnSite) -> list[Rule]:
 
 
 def _path(queue: str) -> str:
-    """The path of a queue that a rule names, with or without root."""
+    """Return the full path of a queue that a rule names with or without root."""
     queue = queue or "default"
     return queue if queue == ROOT or queue.startswith(f"{ROOT}.") else f"{ROOT}.{queue}"

@@ -1,4 +1,7 @@
-"""Names of pools for the queues of a file. A name stands once in a tree, and has fewer kinds of characters than that of a queue. Pure."""
+"""Names of pools for the queues of a file. Pure.
+
+A pool's name is unique in its tree, and may have fewer kinds of characters than the name of a queue.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ from headrace.ids import ROOT_POOL
 from headrace_cli.yarn.allocation_file import ROOT, Queue
 from headrace_cli.yarn.warnings import Warnings
 
-#: What the name of no pool may have.
+#: Characters that no pool's name may have.
 _UNUSABLE: Final = re.compile("[^-_a-zA-Z0-9:]+")
 
 
 def pool_names(queues: Sequence[Queue], warnings: Warnings) -> dict[str, str]:
-    """The name of each queue's pool, by path: its own where the whole file has it once, else with those above it in front.
+    """Return the name of each queue's pool, by path.
 
-    `queues` has the root first, and each behind its parent.
+    A queue keeps its own name if that is unique in the file. Otherwise the names of the queues above are put in front.
+    `queues` must begin with the root, and have each queue after its parent.
     """
     usable = {queue.path: [_UNUSABLE.sub("-", part) for part in queue.path.split(".")[1:]] for queue in queues[1:]}
     counts = Counter(parts[-1] for parts in usable.values())

@@ -1,4 +1,4 @@
-"""Reads what yarn-site.xml says of the fair scheduler."""
+"""Read the settings of the fair scheduler in yarn-site.xml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLAGS: Final = {
     "user-as-default-queue": "user_queues",
     "allow-undeclared-pools": "undeclared",
 }
-#: Options of preemption by properties. One that a file does not have goes to its default.
+#: Options of preemption by property. An option that the file does not set is reset to its default.
 _PREEMPTION: Final = {
     "preemption.cluster-utilization-threshold": "yarn/cluster_utilization_threshold",
     "waitTimeBeforeKill": "yarn/wait_before_kill",
@@ -28,9 +28,9 @@ _PREEMPTION: Final = {
     "preemptionInterval": "yarn/legacy_interval",
 }
 _THRESHOLD: Final = _PREEMPTION["preemption.cluster-utilization-threshold"]
-#: Properties of one of the two engines alone.
+#: Options for properties that only one of YARN's two preemption engines has.
 _INTERVAL, _PAUSE = _PREEMPTION["preemptionInterval"], _PREEMPTION["waitTimeBeforeNextStarvationCheck"]
-#: Others, which stay as they are where a file does not have them.
+#: Other options. They stay as they are if the file does not set them.
 _MORE: Final = {"update-interval-ms": "fair_share_update_period"}
 _OTHERS: Final = (
     "yarn.acl.enable",
@@ -40,21 +40,21 @@ _OTHERS: Final = (
 
 
 class YarnSite(msgspec.Struct):
-    """Properties of the fair scheduler, at YARN's defaults where the file does not have them."""
+    """Settings of the fair scheduler, with YARN's defaults for what the file does not set."""
 
     preemption: bool = False
     user_queues: bool = True
     undeclared: bool = True
-    #: True if lists of access are looked at.
+    #: True if access lists are in force.
     acls: bool = False
-    #: True for a file of the older engine of preemption, from before Hadoop 2.9: only that has an interval.
+    #: True for a file of the older preemption engine, from before Hadoop 2.9: only that engine has an interval.
     is_legacy: bool = False
-    #: Options of a tree. Those of preemption that the file does not have are at their defaults, as in YARN.
+    #: Options of the tree. Options of preemption that the file does not set are at their defaults, as in YARN.
     options: dict[str, object] = {}
 
 
 def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
-    """Reads a file. Raises `UnusableFile` with all that is wrong with it."""
+    """Read a file. Raises `UnusableFile` with all problems of the file."""
     site, lines = YarnSite(options=dict.fromkeys(_PREEMPTION.values())), dict[str, int]()
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}

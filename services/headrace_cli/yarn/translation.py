@@ -1,4 +1,4 @@
-"""Makes pools and options of a tree from an allocation file. Whatever has no counterpart is a warning."""
+"""Translate an allocation file into pools and options of a tree. Everything without an equivalent becomes a warning."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from headrace_cli.yarn.pool_names import pool_names
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
-#: Operations where YARN has no limit: as many as a tree takes unless it says otherwise.
+#: Number of operations where YARN has no limit: as many as a tree takes by default.
 _MANY: Final = 50_000
 _AGGRESSIVE_MS: Final = 120_000
 _POLICIES: Final = ("fair", "fifo", "drf")
 _TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
 _THRESHOLD: Final = "fairSharePreemptionThreshold"
-#: Values of queues without a counterpart: the code of the warning, and why.
+#: Values of queues without an equivalent: the code of the warning, and the reason.
 _DROPPED: Final = {
     "maxAMShare": ("W09", "jobs of masters have no limit of their own here: dropped"),
     "maxContainerAllocation": ("W10", "a pool has no limit for a single job here: dropped"),
@@ -46,18 +46,18 @@ _DROPPED_OF_ALL: Final = {
 
 @dataclass(frozen=True)
 class Imported:
-    """A tree as the file describes it."""
+    """The pools and options of a tree that a file describes."""
 
-    #: Each pool behind its parent.
+    #: Pools, each after its parent.
     pools: list[ConfiguredPool]
-    #: Options to set, and None for one to take back to its default. All others stay.
+    #: Options to set; None: reset the option to its default. All other options stay as they are.
     options: dict[str, object]
 
 
 def imported(
     file: AllocationFile, site: YarnSite | None, total: Resources, problems: Problems, warnings: Warnings
 ) -> Imported:
-    """Translates a file for a tree that has `total`. Raises `UnusableFile`."""
+    """Translate a file for a tree with the resources `total`. Raises `UnusableFile`."""
     names = pool_names(list(file.root.all()), warnings)
     placed = placement(file, site, names, problems, warnings)
     found = _Translation(file, site, total, names, placed, warnings).translate()
@@ -84,7 +84,7 @@ class _Translation:
         self._policies: dict[str, str] = {}
         self._judge_policies(file.root, "fair")
         fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
-        # The policy of a fifo queue compares by memory, too, but its minimum counts in the policy of its parent.
+        # The policy of a fifo queue compares by memory too, but the queue's minimum counts in the policy of its parent.
         fair |= {
             each.path for each in self._queues if self._policies[each.path] == "fifo" and self._above(each) in fair
         }
@@ -92,7 +92,7 @@ class _Translation:
         self._bounds = self._bounding.work_out()
 
     def translate(self) -> Imported:
-        """Makes the options, then the pools."""
+        """Return the options and the pools."""
         for key, said in self._file.values.items():
             if key in _DROPPED_OF_ALL:
                 code, words = _DROPPED_OF_ALL[key]
@@ -117,13 +117,13 @@ class _Translation:
             "min_share_preemption_timeout": min_ms if min_ms < NEVER_MS else None,
             "max_operation_count_per_pool": _MANY,
             "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
-            # Written in any case: what an earlier file said would stay.
+            # Written in any case, because otherwise the rules of an earlier file would stay.
             "placement_rules": self._placed.rules,
             "default_parent_pool": ROOT_POOL,
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Off, as in the scheduler that the file is for.
+            # Off, as in YARN, for which the file was written.
             "node_reservation_time": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
@@ -221,7 +221,7 @@ class _Translation:
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
-        # Below it all do so.
+        # The attribute also holds for all pools below.
         if self._policies[queue.path] == "fair" and self._policies[self._above(queue)] != "fair":
             attributes["yarn_memory_only"] = True
         for key, found in (
@@ -257,7 +257,7 @@ class _Translation:
         return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
 
     def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
-        """The timeouts and the threshold that the queue names itself. Others come from its parent, in YARN as here."""
+        """Return the timeouts and the threshold that the queue sets itself. The rest comes from its parent, as in YARN."""
         names = {
             "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
             "minSharePreemptionTimeout": "min_share_preemption_timeout",
@@ -266,7 +266,7 @@ class _Translation:
         return {name: values[key] for key, name in names.items() if key in queue.values}
 
     def _effective(self, queue: Queue, above: dict[str, float]) -> dict[str, float]:
-        """Timeouts and threshold in force at a queue."""
+        """Return the timeouts and the threshold in force for a queue."""
         values: dict[str, float] = {}
         for key, infinite in (*((key, NEVER_MS) for key in _TIMEOUTS), (_THRESHOLD, 0.5)):
             default = f"default{key[0].upper()}{key[1:]}"
@@ -293,14 +293,14 @@ class _Translation:
     # --- policies ---------------------------------------------------------------------------------------------------
 
     def _judge_policies(self, queue: Queue, above: str) -> None:
-        """Finds the policy in force at each queue, and says which ones YARN would not take or share otherwise."""
+        """Find the policy in force for each queue. Warns of policies that YARN would refuse, or under which YARN shares differently."""
         default = self._file.get("defaultQueueSchedulingPolicy", "fair")
         policy = queue.get("schedulingPolicy", default)
         key = "schedulingPolicy" if "schedulingPolicy" in queue.values else "defaultQueueSchedulingPolicy"
         said = queue.values.get(key) or self._file.values.get(key)
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
-            # Of a class the last part of its path is its name.
+            # The last part of the path of a class is its name.
             words = f"{shown(policy.rpartition('.')[2] or policy)} is no policy of YARN's own: treated as fair"
             self._warn_once("W07", line, place, words)
             policy = "fair"

@@ -1,4 +1,4 @@
-"""Warnings of an import: what is other here than in YARN, and what was done about it."""
+"""Warnings of an import: what differs from YARN, and what was done about it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import msgspec
 
 
 class Warned(msgspec.Struct, frozen=True):
-    """One difference between a file and what it became."""
+    """One difference between a file and its translation."""
 
-    #: Such as W09: one code for each kind of difference.
+    #: Code of the kind of difference, such as W09.
     code: str
     file: str
     line: int
-    #: Path of the queue with the element, such as `root.prod maxAMShare`.
+    #: Path of the queue and name of the element, such as `root.prod maxAMShare`.
     place: str
     words: str
-    #: True if the newest YARN refuses the whole file for it. Older releases read such files, and so does the import.
+    #: True if the newest YARN refuses the whole file for this reason. Older releases accept such files, and so does the import.
     yarn_refuses: bool = False
 
     def text(self) -> str:
-        """Writes it as one line."""
+        """Return the warning as one line."""
         more = "; the newest YARN refuses such a file" if self.yarn_refuses else ""
         return f"{self.file}:{self.line}: {self.code} {self.place}: {self.words}{more}"
 
 
 class Warnings:
-    """Collects the warnings of one file."""
+    """Collects the warnings about one file."""
 
     def __init__(self, file: str) -> None:
         self.file = file

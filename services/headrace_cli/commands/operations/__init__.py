@@ -1,1 +1,1 @@
-"""Commands about one operation: what changes it, what happened to it, and why it waits."""
+"""Commands about one operation: change it, show its history, and explain why it waits."""

@@ -1,4 +1,4 @@
-"""`headrace op …` that changes operations on the fly."""
+"""The commands `headrace op …` that change a running operation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def set_(
     tree: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Change an operation's weight or pool while it runs. All that is given, or nothing.
+    """Change an operation's weight or pool while it runs. Either all settings change or none.
 
     In its new pool the operation must be able to run at once. Otherwise it stays where it is.
 
@@ -64,7 +64,7 @@ def set_(
 
 
 def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
-    """Let no job of an operation start until it is resumed. It keeps its running slot, and what runs goes on.
+    """Let no job of an operation start until it is resumed. The operation keeps its running slot, and its running jobs continue.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`headrace op history`: the states of an operation, its runs of jobs, and preemptions."""
+"""The command `headrace op history`: show an operation's changes of state, its runs of jobs, and preemptions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headrace_cli.show.screen import Screen
 def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = None) -> int:
     """Show the states of an operation, every run of a job that ended, and every preemption with its proof.
 
-    It comes from the log, so it outlives restarts, and ends with the jobs that run now. Of a preemption it says for whom, the shares
-    before and after, the group and the threshold that allowed it. Of each job it says by which stage its place was given, and what its
-    operation used before and was owed. With `--json` each line is one JSON object.
+    The history comes from the log, so restarts do not lose it. The jobs that run now come last. A preemption is shown with the operation
+    that it served, the shares before and after, and the group and the threshold that allowed it. A job is shown with the stage that started
+    it, and with the usage before its start and the fair share of its operation. With `--json` each line is one JSON object.
 
     Examples:
 
@@ -65,7 +65,10 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
 
 
 async def _running(client: Client, operation: str) -> list[AllocationStarted]:
-    """The jobs that run now, as their allocators tell. There are none of an operation that is over, or while none answers."""
+    """Return the running jobs of an operation, as its allocators report them.
+
+    Empty if the operation is over or no allocator answers.
+    """
     if (await client.get(operation)).state in FINAL_STATES:
         return []
     try:

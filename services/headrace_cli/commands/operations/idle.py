@@ -1,4 +1,4 @@
-"""Operations that have their running slot, and no job that runs."""
+"""Find out why operations that have a running slot run no job."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import anyio
 from headrace.client import Client, Refused, Unanswered
 from headrace.wire.operations import OperationState, OperationView
 
-#: So many are asked about, for so long: the list is there without it.
+#: Most operations that are asked about. This bound and the time limit keep the list quick, which can be shown without the reasons.
 _MOST: Final = 20
 _TIME_S: Final = 0.5
 
 
 async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tuple[dict[str, str], bool]:
-    """Says by id why no job of an operation runs, and True if all was answered in time.
+    """Return by operation id the reason why no job of the operation runs, and True if all answers arrived in time.
 
-    Only those are asked about that run, first those of which no job has ended yet.
+    Only running operations are asked about, first the operations without an ended job.
     """
     found: dict[str, str] = {}
 

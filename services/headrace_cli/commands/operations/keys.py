@@ -1,8 +1,8 @@
-"""Settings that `headrace op set` changes."""
+"""The settings that `headrace op set` changes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: They stand alone, so that a Tab can offer them without loading the command.
+#: In a module of their own, so that completion can offer them without importing the command.
 KEYS: Final = ("weight", "pool")

@@ -1,4 +1,4 @@
-"""Numbers among the options of commands."""
+"""Types and checks for numbers among the options of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST: Final = 2**62
 
 
 def _read(kind: Any, tokens: Sequence[Token]) -> int | float:
-    """Reads a number. Where a whole one is meant, cyclopts would round any other."""
+    """Parse a number. Without this converter, cyclopts would round a fraction where a whole number is expected."""
     number, words = (float, "a number") if kind is float else (int, "a whole number")
     try:
         return number(tokens[0].value)
@@ -21,14 +21,14 @@ def _read(kind: Any, tokens: Sequence[Token]) -> int | float:
         raise BadInput(tokens[0].keyword or "command line", tokens[0].value, words) from None
 
 
-#: What options and arguments take that are numbers.
+#: Types of options and arguments that are numbers.
 Whole = Annotated[int, Parameter(converter=_read)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_read)]
 Number = Annotated[float, Parameter(converter=_read)]
 
 
 def at_least(option: str, value: int, least: int) -> int:
-    """The number as it is. Raises `BadInput` for a smaller one, and for one that nothing counts to."""
+    """Return the number unchanged. Raises `BadInput` if it is below `least` or above 2**62."""
     if value > _MOST:
         raise BadInput(option, value, f"a whole number, at most {_MOST}")
     if value < least:

@@ -1,4 +1,4 @@
-"""`headrace op explain`: why an operation waits, and what would end that."""
+"""The command `headrace op explain`: show why an operation waits, and what would end the waiting."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from headrace_cli.show.screen import Screen
 def explain(operation: str, /, *, common: Common | None = None) -> int:
     """Say why jobs of an operation wait: every reason with its figures, and what would end it.
 
-    What it has and is owed, when it and the pools above it starve, how many nodes could run its job, who comes first, limits of its
-    pools, and what the last tries to preempt found. While it is pending: every pool from the root down with its limits, and who holds
-    the slots.
+    It shows the operation's usage and fair share, when it and the pools above it starve, how many nodes could run its jobs, which
+    operations come first, limits of its pools, and what the last attempts to preempt found. For a pending operation it shows every pool
+    from the root down with its limits, and which operations hold the running slots.
 
     Examples:
 
@@ -57,7 +57,10 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
 
 
 async def explained(client: Client, operation: str) -> tuple[OperationExplanation, dict[TreeName, InTree]]:
-    """All that admission, fair_share and the allocators tell of why an operation waits. Raises as `Client.explain`."""
+    """Return what admission, fair_share and the allocators report about why an operation waits.
+
+    The second result is by tree, and empty if the operation is over. Raises what `Client.explain` raises.
+    """
     told = await client.explain(operation)
     placements = {each.tree: each for each in told.view.placements if told.view.state not in FINAL_STATES}
 
@@ -70,7 +73,10 @@ async def explained(client: Client, operation: str) -> tuple[OperationExplanatio
 
 
 async def _waiting(client: Client, view: OperationView, tree: TreeName) -> WaitingExplained | None:
-    """None when the allocator does not answer, or has not heard of it yet."""
+    """Return why the operation's jobs wait in a tree.
+
+    Returns None if the allocator does not answer or does not know the operation yet.
+    """
     try:
         return await client.operation(view.operation).waiting(tree)
     except (Unanswered, Refused):

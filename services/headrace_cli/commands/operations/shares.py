@@ -1,4 +1,4 @@
-"""The share of an operation, and when it will starve, as fair_share tells of them."""
+"""Request the share of an operation, and the forecast of its starvation, from fair_share."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 
 
 class ToldShare(NamedTuple):
-    """An operation in one tree, as fair_share tells of it."""
+    """An operation's share in one tree, as fair_share reports it."""
 
-    #: None if it is over, or if fair_share does not tell of it.
+    #: The operation's share; None if the operation is over or fair_share does not report it.
     share: ShareItem | None = None
     frame: ShareFrame = ShareFrame()
-    #: Of it and of the pools above it.
+    #: Forecasts of starvation of the operation and of the pools above it.
     outlooks: Sequence[StarvationOutlook] = ()
 
 
 async def share_of(client: Client, view: OperationView, placement: TreePlacement) -> ToldShare:
-    """Asks for the share of an operation."""
+    """Return the share of an operation in one tree."""
     if view.state in FINAL_STATES:
         return ToldShare()
     pools = client.pools.of(placement.tree)

@@ -1,4 +1,4 @@
-"""`headrace run --dry-run`, and the warning about what was started and can never run."""
+"""The command `headrace run --dry-run`, and the warning that a started operation can never run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
-#: Reasons that end by nothing that ends.
+#: Kinds of causes that do not go away when other jobs or operations end.
 _TOO_LARGE: Final = "larger_than_every_node"
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
-#: Reasons that end by nothing that ends where the limit is less than a single job.
+#: Kinds of causes that last as well, if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
-#: An allocator that began a moment ago does not know all nodes and limits.
+#: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
-#: A start is answered whether the allocator says something about it or not.
+#: Seconds to wait for the allocator's verdict on a new operation. The start is reported without it after that.
 _MOST_WAIT_S: Final = 1.0
 _LOOK_S: Final = 0.05
 
 
 async def try_start(screen: Screen, client: Client, spec: OperationSpec, operation: str) -> int:
-    """Tells what would become of a start, and returns the exit status. Raises what `Client.start` raises."""
+    """Print what a start would do and return the exit status. Raises what `Client.start` raises."""
     from headrace_cli.show.elements.planned_start import InTree, show_planned_start
 
     told = await client.starts.plan(spec, operation=operation)
@@ -45,7 +45,7 @@ async def try_start(screen: Screen, client: Client, spec: OperationSpec, operati
 async def warn_of_what_never_runs(
     screen: Screen, client: Client, spec: OperationSpec, answer: StartAnswer | None
 ) -> None:
-    """Warns of an operation that was started and can run no job as things are."""
+    """Warn if a started operation cannot run any job with the present nodes and limits."""
     if answer is None or len(spec.pool_trees) > 1:
         return
     tree = spec.pool_trees[0] if spec.pool_trees else client.trees.own
@@ -63,14 +63,14 @@ async def warn_of_what_never_runs(
 
 
 def _for_ever(fit: OperationFit | None) -> list[Cause]:
-    """The reasons for which no job ever runs, as far as they are known."""
+    """Return the known causes for which no job can ever run."""
     if fit is None or not _is_known(fit):
         return []
     return [cause for cause in fit.causes if cause.kind in _FOR_EVER or _is_below_one_job(cause)]
 
 
 def _is_below_one_job(cause: Cause) -> bool:
-    """True if a limit lets not even one job run."""
+    """True if the cause is a limit that is below a single job."""
     exceeded = cause.figures.get("exceeded", []) if cause.kind in _LIMITS else []
     return any(each.get("needed", 0) > each["limit"] for each in exceeded)
 
@@ -83,7 +83,10 @@ def _is_known(fit: OperationFit) -> bool:
 async def without_what_never_runs(
     screen: Screen, client: Client, supposed: list[SupposedOperation]
 ) -> list[SupposedOperation]:
-    """Says which of them have jobs that are larger than every node there is: nobody is owed anything for such."""
+    """Warn about supposed operations whose jobs are larger than every node. Their fair share is zero.
+
+    Returns all operations. Operations that are too large are marked as waiting.
+    """
     found = []
     for number, each in enumerate(supposed, 1):
         fit = await _fit(client, each.spec, PlannedPlace(client.trees.own, each.spec.pool))
@@ -95,7 +98,7 @@ async def without_what_never_runs(
 
 
 async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> OperationFit | None:
-    """None where the allocator does not answer."""
+    """Return how the operation's jobs fit on the nodes. None if the allocator does not answer."""
     try:
         return await client.starts.fit(spec, place.tree, place.nearest_existing)
     except (Refused, Unanswered):
@@ -103,7 +106,7 @@ async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> Oper
 
 
 async def _shares(client: Client, spec: OperationSpec, place: PlannedPlace, *, never_runs: bool) -> WhatIfAnswer | None:
-    """None where fair_share does not answer."""
+    """Return the shares with the operation started. None if fair_share does not answer."""
     try:
         return await client.starts.shares(spec, place, never_runs=never_runs)
     except (Refused, Unanswered):

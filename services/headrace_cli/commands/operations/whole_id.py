@@ -1,4 +1,4 @@
-"""An operation's id, of which its beginning will do."""
+"""Find an operation by its id or by the beginning of its id."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.wire.refusals import NotFound
 
-#: An id as the client makes it, of which nobody needs to be asked whether it is whole.
+#: The form of an id that a client makes. Such an id is complete, so no service is asked.
 _MADE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{12}\Z")
 _PART: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
 
 
 async def whole_id(client: Client, text: str) -> OperationId:
-    """Returns the id of the one operation whose id is the text, or begins with it. Raises `BadInput`, `Refused`."""
+    """Return the id of the only operation whose id is the text or begins with it. Raises `BadInput`, `Refused`."""
     if _MADE.match(text):
         return OperationId(text)
     check_part(text)
@@ -32,13 +32,13 @@ async def whole_id(client: Client, text: str) -> OperationId:
 
 
 def check_part(text: str) -> None:
-    """Raises `BadInput` for a text that no id begins with."""
+    """Check that an id can begin with this text. Raises `BadInput`."""
     if not _PART.match(text):
         raise BadInput("operation id", text, "8 to 64 of a-z, 0-9 and '-', or the beginning of such an id")
 
 
 def only_one(text: str, ids: Sequence[str]) -> str | None:
-    """Returns the id that begins with a text, or None if none does. Raises `BadInput` for several."""
+    """Return the id that is the text or begins with it, or None if there is none. Raises `BadInput` if several begin with it."""
     found = [each for each in ids if each.startswith(text)]
     if len(found) > 1 and text not in found:
         raise BadInput("operation id", text, f"more of it: {', '.join(found[:3])} begin so")

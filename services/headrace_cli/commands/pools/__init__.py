@@ -1,1 +1,1 @@
-"""Commands about pools that have a module of their own."""
+"""Commands about pools that have their own modules."""

@@ -1,4 +1,4 @@
-"""`headrace pool explain`: why a pool gets what it gets, and who has what it lacks."""
+"""The command `headrace pool explain`: show why a pool gets its fair share, and what holds the resources that it lacks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from headrace_cli.show.screen import Screen
 def explain(name: str, /, *, against: str | None = None, common: Common | None = None) -> int:
     """Say why a pool gets what it gets, from the root down, and who has what it lacks.
 
-    One line a level: what the pool there is owed, has and wants, and the step that bound it. That is its demand, a limit, its weight
-    among its siblings, guarantees of others, or limits of what stands in it. Then pools, operations and people that have what it lacks.
+    One line a level: the fair share, usage and demand of the pool there, and what bounded its fair share. The bound is its demand, a limit,
+    its weight among its siblings, guarantees of other pools, or limits of its children. Then come the pools, operations and people that
+    hold what the pool lacks.
 
-    With `--against` it sets another pool beside it, from the pool that both stand in, and says in words what makes the difference.
+    With `--against` another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
 
     Examples:
 

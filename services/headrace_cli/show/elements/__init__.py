@@ -1,1 +1,1 @@
-"""One element, pool or operation, as fair share tells of it: shares, savings, starvation."""
+"""Pages about one element, a pool or an operation, from what fair_share reports: shares, savings, starvation."""

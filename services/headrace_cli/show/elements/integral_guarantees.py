@@ -1,4 +1,4 @@
-"""The integral guarantee of a pool, and the guarantees of a whole tree, resource by resource. Pure."""
+"""The integral guarantee of a pool, and the guarantees of a whole tree, for each resource. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace_cli.show.amounts import percent
 from headrace_cli.show.tables import resource_table
 
-#: Amounts times hours are told where there are many seconds.
+#: Seconds in an hour. Volumes are shown in hours from 10 hours times 1 unit (for memory 1 MiB) on, else in seconds.
 _SECONDS_PER_HOUR: Final = 3_600
 
 
 def integral_tables(pool: PoolView, total: Resources) -> list[Table | Text]:
-    """Tables of flow, burst, savings and capacity of an integral pool, and of what is promised below the root."""
+    """Return tables of an integral pool's flow, burst, savings and capacity, and of the guarantees given out below the root."""
     made: list[Table | Text] = []
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     if pool.specified_resource_flow is not None:
@@ -59,7 +59,7 @@ def _table(head: str, rows: list[tuple[str, dict[str, float] | None, bool]], the
 
 
 def _words(resource: str, amount: float, *, times_time: bool) -> str:
-    """An amount, or one times time, as a person reads it, cpu in cores."""
+    """Return an amount, or with `times_time` an amount times seconds, in words; cpu is in cores."""
     unit = ""
     if times_time:
         hours = amount >= 10 * _SECONDS_PER_HOUR * (2**20 if resource == "memory" else 1)
@@ -72,7 +72,7 @@ def _words(resource: str, amount: float, *, times_time: bool) -> str:
 
 
 def integral_facts(pool: PoolView) -> list[tuple[str, str]]:
-    """Facts of one number each: ratios, how full the savings are and how long they last, uncounted time."""
+    """Return facts of one number each: ratios, how full the savings are, how long they last, and time that did not count."""
     kind = pool.settings.integral_guarantees.guarantee_type
     if kind is IntegralType.NONE:
         return []

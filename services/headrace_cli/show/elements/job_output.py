@@ -1,4 +1,4 @@
-"""Output of jobs as a person reads it, with a line in brackets where something is missing."""
+"""Print the output of jobs, with a line in brackets wherever output is missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace_cli.show.screen import Screen
 
 
 async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several: bool, both: bool = False) -> None:
-    """Prints lines as they come. Of `both` streams each goes to our own of that name, unless JSON is asked for.
+    """Print lines as they arrive. With `both`, a job's stdout and stderr go to this command's own, unless JSON is asked for.
 
-    What goes to a file or a pipe is what the job wrote, byte by byte; with `several` jobs the index of each stands before its lines.
+    A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line.
     """
     async for line in lines:
         if screen.json:
@@ -33,7 +33,7 @@ async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several
 
 
 def output_notes(line: LogLine) -> list[str]:
-    """The words in brackets that stand before a line: how much is missing there, and why no more can be read. Pure."""
+    """Return the notes in brackets before a line: how much output is missing, and why the rest cannot be read. Pure."""
     notes = []
     if line.missing_bytes:
         size = format_amount("memory", line.missing_bytes)

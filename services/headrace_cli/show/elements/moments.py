@@ -1,4 +1,4 @@
-"""Moments as a person reads them, in the time zone of this terminal."""
+"""Times in words, in the time zone of this terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 def moment_words(at_ms: int, now_ms: int) -> str:
-    """The time of day at some Unix milliseconds, with its day where that is a day or more from now."""
+    """Return the time of day of a Unix time in milliseconds, with the date if it is a day or more from now."""
     return time.strftime(
         "%H:%M:%S" if abs(now_ms - at_ms) < _DAY_MS else "%Y-%m-%d %H:%M", time.localtime(at_ms / 1000)
     )

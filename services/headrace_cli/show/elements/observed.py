@@ -1,4 +1,4 @@
-"""Preemptions of a pool, and those that it only observed, as a person reads them. Pure."""
+"""Preemptions in a pool, carried out or only observed, in words. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.pools.pool_config import PreemptionSwitch
 from headrace.wire.pools import PoolView
 from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 
-#: So many of the last ones are told one by one.
+#: Most observed preemptions that are shown one by one.
 _MOST_TOLD: Final = 5
 
 
 def observes(pool: PoolView) -> bool:
-    """True if nothing is taken from the pool, and what would be is recorded."""
+    """True if the pool only observes preemption: nothing is preempted, and what would be preempted is recorded."""
     options = pool.share.options
     return options is not None and options.preemption is PreemptionSwitch.OBSERVE
 
 
 def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> list[tuple[str, str]]:
-    """Facts of a pool: what it gave up, or would have given up where that is only observed."""
+    """Return facts of a pool: what was preempted in it, or would have been if it only observes preemption."""
     facts = []
     if told.taken:
         reasons, groups = Counter[str](), Counter[str]()
@@ -37,7 +37,7 @@ def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> 
 
 
 def _observed_facts(observed: Sequence[ObservedPreemption], now_ms: int) -> list[tuple[str, str]]:
-    """Facts of a pool that observes: what it would have given up, the newest first."""
+    """Return facts of a pool that only observes preemption: what would have been preempted, the newest first."""
     facts = [("preemption", "is observed: nothing is taken, and nothing would have been so far")]
     if observed:
         facts = [("preemption", f"is observed: nothing is taken; last recorded {_places(len(observed))}")]

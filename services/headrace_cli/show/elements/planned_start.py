@@ -1,6 +1,7 @@
-"""The page of `headrace run --dry-run`: a start that nobody made.
+"""The page of `headrace run --dry-run`: what a start would do.
 
-Its pool, whether it would wait, which nodes could run its jobs, and the shares before and after. Pure, but for the last step.
+It shows the pool, whether the operation would wait, which nodes could run its jobs, and the shares before and after.
+Pure, except for `show_planned_start`, which prints.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SLOTS: Final = ("user_slots",)
 
 
 class InTree(msgspec.Struct, frozen=True):
-    """A start in one tree, as far as its allocator and fair_share answered."""
+    """A planned start in one tree, as far as the tree's allocator and fair_share answered."""
 
     fit: OperationFit | None
     shares: WhatIfAnswer | None
@@ -37,7 +38,7 @@ class InTree(msgspec.Struct, frozen=True):
 def show_planned_start(
     screen: Screen, spec: OperationSpec, told: StartPlanned, in_trees: dict[TreeName, InTree]
 ) -> None:
-    """Prints what would become of a start."""
+    """Print what a start would do."""
     if screen.json:
         screen.show({"dry_run": True, **_fields(told), "trees": plain(in_trees)}, Text())
         return

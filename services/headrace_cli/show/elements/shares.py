@@ -1,4 +1,4 @@
-"""Everything that fair share says of one element, pool or operation, resource by resource with units. Pure."""
+"""All that fair_share reports of one element, a pool or an operation, for each resource with units. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ROOM_FOR_SHARES: Final = 100
 
 
 def gibberish_free(text: str) -> str:
-    """The text without anything that a terminal would act on."""
+    """Return the text with `?` in place of every character that a terminal could obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def complaint_lines(complaint: ShareComplaint) -> list[Text]:
-    """An error of the algorithm: in words, then the pools that it concerns."""
+    """Return an error of the algorithm in words, followed by the pools that it concerns."""
     lines = [Text(f"! {complaint.text}", style="yellow")]
     if complaint.pools:
         lines.append(Text(f"  concerns: {', '.join(complaint.pools)}"))
@@ -42,7 +42,10 @@ def _in_words(resource: str, share: float, total: int, *, shares: bool) -> str:
 
 
 def share_table(share: ShareItem, total: Resources, configured: Resources | None, width: int) -> Table:
-    """One column a resource of which there is some. A wide screen shows shares of the cluster beside the amounts."""
+    """Return a table with one column for each resource that the cluster has.
+
+    A wide screen shows shares of the cluster beside the amounts.
+    """
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     made = resource_table("", there)
     shares = width >= _ROOM_FOR_SHARES
@@ -85,7 +88,7 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
 
 
 def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
-    """Facts that are no amounts: weight, dominant shares, satisfaction, statuses, places in a fifo pool."""
+    """Return facts that are not amounts: weight, dominant shares, satisfaction, statuses, position in a fifo pool."""
     facts = facts_table()
     name = share.dominant_resource
     parts = share.fair_share
@@ -140,9 +143,10 @@ def pool_facts(
     lost: Sequence[LostWork] = (),
     outlooks: Sequence[StarvationOutlook] = (),
 ) -> list[Table | Text]:
-    """All about one pool. `preemptions` is None while no allocator tells of them. They cost `lost` in a day.
+    """Return all tables about one pool.
 
-    `outlooks` are of the pool and of those above it.
+    `preemptions` is None if no allocator reports them. `lost` is the work that preemption cost the pool in one day.
+    `outlooks` are forecasts of starvation of the pool and of the pools above it.
     """
     total = frame.total
     title = Text(f"{pool.path}{' (ephemeral)' if pool.ephemeral else ''}", style="bold")

@@ -1,4 +1,4 @@
-"""Starvation as a person reads it: since when, for what, and who may preempt for that. Pure."""
+"""Starvation in words: since when, for which share, and which operations may preempt for it. Pure."""
 
 from __future__ import annotations
 
@@ -26,35 +26,36 @@ from headrace_cli.show.amounts import amounts
 from headrace_cli.show.elements.moments import moment_words
 from headrace_cli.show.tables import table
 
-#: So many operations are named in a line of the table.
+#: Most operations that are named in one line of the table.
 _MOST_NAMED: Final = 3
 _REASONS: Final = {StarvationReason.FAIR_SHARE: "fair share", StarvationReason.MIN_SHARE: "strong guarantee"}
 
 
 class Starving(msgspec.Struct, frozen=True):
-    """An element that starves."""
+    """A pool or an operation that starves."""
 
     kind: ElementKind
     name: str
-    #: Pool that it stands in.
+    #: Name of the pool that contains the element.
     parent: str
     starvation_status: StarvationStatus
     starvation_reason: StarvationReason
     starving_since_ms: int
     below_fair_share_since_ms: int | None
-    #: Of its fair share, by the resource that tells most.
+    #: Usage divided by fair share, for the resource that decides the ratio.
     local_satisfaction_ratio: float
-    #: Under a YARN policy, of a pool with all below it. None: nothing.
+    #: Amounts due under a YARN policy, for a pool with everything below it; None: nothing is due.
     due_to_min_share: Resources | None
     due_to_fair_share: Resources | None
-    #: Operations that may preempt since it starves: itself, or those below it that nothing nearer gives a priority.
+    #: Operations that may preempt because this element starves: the operation itself, or operations below the pool that
+    #: have no nearer cause.
     may_preempt: dict[str, PreemptionPriority]
-    #: What these would have taken from pools that only observe preemption, the newest first.
+    #: Allocations that these operations would have preempted in pools that only observe preemption, the newest first.
     would_take: list[ObservedPreemption] = []
 
 
 def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -> list[Starving]:
-    """Lists what starves, the longest first, with what was only observed to be taken for it."""
+    """Return what starves, the longest starving first, with the observed preemptions that would have served each element."""
     items = {item.key: item for item in (*(pool.share for pool in answer.pools), *answer.operations)}
     may_preempt: dict[str, dict[str, PreemptionPriority]] = {}
     for item in answer.operations:
@@ -83,7 +84,7 @@ def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -
 
 
 def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
-    """One line for each element that starves. `now_ms` is the time of its shares."""
+    """Return a table with one line for each starving element. `now_ms` is the time of its shares."""
     some_due = any(each.due_to_min_share or each.due_to_fair_share for each in starving)
     made = table(
         "starving",
@@ -105,7 +106,7 @@ def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
 
 
 def starvation_cells(each: Starving, now_ms: int) -> tuple[str, str, str]:
-    """Says since when it starves, for what, and how much of that it has."""
+    """Return since when the element starves, for which share, and its satisfaction as a percentage."""
     aggressive = each.starvation_status is StarvationStatus.AGGRESSIVELY_STARVING
     ratio = each.local_satisfaction_ratio
     return (
@@ -130,7 +131,10 @@ def _named(operations: dict[str, PreemptionPriority]) -> Text:
 
 
 def starvation_facts(share: ShareItem, outlooks: Sequence[StarvationOutlook], now_ms: int) -> list[tuple[str, str]]:
-    """Facts of one element that is short of something, and of pools above it. `outlooks` are theirs as far as anybody tells them."""
+    """Return facts about an element that is below its share, and about the pools above it.
+
+    `outlooks` are the known forecasts of starvation of the element and of these pools.
+    """
     own = next((each for each in outlooks if each.key == share.key), None)
     facts: list[tuple[str, str]] = []
     if share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE and share.below_fair_share_since_ms is not None:
@@ -151,7 +155,7 @@ def starvation_facts(share: ShareItem, outlooks: Sequence[StarvationOutlook], no
 
 
 def _pool_above(pool: StarvationOutlook, now_ms: int) -> str:
-    """Says of a pool above for how long it has been short of what, and when it starves."""
+    """Return for how long a pool above has been below which share, and when it starves."""
     parts = []
     if pool.below_fair_share_since_ms is not None:
         passed = _passed(pool.below_fair_share_since_ms, now_ms)
@@ -180,14 +184,14 @@ def _for_strong_guarantee(outlook: StarvationOutlook, now_ms: int) -> str:
 
 
 def _when(at_ms: int, now_ms: int) -> str:
-    """Says in how long and at what time something comes that is due with the next update once its moment is over."""
+    """Return the remaining time and the time of day of an event. An event whose time has passed comes with the next update."""
     if at_ms <= now_ms:
         return "with the next update"
     return f"in {format_duration(at_ms - now_ms)}, at {moment_words(at_ms, now_ms)}"
 
 
 def _cause(items: dict[str, ShareItem], item: ShareItem) -> ShareItem | None:
-    """Finds the element whose starvation gives an operation its priority."""
+    """Return the element whose starvation gives an operation its preemption priority, or None."""
     aggressively = item.preemption_priority is PreemptionPriority.AGGRESSIVE
     return lowest_starving_ancestor(items, item, aggressively=aggressively)
 

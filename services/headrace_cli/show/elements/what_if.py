@@ -1,4 +1,4 @@
-"""Shares of a running tree before and after changes that nobody made. Pure, but for the last step."""
+"""Shares of a running tree before and after supposed changes. Pure, except for `show_what_if`, which prints."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from headrace_cli.show.tables import table
 from headrace_cli.show.trees import branches
 
 _NOTHING: Final = ElementShares()
-#: From here on there is room for what elements want and use.
+#: Width of a screen, in characters, from which demand and usage fit.
 _ROOM_FOR_DEMAND: Final = 120
 
 
 def show_what_if(screen: Screen, answer: WhatIfAnswer) -> bool:
-    """Prints an answer: what becomes of the configuration, then shares. Returns True unless rules are broken."""
+    """Print an answer: the changes of the configuration, then the shares. Return True unless rules are broken."""
     if screen.json:
-        # The fields of the plan stand as they do where nothing but it is told.
+        # The fields of the plan stay at the top level, as in the JSON of a plan alone.
         sides = (answer.plan, answer)
         both = {name: getattr(side, name) for side in sides for name in side.__struct_fields__ if name != "plan"}
         screen.show(both, Text())
@@ -42,14 +42,14 @@ def show_what_if(screen: Screen, answer: WhatIfAnswer) -> bool:
 
 
 def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
-    """The shares that differ, and how many do not."""
+    """Yield a table of the shares that differ, and the number of shares that do not."""
     shown = [each for each in answer.elements if each.differs]
     if not shown:
         same = "no share changes" if answer.plan.changes_something else "nothing changes"
         yield Text(same if answer.elements else "no shares to be told")
         return
     above = {each.parent for each in shown}
-    # Pools come before what stands in them, so that from the last to the first all above are found.
+    # Pools come before their children, so a pass from the last element to the first finds all pools above.
     for each in reversed(answer.elements):
         if each.name in above and each.kind is not ElementKind.OPERATION:
             above.add(each.parent)
@@ -90,7 +90,7 @@ def _table(answer: WhatIfAnswer, rows: list[ComparedElement], width: int) -> Tab
 
 
 def _as_a_tree(rows: list[ComparedElement]) -> list[ComparedElement]:
-    """The same rows, each pool followed by all that stands in it."""
+    """Return the same rows in the order of the tree: each pool followed by its children."""
     known, children = {_key(each) for each in rows}, defaultdict[str, list[ComparedElement]](list)
     for each in rows:
         children[f"/{each.parent}" if f"/{each.parent}" in known else ""].append(each)

@@ -1,1 +1,1 @@
-"""Pages about pools: what each is owed and why, one or two side by side."""
+"""Pages about pools: the fair share of a pool and its reasons, for one pool or two side by side."""

@@ -1,4 +1,4 @@
-"""Two pools side by side, from the pool that both stand in, and in words what makes the difference. Pure."""
+"""Two pools side by side, from the lowest pool that contains both, and what makes the difference in words. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FIGURES: Final[tuple[tuple[str, Callable[[ShareStep], str]], ...]] = (
 
 
 def side_by_side(told: PoolExplained) -> list[Table | Text | str]:
-    """One column a level of each pool below the one that both stand in, and the differences in words."""
+    """Return a table with a column for each level of both pools below their lowest common pool, and the differences in words."""
     common, one, other = _parted(told)
     made = table("", *(pool_words(step.pool) for step in (*one, *other)))
     for label, figure in _FIGURES:
@@ -45,7 +45,7 @@ def side_by_side(told: PoolExplained) -> list[Table | Text | str]:
 
 
 def differences(told: PoolExplained) -> list[str]:
-    """Says what makes the difference, a sentence each. Empty if there is no other pool."""
+    """Return what makes the difference, one sentence each. Empty if there is no pool to compare with."""
     if not told.against:
         return []
     common, one, other = _parted(told)
@@ -62,7 +62,7 @@ def differences(told: PoolExplained) -> list[str]:
 
 
 def _parted(told: PoolExplained) -> tuple[ShareStep, Sequence[ShareStep], Sequence[ShareStep]]:
-    """The lowest pool on both ways, and what is below it on each."""
+    """Return the lowest pool that contains both pools, and the levels below it towards each of them."""
     same = 0
     for one, other in zip(told.steps, told.against, strict=False):
         if one.pool != other.pool:

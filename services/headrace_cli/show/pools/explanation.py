@@ -1,4 +1,4 @@
-"""The page of `headrace pool explain`: the way from the root, and whoever has what is lacking. Pure."""
+"""The page of `headrace pool explain`: the levels from the root down, and what holds the resources that the pool lacks. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOTS: Final = ("user_slots",)
 
 
 def explanation(told: PoolExplained) -> list[Table | Text | str]:
-    """Tells the last step in a sentence, then all steps and what would give more."""
+    """Return the page: the last level in a sentence, then all levels, what would give more, and the holders."""
     own = told.steps[-1]
     facts = facts_table()
     for label, words in _facts(own):
@@ -39,12 +39,12 @@ def explanation(told: PoolExplained) -> list[Table | Text | str]:
 
 
 def resource_of(step: ShareStep) -> str:
-    """The resource that tells most of a step: the one that bound it, else the one with the largest share."""
+    """Return the resource that explains a level best: the resource that bounded its share, else that with the largest share."""
     return step.resource or step.dominant_resource
 
 
 def bound_words(step: ShareStep) -> str:
-    """The step that bound a share, in words."""
+    """Return in words what bounded the share of a level."""
     resource = resource_of(step)
     match step.bound_by:
         case BoundKind.IDLE:
@@ -109,7 +109,7 @@ def _way(told: PoolExplained) -> Table:
 
 
 def any_limit(step: ShareStep) -> bool:
-    """True if a limit is in force that is less than the cluster."""
+    """True if a limit below the cluster's total is in force."""
     return any(amount is not None for amount in step.limits.as_tuple())
 
 
@@ -158,7 +158,7 @@ def _guarantee_facts(step: ShareStep) -> Iterator[tuple[str, str]]:
 
 
 def more_words(step: ShareStep) -> str:
-    """The change that would give the pool more. Empty if nothing would, or it wants no more."""
+    """Return the change that would give the pool more. Empty if no change would, or if its demand is met."""
     pool, resource = step.pool, resource_of(step)
     match step.bound_by:
         case BoundKind.IDLE | BoundKind.MET:

@@ -1,4 +1,4 @@
-"""The options of starvation and preemption in force for a pool, each with the place where it was set. Pure."""
+"""The options of starvation and preemption in force for a pool, each with its source. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wire.pools import PoolView
 from headrace_cli.pools.attributes import value_words
 from headrace_cli.show.tables import table
 
-#: Options of trees alone stand behind those that pools may set.
+#: Options that pools may set, followed by options that only trees have.
 _NAMES: Final = (
     "preemption",
     "fair_share_starvation_tolerance",
@@ -37,16 +37,16 @@ _USUAL: Final = of_tree(TreeOptions())
 
 
 class OptionInForce(NamedTuple):
-    """One option of a pool."""
+    """One option in force for a pool."""
 
     name: str
     value: str
-    #: Where it was set: `own`, a pool above, `tree`, or `default`.
+    #: Source of the value: `own`, a pool above, `tree`, or `default`.
     source: str
 
 
 def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[OptionInForce]:
-    """Lists the options of the last pool of a way from below the root down. There are none before its first update."""
+    """Yield the options of the last pool of `way`, a list of pools from below the root down. Empty before the pool's first update."""
     options = way[-1].share.options
     if options is None:
         return
@@ -57,7 +57,7 @@ def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[Opt
 
 
 def options_table(options: Iterable[OptionInForce]) -> Table:
-    """One line for each option."""
+    """Return a table with one line for each option."""
     made = table("option in force", "value", "from")
     for each in options:
         made.add_row(*each)
@@ -75,7 +75,10 @@ def _words(name: str, value: Any) -> str:
 
 
 def _source(way: Sequence[PoolView], tree: TreeOptions, name: str, value: Any) -> str:
-    """The nearest pool that sets what is in force. A pool cannot allow again what one above it forbids."""
+    """Return the source of a value: the nearest pool that sets this value.
+
+    Pools with another value are skipped: a pool cannot allow again what a pool above forbids.
+    """
     for pool in reversed(way):
         own = getattr(with_presets(pool.settings, tree), name, None)
         if pool.name != ROOT_POOL and own is not None and own == value:
