@@ -23,7 +23,7 @@ _MOST_NAMES: Final = 20
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 #: Reason why something may not have been written, if the bus gave none.
-SLOW_BUS = "the bus is slow, has no leader for the moment, or its disk is full"
+SLOW_BUS = "the bus is slow, has no leader at present, or its disk is full"
 
 
 #: Text in a refusal after which the same request may be sent again.
