@@ -110,7 +110,7 @@ class AdmissionEngine:
         """Scan the queues now, outside of the usual period, for an administrator."""
         person = self.state.configuration.everywhere.person(user)
         if not person.administrator:
-            return Outcome(not_allowed(person, "have the queues judged anew"))
+            return Outcome(not_allowed(person, "start a scan of the queues"))
         before = self.state.waiting
         events = self.on_scan(moment).effects
         waiting = self.state.waiting
@@ -176,36 +176,41 @@ class AdmissionEngine:
         state = self.state
         states = Counter(operation.state for operation in state.operations.values())
         ephemeral = sum(len(book.ephemeral.by_name) for book in state.books.values())
-        found = gauge("operations_by_state", "operations", 0, "Operations that are remembered, by state.")
+        found = gauge("operations_by_state", "operations", 0, "Operations that admission keeps, by state.")
         return [
             *by_label(found, "operations", "state", {each.value: states[each] for each in OperationState}),
             gauge(
                 "waiting",
-                "places in queues",
+                "queue positions",
                 state.waiting,
-                "Operations that wait in queues of pools, once for each tree.",
+                "Operations that wait in the queues of pools, counted once for each tree.",
             ),
             gauge(
                 "retrying_operations",
                 "operations",
                 len(state.pausing),
-                "Operations of which a job failed and waits until it may run again.",
+                "Operations with a failed job that waits for its retry.",
             ),
             gauge(
                 "live_operation_bytes",
                 "bytes",
                 state.bytes.live,
-                "Memory of live operations, as the quota counts it: commands, environments and results of jobs.",
+                "Memory of live operations as the quota counts it: commands, environments and results of jobs.",
             ),
-            gauge("finished_operation_bytes", "bytes", state.bytes.finished, "The same of finished operations."),
-            gauge("ephemeral_pools", "pools", ephemeral, "Pools that live by their operations."),
+            gauge(
+                "finished_operation_bytes",
+                "bytes",
+                state.bytes.finished,
+                "Memory of finished operations, counted in the same way.",
+            ),
+            gauge("ephemeral_pools", "pools", ephemeral, "Ephemeral pools: each exists as long as it has operations."),
             gauge(
                 "held_back_configurations",
                 "trees",
                 len(state.configuration.held_back),
-                "Trees of pools with a new configuration that cannot be taken.",
+                "Trees with a new configuration that cannot be applied yet.",
             ),
-            counter("impossible_ends", "ends", self._impossible_ends, "Ends of jobs that had not started."),
+            counter("impossible_ends", "ends", self._impossible_ends, "Reported ends of jobs that had not started."),
         ]
 
     # --- within ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,9 @@ def failure_words(operation: Operation) -> str:
     limit = operation.spec.max_failed_job_count
     words = f"{count} failed job{'' if count == 1 else 's'}, max_failed_job_count is {limit}"
     if operation.ledger.failures:
-        words += f"; {_never_ran_words(operation, 1) or 'the last: ' + _end_words(operation.ledger.failures[-1])}"
+        words += (
+            f"; {_never_ran_words(operation, 1) or 'the last failure: ' + _end_words(operation.ledger.failures[-1])}"
+        )
     return words[:_MOST_CHARACTERS]
 
 
@@ -38,7 +40,7 @@ def _never_ran_words(operation: Operation, least_nodes: int) -> str:
     where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
     last = _end_words(operation.ledger.failures[-1])
     # Nothing is known here about attempts that have not ended.
-    return f"as far as its runs ended it never ran anywhere: {where} could not start it; the last: {last}"
+    return f"no attempt that ended had started: {where} could not start the command; the last failure: {last}"
 
 
 def _end_words(end: JobEnd) -> str:

@@ -122,7 +122,7 @@ class LostWorkBook:
 def _figures(sums: Mapping[LostIn, Volume]) -> Iterator[Figure]:
     for resource, unit in _UNITS.items():
         name = f"pool_lost_work_{resource}"
-        says = f"The {resource} of runs that were preempted before they were done, times how long they ran, of this pool alone."
+        says = f"Work lost in attempts that were preempted: their {resource}, times the time that they ran. Pools below do not count."
         for at, work in sums.items():
             # The process reports all trees, so the tree is a label like the other labels.
             labels = {"tree": at.tree, "pool": at.pool, "reason": at.reason.value}

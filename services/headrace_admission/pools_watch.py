@@ -80,7 +80,7 @@ class PoolsWatch:
         if revision <= self._mirror.revision:
             return None
         known = self._mirror.revision
-        why = f"revision {revision} of the pool configuration does not exist, the newest is {known}: later changes were lost"
+        why = f"revision {revision} of the pool configuration does not exist; the newest is {known}, so later changes were lost"
         return NotReady(why, revision=known)
 
     async def _look_once_more(self, timeout_s: float) -> bool:
@@ -155,7 +155,7 @@ class PoolsWatch:
             self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
         except PermissionRefused:
             # The server is of the previous release. Then each start in an unknown pool asks the bucket.
-            logger().info("writes of pools not heard", bucket=subjects.POOLS_BUCKET)
+            logger().info("writes to the bucket of pools not received", bucket=subjects.POOLS_BUCKET)
         else:
             self._may_lack_until_s = -math.inf
 

@@ -283,7 +283,7 @@ class AdmissionService:
             # from then on.
             role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
             if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
-                return NotReady(f"term {request.term} of {role} is not known to be taken")
+                return NotReady(f"no process is known that took term {request.term} of {role}")
             return await self._decide(lambda moment: on_request(request, moment))
 
         return handle
@@ -435,7 +435,7 @@ class AdmissionService:
             self.engine.state.configuration.everywhere.largest_replayed_bytes,
         )
         if count:
-            self._log.error("operations aborted, their commands take too much memory", count=count, most_bytes=most)
+            self._log.error("operations aborted: their commands take too much memory", count=count, most_bytes=most)
             self._recorder.note(self.engine.on_return(DroppedCommands(), self._shell.moment()).effects)
 
     # --- configuration and time ----------------------------------------------------------------------------
@@ -446,7 +446,7 @@ class AdmissionService:
             self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.moment()).effects)
             held = self.engine.state.configuration.held_back.get(tree)
             if held is not None:
-                self._log.warning("configuration of pools not taken yet", tree=tree, why=held.reason)
+                self._log.warning("pool configuration not applied yet", tree=tree, why=held.reason)
 
     async def _keep_rules(self) -> None:
         while True:
@@ -461,7 +461,7 @@ class AdmissionService:
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
-                    self._log.error("allocator gone, its jobs of operations of several trees are lost", tree=tree)
+                    self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
                     self._recorder.note(self.engine.on_return(AllocatorGone(tree), self._shell.moment()).effects)
 
     async def _scan_queues(self) -> None:

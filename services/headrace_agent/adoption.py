@@ -76,7 +76,7 @@ class Adoption:
             allocation.job = msgspec.structs.replace(allocation.job, started=kept.started)
             return [Tell(allocation.interrupt)] if allocation.interrupt is not None else []
         if kept.run.job in self._held.ends or AllocationId(kept.run.allocation) in self._held.by_id:
-            return [Tell(Interrupt(kept.run.job, 0, "its allocation is over"))]
+            return [Tell(Interrupt(kept.run.job, 0, "its allocation has ended"))]
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
@@ -116,7 +116,7 @@ class Adoption:
         if same_runner and job.started is None:
             again: list[AgentEffect] = [Tell(self._jobs.run_order(allocation, job.key))]
             return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
-        return self._lose(allocation, "the runner of this host does not know it any more", moment)
+        return self._lose(allocation, "the runner of this host does not know the job any more", moment)
 
     def _lose(self, allocation: Allocation, reason: str, moment: Moment) -> list[AgentEffect]:
         job = allocation.job

@@ -281,15 +281,15 @@ class AgentEngine:
                 "void_messages",
                 "messages",
                 self.void,
-                "Messages that were not obeyed, being old or of nobody who may send them.",
+                "Messages that were ignored because they were outdated or their sender may not send them.",
             ),
             counter(
                 "leases_passed",
                 "times",
                 self._leases_passed,
-                "Times that the lease of the node was over while it had jobs. They may have run elsewhere at the same time.",
+                "Times that the lease of the node ended while it had jobs. The jobs may have run elsewhere at the same time.",
             ),
-            gauge("allocator_term", "term", self.term, "The term of the allocator that is obeyed."),
+            gauge("allocator_term", "term", self.term, "Term of the allocator whose orders the agent follows."),
         ]
 
     def _extend_lease(self, lease_ms: int, sent_ns: int) -> list[AgentEffect]:
@@ -306,7 +306,7 @@ class AgentEngine:
         self._leases_passed += 1
         over_ms = (sent_ns - known.until_boottime_ns) // NS_PER_MS
         fields: dict[str, str | int] = {"over_for_ms": over_ms, "jobs": len(self.held.by_job)}
-        return [LogRecord("warning", "lease was over, its jobs may run elsewhere", fields), told]
+        return [LogRecord("warning", "lease was over; the jobs of this node may run elsewhere", fields), told]
 
     def _lost_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which the jobs of an unresponsive runner count as lost, or None.
@@ -355,7 +355,7 @@ class AgentEngine:
         effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
         effects += self._adoption.on_picture(picture, moment)
         if picture.trouble:
-            effects.append(LogRecord("warning", "trouble of the runner", {"why": picture.trouble}))
+            effects.append(LogRecord("warning", "runner reports trouble", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)
         if self._stopping.mode is not None:
             effects += self._close_all(self._stopping.interruption_ms)
@@ -386,7 +386,7 @@ class AgentEngine:
         words = [*self._trouble.values()]
         if len(self.held.ends) >= MOST_UNRECORDED_ENDS:
             words.append(
-                f"{len(self.held.ends)} ends of jobs are not recorded yet, at most {MOST_UNRECORDED_ENDS} may wait"
+                f"{len(self.held.ends)} ends of jobs are not recorded yet; the agent keeps at most {MOST_UNRECORDED_ENDS}"
             )
         return short_text("; ".join(words))
 

@@ -33,10 +33,10 @@ class HeartbeatTraces:
         """Trace the next heartbeat for a caller, and answer with its trace id when the heartbeat is over."""
         person = self._person(caller.name)
         if not person.administrator:
-            return not_allowed(person, f"have heartbeats of node {request.node} traced")
+            return not_allowed(person, f"trace heartbeats of node {request.node}")
         if not tracing.is_on():
             return WrongState(
-                "node", request.node, "without tracing", "trace_endpoint or trace_folder among its settings"
+                "node", request.node, "without tracing", "trace_endpoint or trace_folder in the settings of its agent"
             )
         sent, traces = anyio.Event(), list[str]()
 
@@ -49,7 +49,7 @@ class HeartbeatTraces:
         with anyio.move_on_after(_WAIT_S):
             await sent.wait()
             return HeartbeatTraced(traces[0])
-        return NotReady(f"no heartbeat went within {_WAIT_S:g} s")
+        return NotReady(f"no heartbeat was sent within {_WAIT_S:g} s")
 
     @contextmanager
     def span(self, heartbeat: Heartbeat) -> Iterator[None]:

@@ -149,13 +149,13 @@ class Pulse:
                 "newest_heartbeat_obeyed",
                 "sequence number",
                 self.applied,
-                "The newest heartbeat whose answer was obeyed.",
+                "Sequence number of the newest heartbeat whose answer the agent followed.",
             ),
             gauge(
                 "heartbeats_lost_in_a_row",
                 "heartbeats",
                 self.lost_in_a_row,
-                "Heartbeats without an answer since the last that had one.",
+                "Heartbeats without an answer since the last heartbeat that was answered.",
             ),
         ]
 

@@ -100,10 +100,18 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """Return a warning if the setting `users` has no effect or lets jobs run as root; else an empty string."""
         if not facts.is_root():
             has_names = self.users and self.users != AGENT
-            return "jobs run as the agent, since only root starts them as other accounts" if has_names else ""
+            return (
+                "jobs run as the agent's account, because only root can start them as other accounts"
+                if has_names
+                else ""
+            )
         if self.users == AGENT:
-            return "all jobs run as root, whoever starts them"
-        return "" if self.users else f"no job starts: the agent is root, and neither accounts nor `{AGENT}` are set"
+            return "all jobs run as root, regardless of who starts them"
+        return (
+            ""
+            if self.users
+            else f"no job starts: the agent is root, and its setting `users` names neither accounts nor `{AGENT}`"
+        )
 
     def agent_isolation(self) -> Isolation:
         """Return the isolation of the agent's key, and of the socket of its runner, from jobs."""
@@ -130,7 +138,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
             if len(tag) > LONGEST_TAG:
                 raise BadInput("tags", tag[:20] + "…", f"tags of at most {LONGEST_TAG} characters")
         if len(found) > MOST_TAGS:
-            raise BadInput("tags", f"{len(found)} tags", f"at most {MOST_TAGS}")
+            raise BadInput("tags", f"{len(found)} tags", f"at most {MOST_TAGS} tags")
         return found
 
     def total(self) -> Resources:
@@ -145,7 +153,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         name = total.name_above(MOST_OF_A_NODE)
         if name:
             most = format_amount(name, getattr(MOST_OF_A_NODE, name))
-            raise BadInput(name, format_amount(name, getattr(total, name)), f"at most {most} of a node")
+            raise BadInput(name, format_amount(name, getattr(total, name)), f"at most {most} for a node")
         return total
 
     def state(self) -> str:

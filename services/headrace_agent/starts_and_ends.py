@@ -26,7 +26,7 @@ from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, S
 
 #: Upper bound of queued jobs of one allocation at the runner. The queue is refilled when half of them have started.
 MOST_AHEAD: Final = 8
-_NO_COMMAND: Final = "the command of its operation is not known here: the note of its job cannot be read"
+_NO_COMMAND: Final = "the agent does not know the command of its operation, because the note of its job cannot be read"
 
 
 class StartsAndEnds:
@@ -50,7 +50,7 @@ class StartsAndEnds:
         """Add an allocation that is to start, or return it at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
-            return [LogRecord("info", "known allocation started again", fields)]
+            return [LogRecord("info", "start of a known allocation ignored", fields)]
         if order.spec is not None and order.spec.operation == order.operation:
             self._held.specs.setdefault(order.operation, order.spec)
         slots = self._held.fresh(order.operation, order.slots)
@@ -77,7 +77,7 @@ class StartsAndEnds:
         """
         allocation = self._held.by_id.get(order.allocation)
         if allocation is None:
-            return [LogRecord("info", "unknown allocation extended", {"allocation": order.allocation})]
+            return [LogRecord("info", "extension of an unknown allocation ignored", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
             # The running job runs to its end. If only the new slots were refused, the next answer would bring them again.
@@ -183,7 +183,11 @@ class StartsAndEnds:
         self._files.fetched(operation, failure)
         effects: list[AgentEffect] = []
         if failure is not None:
-            effects.append(LogRecord("warning", "files did not come", {"operation": operation, "why": failure.why}))
+            effects.append(
+                LogRecord(
+                    "warning", "files of the operation not available", {"operation": operation, "why": failure.why}
+                )
+            )
         if failure is not None and failure.fault is FilesFault.PASSING:
             mine = [allocation for allocation in self._held.waiting() if allocation.operation == operation]
             effects += [self._give_back(allocation, failure.why) for allocation in mine]
@@ -192,7 +196,7 @@ class StartsAndEnds:
     def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
         """Return the allocations whose waiting time for free resources is over."""
         effects: list[AgentEffect] = [
-            self._give_back(allocation, "it waited for room on this host as long as it may")
+            self._give_back(allocation, "its waiting time for free resources of this host is over")
             for allocation in self._held.waiting()
             if allocation.waits_until_ns is not None and allocation.waits_until_ns <= moment.steady_ns
         ]
@@ -275,12 +279,12 @@ class StartsAndEnds:
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Return the reason to return a new allocation at once, or an empty string if the agent accepts it."""
         if not _is_legal(order.operation):
-            return "its operation has no legal id"
+            return "the id of its operation is not valid"
         if order.operation not in self._held.specs:
-            return "its operation is not known here and no spec came with it"
+            return "its operation is not known here, and the order has no spec"
         if not self._held.total.dominates(order.resources):
-            return "it is larger than this host"
-        return self.hold if has_slots else "all its jobs are here already"
+            return "it needs more resources than this host has"
+        return self.hold if has_slots else "all its jobs are on this host already"
 
 
 def _is_legal(operation: str) -> bool:

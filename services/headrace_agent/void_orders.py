@@ -32,11 +32,11 @@ class Awaited(msgspec.Struct, frozen=True):
 def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations) -> str:
     """Return why these orders are void, or an empty string if they are to be obeyed."""
     if orders.node != awaited.node:
-        return f"for {orders.node}"
+        return f"for node {orders.node}"
     if orders.incarnation != awaited.incarnation:
-        return "for another life of this agent"
+        return "for another incarnation of this agent"
     if orders.seq != awaited.seq:
-        return f"not the answer that is awaited, which is {'none' if awaited.seq is None else awaited.seq}"
+        return f"not the awaited answer, whose sequence number is {'none' if awaited.seq is None else awaited.seq}"
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
@@ -48,7 +48,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
 def why_nudge_is_void(nudge: Nudge, node: NodeName, term: Term) -> str:
     """Return why a nudge is void, or an empty string if it is to be obeyed."""
     if nudge.node != node:
-        return f"for {nudge.node}"
+        return f"for node {nudge.node}"
     return f"term {nudge.term} is over, term {term} is known" if nudge.term < term else ""
 
 
@@ -68,7 +68,7 @@ def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
     unstarted = held.unstarted + sum(map(len, given))
     if picture_bytes(allocations, unstarted) <= LARGEST_PICTURE_BYTES:
         return ""
-    return f"{allocations} allocations with {unstarted} slots are more than a heartbeat can tell of"
+    return f"{allocations} allocations with {unstarted} slots are more than a heartbeat can report"
 
 
 def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:

@@ -108,7 +108,7 @@ class _Reader:
                 yield self._file(name, header)
                 self._skip_unread(header.size)
             else:
-                raise UnusableArchive(f"{name[:200]!r} is no file, no folder and no link")
+                raise UnusableArchive(f"{name[:200]!r} is not a file, a folder or a link")
 
     def _file(self, name: str, header: tarfile.TarInfo) -> Member:
         self._left_content_bytes -= header.size
@@ -143,7 +143,7 @@ class _Reader:
 
     def _note(self, name: str, kind: MemberKind) -> None:
         if name in self._kinds:
-            raise UnusableArchive(f"{name[:200]!r} is there twice")
+            raise UnusableArchive(f"{name[:200]!r} is in it twice")
         if len(self._kinds) >= MOST_FILES:
             raise UnusableArchive(f"it has more than {MOST_FILES} files and folders")
         self._kinds[name] = kind
@@ -177,7 +177,7 @@ class _Reader:
         """Read the pax records of one file. A record is its own length, a blank, a keyword, `=`, a value and a newline."""
         if not 0 <= size_bytes <= _LARGEST_RECORDS_BYTES:
             raise UnusableArchive(
-                f"it has {size_bytes} bytes of records about one file, not up to {_LARGEST_RECORDS_BYTES}"
+                f"it has {size_bytes} bytes of records about one file, more than {_LARGEST_RECORDS_BYTES}"
             )
         self._count_header(size_bytes)
         data = self._take(size_bytes)

@@ -59,7 +59,7 @@ def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
     try:
         _write(found, target, place)
     except _TooLarge:
-        most = f"what packs to at most {_bytes(LARGEST_ARCHIVE_BYTES)}"
+        most = f"files that pack to at most {_bytes(LARGEST_ARCHIVE_BYTES)}"
         raise BadInput(place, _told(content_bytes, sizes), most) from None
     data = target.getvalue()
     return Packed(Archive(hashlib.sha256(data).hexdigest(), len(data), len(found)), data)
@@ -122,11 +122,11 @@ def _found(paths: Sequence[Path], place: str) -> dict[str, Path]:
         for name, path in pairs:
             other = found.setdefault(name, path)
             if other != path and not (other.is_dir() and path.is_dir()):
-                raise BadInput(place, str(path), f"names that differ: {other} would be {name} as well")
+                raise BadInput(place, str(path), f"names that differ: {other} would be stored as {name} as well")
             if len(found) > MOST_FILES:
                 raise BadInput(place, f"more than {MOST_FILES} files and folders", f"at most {MOST_FILES}")
     if not found:
-        raise BadInput(place, ", ".join(map(str, paths)), "a file, or a folder with something in it")
+        raise BadInput(place, ", ".join(map(str, paths)), "a file, or a folder that is not empty")
     return found
 
 

@@ -197,7 +197,7 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     match = _NUMBER.match(str(text).strip())
     expected = {
         "cpu": "a number of cores such as 1, 0.5 or 12.25",
-        "memory": "bytes or a figure with a unit, such as 512M, 2GiB or 1000000",
+        "memory": "bytes or a number with a unit, such as 512M, 2GiB or 1000000",
     }.get(resource, "a whole number, 0 or more")
     if match is None or (match["unit"] and resource != "memory"):
         raise BadInput(place, text, expected)
@@ -209,7 +209,7 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     if rest and resource == "memory":
         rest = 0  # a fraction of a byte is rounded down
     if rest:
-        raise BadInput(place, text, expected + (" (hundredths at the finest)" if resource == "cpu" else ""))
+        raise BadInput(place, text, expected + (" (at most two decimal places)" if resource == "cpu" else ""))
     if scaled > LARGEST_AMOUNT:
         raise BadInput(place, text, f"at most {format_amount(resource, LARGEST_AMOUNT)}")
     return scaled

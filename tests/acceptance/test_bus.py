@@ -49,4 +49,4 @@ def test_another_tree_gets_streams_of_its_own_and_what_cannot_be_is_said(up: Up)
     assert "HEADRACE_HISTORY_gpu" in up.run("bus", "provision", "--tree", "gpu").stdout
     up.run("bus", "provision", "--replicas", "2", expect=2)
     as_person = up.run("bus", "provision", "--credential-file", str(up.state / "credential"), expect=4)
-    assert "does not let us in" in as_person.stderr
+    assert "refuses the connection" in as_person.stderr

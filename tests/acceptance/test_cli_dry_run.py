@@ -145,7 +145,7 @@ def test_files_are_weighed_and_not_sent(up: Up, tmp_path: Path) -> None:
     too_large = up.run("run", "--dry-run", "--upload", str(tmp_path), "--", "sh", "work.sh", expect=4)
 
     assert "1 file would be sent" in said.stderr
-    assert "bytes of all that are kept for operations" in too_large.stderr
+    assert "bytes of archives of all users are stored already" in too_large.stderr
 
 
 @pytest.mark.long

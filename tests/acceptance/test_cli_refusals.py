@@ -206,4 +206,4 @@ def test_the_state_folder_of_somebody_else_is_said_to_be_theirs(tmp_path: Path) 
     )
     done = subprocess.run([HEADRACE[0], "-c", code], capture_output=True, text=True, check=False, cwd="/")
 
-    assert f"the state folder {folder.path} is for" in done.stderr
+    assert f"the state folder {folder.path} is private to" in done.stderr

@@ -79,7 +79,7 @@ class Cluster:
         done = self._command("service", "list", "--json")
         told = [view["trouble"] for view in json.loads(done.stdout)["processes"]]
         # A service that has trouble gives the exit status 1.
-        return done.returncode == 1 and all("to be kept by 3 servers" in trouble for trouble in told)
+        return done.returncode == 1 and all("buckets and streams need 3 replicas" in trouble for trouble in told)
 
     def run(self, *words: str, party: str = "person") -> str:
         done = self._command(*words, party=party)

@@ -36,7 +36,7 @@ def test_a_missing_folder_or_program_is_named_with_the_node(up: Up, words: tuple
     assert done.stderr.count(said) == 1
     assert "op logs" not in done.stderr
     assert node in ("alpha", "beta", "gamma")
-    assert "it never ran anywhere: node" in done.stderr
+    assert "no attempt that ended had started: node" in done.stderr
     operation = done.stderr.split()[1]
     shown = json.loads(up.run("op", "get", operation, "--json").stdout)["operation"]
     assert f"on node {node}: not started: {said}" in shown["reason"]
@@ -51,4 +51,4 @@ def test_a_program_that_began_on_a_node_is_not_said_to_have_run_nowhere(up: Up, 
     done = up.run("run", "--max-failed-job-count", "2", "--wait", "--", str(script), expect=1)
 
     assert f"not started: {script}: no such file" in done.stderr
-    assert "never ran anywhere" not in done.stderr
+    assert "no attempt that ended had started" not in done.stderr

@@ -44,5 +44,5 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
 
 def test_a_pause_of_preemption_is_told_and_a_tree_that_is_not_there_is_refused(up: Up) -> None:
     assert "what is on its way out goes" in up.run("pause", "preemption").stdout
-    assert "preemption is paused: nothing is taken back for others" in up.run("tree", "list").stderr
+    assert "preemption is paused: no allocation is preempted" in up.run("tree", "list").stderr
     up.run("pause", "starts", "--tree", "other", expect=4)

@@ -167,7 +167,7 @@ def test_a_person_who_was_let_in_logs_in_runs_and_is_shut_out(tmp_path: Path, op
     assert (known["user"], known["administrator"]) == ("ada", False)
     assert (own["user"], own["spec"]["pool"]) == ("ada", "ada")
     assert "eve, whom the credential lets in" in foreign.stderr
-    assert "does not let us in" in shut_out.stderr
+    assert "refuses the connection" in shut_out.stderr
     assert "there is none" in forgotten.stderr
     assert list(team.home.rglob("credential")) == []
 
@@ -215,10 +215,10 @@ def test_a_trial_is_refused_to_whoever_may_not_do_the_thing_itself(tmp_path: Pat
         operations = json.loads(team.run("op", "list", "--json").stdout)["operations"]
 
     assert "an empty log" in by_administrator.stderr
-    assert "ada may not run operations in pool closed; it takes the right `use`" in tried.stderr
+    assert "ada may not run operations in pool closed; this needs the right `use`" in tried.stderr
     assert tried.stderr == started.stderr
     assert (
-        "ada may not change pool closed; it takes the right `write` on pool closed: administrator, eve"
+        "ada may not change pool closed; this needs the right `write` on pool closed, held by: administrator, eve"
         in replayed.stderr
     )
     assert "ada may not change pool closed" in supposed.stderr

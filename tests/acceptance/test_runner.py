@@ -166,7 +166,7 @@ def test_a_script_whose_interpreter_is_missing_says_so(runner: ARunner, tmp_path
     agent = runner.start()
     agent.say(a_run(0, str(script)))
 
-    assert "is there, but not the interpreter that it names" in agent.end_of(0).reason
+    assert "exists, but the interpreter that it names does not exist" in agent.end_of(0).reason
 
 
 def test_an_interrupted_job_gets_a_chance_to_end_by_itself(runner: ARunner, signpost: Signpost) -> None:
@@ -314,7 +314,7 @@ def test_a_runner_starts_nothing_before_it_is_told_a_lease_and_nothing_after_a_r
         JobResult.COMPLETED,
         JobResult.ABORTED,
     ]
-    assert before.reason == after.reason == "not started: the runner was not told how long it may run jobs"
+    assert before.reason == after.reason == "not started: the runner has no lease yet"
 
 
 def test_a_lease_ends_jobs_without_any_further_word(runner: ARunner) -> None:
@@ -348,7 +348,7 @@ def test_of_more_jobs_than_descriptors_the_rest_does_not_start_and_the_others_ru
     refused = [agent.hear(Ended) for _ in range(5)]
 
     assert {(told.end.result, told.is_host_fault) for told in refused} == {(JobResult.ABORTED, True)}
-    assert "more do not fit the limit of open files" in refused[0].end.reason
+    assert "and the limit of open files of this host's runner allows no more" in refused[0].end.reason
     assert len(agent.hello().running) == 7
 
 

@@ -49,14 +49,14 @@ def frozen(up: Up, role: str) -> Iterator[None]:
 PARTLY: dict[str, list[tuple[tuple[str, ...], str, str]]] = {
     "allocator": [
         (("op", "list"), "no reasons of waiting", ID),
-        (("op", "get", ID), "no places of jobs", "satisfaction"),
+        (("op", "get", ID), "no nodes of jobs", "satisfaction"),
         (("op", "explain", ID), "no reasons of waiting", "that it is owed"),
-        (("op", "get", IN_BOTH), "no places of jobs", "in tree gpu"),
+        (("op", "get", IN_BOTH), "no nodes of jobs", "in tree gpu"),
         (("op", "explain", IN_BOTH), "no reasons of waiting", "in tree gpu"),
-        (("op", "history", ID), "no places of jobs", "running"),
+        (("op", "history", ID), "no nodes of jobs", "running"),
         (("pool", "get", "lab"), "no preemptions", "satisfaction"),
         (("tree", "list"), "no nodes", "default"),
-        (("run", "--dry-run", "-p", "lab", "--", "true"), "no nodes with room", "it would run"),
+        (("run", "--dry-run", "-p", "lab", "--", "true"), "no nodes with free resources", "it would run"),
     ],
     "fair_share": [
         (("op", "get", ID), "no shares", "what would end it"),
@@ -101,7 +101,7 @@ def test_for_programs_it_is_said_too_and_stdout_is_json(up: Up) -> None:
         done = up.run("op", "get", ID, "--json")
 
     assert json.loads(done.stdout)["places"] is None
-    assert "the allocator does not answer: no places of jobs are shown" in done.stderr
+    assert "the allocator does not answer: no nodes of jobs are shown" in done.stderr
 
 
 def test_the_output_of_jobs_that_ended_is_printed_before_it_is_said_that_others_are_not_known(up: Up) -> None:

@@ -111,8 +111,8 @@ async def test_two_operations_share_what_they_sent_and_it_goes_with_the_second(u
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (b"", "cannot be fetched: there is no whole piece of its files in the store"),
-        (b"damaged where it is kept", "cannot be fetched: there is no whole piece of its files in the store"),
+        (b"", "cannot be fetched: there is no undamaged piece of its files in the store"),
+        (b"damaged where it is kept", "cannot be fetched: there is no undamaged piece of its files in the store"),
         (hashlib.sha256(b"other").digest() + b"other", "are damaged: 5 bytes"),
     ],
 )
@@ -175,7 +175,7 @@ def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Pa
     missing = up.run("run", "--upload", str(tmp_path / "no-such"), "--", "true", expect=2)
 
     assert "65 MiB in 1 files, the largest large 65 MiB" in too_large.stderr
-    assert "what packs to at most 64 MiB" in too_large.stderr
+    assert "files that pack to at most 64 MiB" in too_large.stderr
     assert "no-such" in missing.stderr
 
 
@@ -187,9 +187,9 @@ def test_a_node_that_cannot_keep_the_files_says_so_and_the_job_runs_elsewhere(pr
     with up:
         # Alone on beta there is room for one of them.
         operation = up.start_operation("--jobs", "3", "--upload", str(project), "--", "./work.sh")
-        wait_logged(up, "agent-alpha.log", "trouble", "files of an operation cannot be kept here")
+        wait_logged(up, "agent-alpha.log", "trouble", "this host cannot store the files of an operation")
         up.run("op", "wait", operation)
 
         said = up.run("op", "logs", operation).stdout
         assert said.count("on beta") == 3
-        assert "files of an operation cannot be kept here" in up.run("node", "list").stdout
+        assert "this host cannot store the files of an operation" in up.run("node", "list").stdout

@@ -161,7 +161,7 @@ def test_a_person_who_is_named_like_an_account_of_the_system_runs_no_job_as_it()
     with running:
         said = anyio.run(last_failure)
 
-    assert "account daemon (uid 1) is an account of the system" in said
+    assert "account daemon (uid 1) is a system account" in said
 
 
 def test_on_one_machine_jobs_run_as_the_agent_though_it_is_root_and_that_is_said() -> None:

@@ -133,7 +133,7 @@ def test_the_state_folder_is_closed_and_belongs_to_the_account(host: Host) -> No
     assert host.state.stat().st_mode & 0o777 == 0o700
     assert own_folder(host.state, "nobody") == 0
 
-    assert f"{host.state} belongs to root now, and nobody else reads it" in host.install()
+    assert f"{host.state} now belongs to root, and no other account can read it" in host.install()
     assert {path.stat().st_uid for path in (host.state, *host.state.iterdir())} == {0}
 
 
@@ -154,7 +154,7 @@ def test_a_folder_in_which_another_account_ran_jobs_is_refused(host: Host) -> No
     (host.state / "jobs").mkdir()
     os.chown(host.state / "jobs", NOBODY.pw_uid, NOBODY.pw_gid)
 
-    assert "ran as another account: join by a new token" in host.install(status=4)
+    assert "ran as another account: join with a new token" in host.install(status=4)
     assert host.written() == {}
 
 
@@ -163,7 +163,7 @@ def test_a_folder_in_which_another_account_ran_jobs_is_refused(host: Host) -> No
     [
         ("", (), 2, "[agent] users: '' cannot be used; expected `same`, PERSON=ACCOUNT,… or `agent`"),
         ('users = "ada"', (), 2, "users: 'ada' cannot be used"),
-        ('users = "same"', ("--account", "nobody"), 2, "nothing beside `--account`: all jobs run as nobody then"),
+        ('users = "same"', ("--account", "nobody"), 2, "no value together with `--account`: all jobs run as nobody"),
         ("", ("--account", "no-such"), 4, "this host has no account no-such"),
         ("", ("--account", "root"), 4, "account root is the superuser's"),
         ('users = "same"', ("--unit-folder", "/nowhere"), 4, "no unit can be written to /nowhere: No such file"),
@@ -185,9 +185,9 @@ def test_only_root_installs_and_uninstalls(host: Host) -> None:
     place = Place(host.units)
 
     with acting_as(NOBODY):
-        with pytest.raises(CannotInstall, match="only root installs units"):
+        with pytest.raises(CannotInstall, match="only root can install systemd units"):
             check(place, "same", "--users", host.state)
-        with pytest.raises(CannotInstall, match="only root takes units"):
+        with pytest.raises(CannotInstall, match="only root can remove systemd units"):
             list(uninstall("host-17", place))
     assert set(host.written()) == {AGENT, RUNNER}
 
@@ -228,7 +228,7 @@ def test_an_account_that_reaches_its_folder_not_is_refused(host: Host) -> None:
 
     said = host.install("--account", "nobody", status=4)
 
-    assert f"account nobody reaches not both of {sys.executable} and {host.folder}" in said
+    assert f"account nobody cannot reach both {sys.executable} and {host.folder}" in said
     assert "Permission denied" in said
     assert host.written() == {}
 

@@ -66,4 +66,4 @@ def test_a_job_does_not_start_where_the_exchange_folder_belongs_to_another_accou
     )
 
     assert end.result is JobResult.ABORTED
-    assert f"{tmp_path}/exchange cannot be written: it belongs to uid 65534, and must belong to uid 0" in end.reason
+    assert f"{tmp_path}/exchange cannot be written: it belongs to uid 65534, but must belong to uid 0" in end.reason

@@ -32,7 +32,7 @@ def test_accounts_of_jobs_are_tried_one_by_one(tmp_path: Path, credential: Path)
     status, lines = selftest(tmp_path, **settings)
 
     assert status == 1
-    assert "ok      account nobody: jobs run as it, and cannot read the agent's credential" in lines
+    assert "ok      account nobody: jobs run as this account, and cannot read the agent's credential" in lines
     assert "FAILED  account no-such-account: not started: this host has no account no-such-account" in lines
     credential.chmod(0o644)
     _, lines = selftest(tmp_path, **settings)

@@ -241,7 +241,7 @@ async def test_what_a_deposed_writer_had_in_the_log_already_is_acknowledged() ->
 
         tasks.start_soon(run)
         assert await appender.append([b"a"]) == 1
-        with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, ours is 1"):
+        with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, and this process has term 1"):
             await appender.append([b"b"])
 
 
@@ -451,5 +451,5 @@ async def test_who_was_succeeded_notices_that_when_it_flushes() -> None:
         await appender.flush()
         log.entries.append(usurper())
         for _ in range(2):
-            with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, ours is 1"):
+            with pytest.raises(AppenderFenced, match=r"entry 2 .* term 2, and this process has term 1"):
                 await appender.flush()

@@ -227,7 +227,7 @@ async def test_a_writer_that_flushes_hears_that_a_higher_term_has_written(server
             assert await second.append([b"b"]) == 2
             await second.flush()
 
-            with pytest.raises(AppenderFenced, match="term 2, ours is 1"):
+            with pytest.raises(AppenderFenced, match="term 2, and this process has term 1"):
                 await first.flush()
             tasks.cancel_scope.cancel()
 
@@ -250,7 +250,7 @@ async def test_a_writer_steps_down_when_a_higher_term_has_written(server: NatsSe
             tasks.start_soon(second.run)
             assert await second.append([b"b"]) == 2
 
-            with pytest.raises(AppenderFenced, match="term 2, ours is 1"):
+            with pytest.raises(AppenderFenced, match="term 2, and this process has term 1"):
                 await first.append([b"c"])
             with pytest.raises(AppenderFenced):
                 await first.append([b"d"])
@@ -318,7 +318,7 @@ async def test_a_log_that_takes_nothing_says_that_its_disk_may_be_full_and_one_w
             log = await bus.log(word, f"{word}.log")
             await log.append(bytes(2**15), expected_last=0, timeout_s=10)
             await log.append(bytes(2**15), expected_last=1, timeout_s=10)
-            with pytest.raises(AppendUnknown, match="the part of it that streams may take is full"):
+            with pytest.raises(AppendUnknown, match="its disk or the disk space for streams is full"):
                 await log.append(bytes(2**15), expected_last=2, timeout_s=10)
     with nats_server() as server:
         async with connect([server.url], name="test") as bus:

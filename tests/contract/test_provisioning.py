@@ -80,7 +80,7 @@ async def test_a_store_that_keeps_too_little_is_changed_and_what_it_holds_stays(
         (changed,) = [each for each in await provision(bus, TREES) if each.outcome != "made"]
 
     assert changed.name == subjects.POOLS_BUCKET
-    assert changed.changes == ["values kept of a key: 3 before, 64 now"]
+    assert changed.changes == ["values kept per key: 3 before, 64 now"]
 
 
 async def test_a_bucket_in_which_one_writer_could_remove_all_keys_is_changed(server: NatsServer) -> None:
@@ -91,7 +91,7 @@ async def test_a_bucket_in_which_one_writer_could_remove_all_keys_is_changed(ser
         assert {each.outcome for each in await provision(bus, TREES)} == {"found"}
 
     assert changed.name == subjects.TERMS_BUCKET
-    assert changed.changes == ["who writes a key may remove others: True before, False now"]
+    assert changed.changes == ["writers may remove other values: True before, False now"]
 
 
 async def test_one_machine_has_its_stores_changed_when_it_starts() -> None:
@@ -123,8 +123,8 @@ async def test_the_provisioner_gives_records_their_bounds_and_no_service_changes
 
     assert [each.changes for each in changed if each.outcome == "changed"] == [
         [
-            "nanoseconds that each is kept: 604800000000000 before, 3600000000000 now",
-            "most bytes: 536870912 before, 1048576 now",
+            "nanoseconds that an entry is kept: 604800000000000 before, 3600000000000 now",
+            "largest size in bytes: 536870912 before, 1048576 now",
         ]
     ] * len(TREES)
     assert {each.outcome for each in again} == {"found"}
@@ -133,7 +133,7 @@ async def test_the_provisioner_gives_records_their_bounds_and_no_service_changes
 
 async def test_a_service_finds_what_is_missing_by_name_and_with_the_command_that_makes_it(server: NatsServer) -> None:
     async with connected(server, "fair_share") as bus:
-        with pytest.raises(MissingStore, match="bucket headrace_pools is missing: `headrace bus provision` makes it"):
+        with pytest.raises(MissingStore, match="bucket headrace_pools is missing: `headrace bus provision` creates it"):
             await bus.key_value(subjects.POOLS_BUCKET)
         with pytest.raises(MissingStore, match=f"stream {subjects.STREAM} is missing"):
             await bus.log(subjects.STREAM, subjects.LOG)
@@ -144,7 +144,7 @@ async def test_a_service_finds_what_is_missing_by_name_and_with_the_command_that
 async def test_no_service_may_make_or_delete_a_store(server: NatsServer, name: str, verb: str) -> None:
     async with connected(server, name) as bus:
         for stream in streams_of(PARTIES[name]):
-            with pytest.raises(BusError, match="refuses us to publish"):
+            with pytest.raises(BusError, match="does not allow this process to publish"):
                 await bus.request(f"$JS.API.STREAM.{verb}.{stream}", b"{}", timeout_s=5)
 
 

@@ -638,7 +638,9 @@ async def test_a_node_moves_to_another_tree_once_nothing_of_the_former_one_may_r
         serving = await allocator.serve(subjects.give_up_node(TREE), give_up)
         refused = await enrol(nodes, moved, clock.moment(), giving_up)
         assert isinstance(refused, WrongState)
-        assert refused.text() == "node n1 is in tree default, where jobs may run on it; expected a node of tree west"
+        assert (
+            refused.text() == "node n1 is in tree default and may run jobs of that tree; expected a node of tree west"
+        )
         assert isinstance(await enrol(nodes, moved, clock.moment(), giving_up), Enrolled)
         await serving.close()
         entry = await nodes.get("n1")

@@ -169,7 +169,7 @@ async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServ
         refusal = decode(answer, AnswerTooLarge)
 
     assert refusal.size_bytes > LARGEST_MESSAGE_BYTES
-    assert "ask for less" in refusal.text()
+    assert "request less" in refusal.text()
     assert service.border.answered_too_large == 1
 
 
@@ -284,7 +284,7 @@ async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
 
     assert waiting == 5
     assert {(each.waiting, each.most_requests_of_a_user) for each in refusals} == {(5, quota.requests)}
-    assert "5 of your requests wait here" in refusals[0].text()
+    assert "5 of your requests are waiting" in refusals[0].text()
     assert [service.asked[:10].count(name) for name in others] == [3, 3]
 
 

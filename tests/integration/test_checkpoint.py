@@ -57,7 +57,7 @@ async def test_whoever_was_succeeded_writes_and_removes_nothing_more(world: Worl
 
         successor = await claimed(bucket, 2)
         assert len(await operations_in(successor)) == 40
-        with pytest.raises(KeyFenced, match="term 2 writes head, ours is 1"):
+        with pytest.raises(KeyFenced, match="term 2 writes head, and this process has term 1"):
             await frozen.save(a_checkpoint(30, 30))
         await successor.save(a_checkpoint(50, 50))
         with pytest.raises(KeyFenced):

@@ -106,15 +106,15 @@ async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_that_were_
         assert (await fetched(server, 0)).data + (await fetched(server, 1)).data == DATA
         guess = FetchPiece(OPERATION, 0, "0" * 64)
         refusal = await as_node(server, subjects.fetch_piece(""), guess, BadRequest, "n2")
-        said = f"sha256: 000000000000 cannot be used; expected the hash that an order to run a job of {OPERATION} names"
+        said = f"sha256: 000000000000 cannot be used; expected the hash in an order to run a job of {OPERATION}"
         assert refusal.text() == said
         former = await as_node(server, subjects.fetch_piece(""), FetchPiece(OPERATION, 0), NotReady, "n2")
-        assert former.why == "the agent of this node is of a former version and gets no files; upgrade it"
+        assert former.why == "the agent of this node is too old to fetch files; upgrade the agent"
         assert (await fetched(server, 2, NotFound)).name == "3 of 2"
 
         assert await over(server) == ["no-such-operation"]
         await finished(server)
-        assert (await fetched(server, 0, WrongState)).expected == "one that is not over"
+        assert (await fetched(server, 0, WrongState)).expected == "an operation that has not ended"
         assert await over(server) == [OPERATION, "no-such-operation"]
 
 
@@ -141,7 +141,7 @@ async def test_nobody_has_more_than_they_may_and_others_have_room(server: NatsSe
         await sent(server)
 
         refusal = await as_user(server, "op.upload", other, WrongState)
-        assert refusal.expected == f"at most {3 * PIECE_BYTES} bytes of anna together"
+        assert refusal.expected == f"at most {3 * PIECE_BYTES} bytes for all archives of anna"
         await as_user(server, "op.upload", other, Uploaded, user="ben")
         assert (await as_user(server, "op.upload", Upload(ARCHIVE), Uploaded)).missing == []
 

@@ -164,7 +164,7 @@ async def test_a_process_that_was_succeeded_confirms_nothing_and_ends() -> None:
     claimed: list[VolumesRecord | None] = []
     with nats_server() as server:
         async with a_bus(server) as bus:
-            deposed = pytest.RaisesExc(Deposed, match="term 2 writes default, ours is 1")
+            deposed = pytest.RaisesExc(Deposed, match="term 2 writes default, and this process has term 1")
             with pytest.RaisesGroup(deposed, flatten_subgroups=True):
                 await live_on(bus)
             kept = await VolumeStore(await bus.key_value(subjects.VOLUMES_BUCKET), TREE, 2).claim()

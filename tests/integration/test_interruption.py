@@ -86,7 +86,7 @@ async def test_a_job_saves_its_state_and_goes_on_where_it_was(tmp_path: Path, si
             done = await fake.ended(OPERATION, 0, attempt=2)
 
     assert (saved.result, saved.exit_code) == (JobResult.ABORTED, 75)
-    assert saved.reason == "saved, to be run again; preempted: for research"
+    assert saved.reason == "state saved for a retry; preempted: for research"
     assert (done.result, done.exit_code) == (JobResult.COMPLETED, 0)
     assert (tmp_path / "began").read_text() == f"0\n{count}\n"
 
@@ -159,7 +159,7 @@ async def test_an_agent_that_is_killed_while_a_job_saves_its_state_forgets_neith
         assert report is not None
         assert report.preemption == RECORD
     assert (end.result, end.exit_code) == (JobResult.ABORTED, 75)
-    assert end.reason == "saved, to be run again; preempted: for research"
+    assert end.reason == "state saved for a retry; preempted: for research"
 
 
 async def test_a_runner_that_was_frozen_interrupts_when_it_wakes(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_an_allocation_that_waits_too_long_for_a_slow_one_is_given_back(tm
     report = report_of(told, "a-2", AllocationState.ENDED)
     assert report is not None
     assert report.unstarted == beneficiary.slots
-    assert report.given_back_for == "it waited for room on this host as long as it may"
+    assert report.given_back_for == "its waiting time for free resources of this host is over"
     assert shows(AllocationState.CLOSING)(told)
 
 

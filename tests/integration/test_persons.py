@@ -199,11 +199,11 @@ async def test_a_refusal_names_the_pool_the_right_and_who_has_it(tmp_path: Path)
         rights = {user: (await house.clients[user].persons.rights()) for user in PERSONS}
 
     assert [words.splitlines()[-1].partition("; ")[2] for words in refused] == [
-        "it takes the right `use` on pool p: anna, eve",
-        "it takes the right `manage` on pool p: chris, eve",
-        "it takes the right `write` on pool p: eve",
-        "it takes the right `administer` on pool p: eve",
-        "it takes an administrator: eve",
+        "this needs the right `use` on pool p, held by: anna, eve",
+        "this needs the right `manage` on pool p, held by: chris, eve",
+        "this needs the right `write` on pool p, held by: eve",
+        "this needs the right `administer` on pool p, held by: eve",
+        "this needs the rights of an administrator, held by: eve",
     ]
     assert rights["ben"].pools == [RightsOnPool(TREE, ROOT_POOL, ["use"]), RightsOnPool(TREE, PoolName("p"), [])]
     assert [row.rights for row in rights["chris"].pools] == [["use"], ["manage"]]

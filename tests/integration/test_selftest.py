@@ -46,7 +46,7 @@ def test_what_does_not_work_is_named(tmp_path: Path) -> None:
 
     assert status == 1
     assert "FAILED  limits: none: switched off by the settings" in lines
-    assert "FAILED  memory: its job completed: it had all it took" in lines
+    assert "FAILED  memory: its job completed: it got more memory than its limit" in lines
     assert f"FAILED  folders: {tmp_path}/logs cannot be written: Not a directory" in lines
     _, delegated = selftest(tmp_path, cgroup="/nowhere")
     assert delegated[1].startswith("FAILED  limits: rlimit: ")

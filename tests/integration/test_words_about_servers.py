@@ -88,7 +88,7 @@ def test_whoever_uses_a_cluster_is_not_told_to_start_one(tmp_path: Path) -> None
 
     assert said == (
         f"Headrace does not answer at {cluster.url} (nothing listens at 127.0.0.1:{cluster.port}); "
-        "tell the administrator of that cluster\n"
+        "report this to the administrator of that cluster\n"
     )
     assert "headrace up" not in said + at_once
     assert "start it with `headrace up`, or use a cluster with `headrace login`" in own

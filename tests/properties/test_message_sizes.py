@@ -190,7 +190,9 @@ def test_every_bucket_has_values_that_fit_a_message() -> None:
 def test_a_person_whose_request_is_too_large_is_told_so() -> None:
     spec = wire.OperationSpec(admission.NEW_POOL, ["x" * LARGEST_MESSAGE_BYTES])
 
-    with pytest.raises(MessageTooLarge, match=r"StartOperation: .* bytes, at most .* are carried; nothing was sent"):
+    with pytest.raises(
+        MessageTooLarge, match=r"StartOperation: .* bytes, but a message has at most .*; nothing was sent"
+    ):
         encode(wire.StartOperation(an_operation(0), spec))
 
 

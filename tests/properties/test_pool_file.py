@@ -104,11 +104,11 @@ def test_pools_may_stand_in_each_other_or_name_their_parents_in_maps_or_lists_in
     ("text", "words"),
     [
         ("pools:\n  a: {}\n  b: {pools: {a: {}}}", ["f:3: pools.b.pools.a: pool a", "line 2", "each name once in the tree"]),
-        ("pools: {a: {pools: {b: {parent: c}}}}", ["f:1: pools.a.pools.b.parent: c", "expected a, inside which"]),
+        ("pools: {a: {pools: {b: {parent: c}}}}", ["f:1: pools.a.pools.b.parent: c", "expected a, the pool that it is nested in"]),
         ("pools: {a: 7}", ["pools.a: 7", "a map of attributes"]),
         ("pools: [a]", ["pools[0]: no name"]),
         ("pools: 7", ["pools: 7", "a map by name, or a list"]),
-        ("pools: {a b: {}}", ["'a b' is no name of a pool"]),
+        ("pools: {a b: {}}", ["'a b' is not a name of a pool"]),
         ("options: [1]", ["options: a list", "a map of options"]),
         ("pool: {}", ["pool: unknown key; did you mean pools?"]),
         ("total: {cpu: 1}\npools: {}\noperations: {}", ["f:1: total: unknown key", "f:3: operations: unknown key"]),

@@ -40,7 +40,7 @@ def test_a_link_in_place_of_the_folder_is_refused_and_not_followed(tmp_path: Pat
     # Whatever the umask.
     (tmp_path / "precious").chmod(0o755)
     (tmp_path / "exchange").symlink_to("precious")
-    with pytest.raises(OSError, match="a symbolic link, and must be a folder"):
+    with pytest.raises(OSError, match="a symbolic link, but must be a folder"):
         JobExchange(f"{tmp_path}/exchange")
 
     assert stat.S_IMODE((tmp_path / "precious").stat().st_mode) == 0o755

@@ -190,5 +190,5 @@ def test_a_runner_that_sees_the_end_of_the_lease_late_says_so_in_the_ends_of_its
     [kept, *_] = engine.on_exited(a_job(), JobExit(signal=9), at(61_001)).effects
 
     assert isinstance(kept, Keep)
-    assert "the runner was stopped and saw it 60 s late, so the job may have run elsewhere meanwhile" in kept.end.reason
+    assert "the runner was stopped and noticed it 60 s late, so the job may have run elsewhere too" in kept.end.reason
     assert {figure.name: figure.value for figure in engine.figures()}["leases_seen_late"] == 1

@@ -98,7 +98,7 @@ def test_the_lease_of_the_node_is_enforced_for_jobs_that_wait_for_their_program(
     agent.say(a_run(0, str(leased.path)))
     agent.run(1, "sleep", "1000")
 
-    assert {agent.end_of(index).reason.partition(":")[0] for index in (0, 1)} == {"the lease passed"}
+    assert {agent.end_of(index).reason.partition(":")[0] for index in (0, 1)} == {"the lease of the node ended"}
     leased.give_back()
     assert not leased.ran.exists()
 

@@ -22,7 +22,7 @@ def test_no_account_of_the_system_is_a_persons_by_its_name(monkeypatch: pytest.M
     accounts = AgentSettings(users="same").accounts()
     assert len(OF_THE_SYSTEM) > 2
     for name in OF_THE_SYSTEM:
-        with pytest.raises(NoAccount, match=rf"account {name} \(uid \d+\) is an account of the system.*lowest_uid"):
+        with pytest.raises(NoAccount, match=rf"account {name} \(uid \d+\) is a system account.*lowest_uid"):
             account_named(accounts.account_of(name), accounts.lowest_uid_of(name))
 
 

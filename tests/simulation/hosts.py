@@ -364,7 +364,7 @@ class _HostLink:
             self._host.tell(Hello("agent"))
             await self._again.wait()
             self._host.to_agent = None
-            self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being started again")
+            self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being restarted")
 
     def tell(self, message: ToRunner) -> None:
         """Says something to the runner, if it lives."""

@@ -110,7 +110,7 @@ class Bucket(Stream):
             have = known.sequence if known is not None else 0
             is_free = expected == 0 and (known is None or known.is_deletion)
             if not is_free and expected != have:
-                raise WrongRevision(f"{key} was changed by somebody else")
+                raise WrongRevision(f"{key} was changed by another writer")
         stored = self.add(key, data, at_ms, is_deletion=is_deletion)
         own = [each.sequence for each in self.messages if each.subject == key]
         drop = set(own[: -self.history])

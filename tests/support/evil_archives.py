@@ -82,12 +82,12 @@ def evil_archives() -> dict[str, Evil]:
         "a long target": Evil(packed(member("l", type=SYMLINK, linkname="a" * 5_000)), "has a target of 5000 bytes"),
         "an empty target": Evil(packed(member("l", type=SYMLINK, linkname="")), "is empty or has a NUL"),
         "a link out": Evil(packed(member("l", type=SYMLINK, linkname="../x")), "out of the archive"),
-        "a hard link": Evil(packed(member("l", type=tarfile.LNKTYPE, linkname="x")), "is no file, no folder"),
-        "a device": Evil(packed(member("l", type=tarfile.CHRTYPE)), "is no file, no folder and no link"),
+        "a hard link": Evil(packed(member("l", type=tarfile.LNKTYPE, linkname="x")), "is not a file, a folder"),
+        "a device": Evil(packed(member("l", type=tarfile.CHRTYPE)), "is not a file, a folder or a link"),
         "a file below a link": Evil(
-            packed(member("b", type=SYMLINK, linkname="a"), member("b/evil", b"x")), "'b' is there twice"
+            packed(member("b", type=SYMLINK, linkname="a"), member("b/evil", b"x")), "'b' is in it twice"
         ),
-        "headers about headers": Evil(gzip.compress(chain), "is no file, no folder and no link"),
+        "headers about headers": Evil(gzip.compress(chain), "is not a file, a folder or a link"),
         "negative sizes": Evil(gzip.compress(back), "it unpacks to more than"),
         "a sparse file": Evil(packed(member("f", b"9" * 600, pax_headers=sparse)), "only plain files are unpacked"),
         "many records": Evil(packed(member("f", pax_headers={f"x{n}": "" for n in range(200)})), "records about one"),

@@ -78,8 +78,10 @@ def return_indexes(transaction: Transaction, request: ReturnIndexes) -> ReturnAn
     owners = operation.ledger.owners
     if operation.state is not OperationState.RUNNING or owners is None or owners.changes != request.change:
         # A repeated request is refused here too: another tree may have leased the released indexes by now.
-        changed = f"{operation.state.value}, changed {owners.changes if owners is not None else 0} times"
-        return WrongState("operation", operation.id, changed, f"running, changed {request.change} times")
+        changed = (
+            f"{operation.state.value}, with {owners.changes if owners is not None else 0} changes of its index leases"
+        )
+        return WrongState("operation", operation.id, changed, f"running, with {request.change} changes")
     transaction.record(
         IndexesReturned(
             operation=operation.id,
@@ -97,7 +99,9 @@ def _draw_in_tree(
 ) -> DrawAnswer | WrongState:
     placement = operation.placements.get(request.tree)
     if placement is None or placement.blocked_by is not None:
-        return WrongState("operation", operation.id, f"without a slot in tree {request.tree}", "with one")
+        return WrongState(
+            "operation", operation.id, f"without a running slot in tree {request.tree}", "a running slot there"
+        )
     part = max(1, owners.free // (_PARTS_OF_A_TREE * len(operation.placements)))
     runs = owners.next_free(min(request.more, part))
     drawn = sum(run.below - run.first for run in runs)

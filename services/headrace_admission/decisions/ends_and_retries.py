@@ -156,7 +156,7 @@ def lose_indexes(transaction: Transaction, gone: AllocatorGone) -> AllocatorGone
     (`on_lost_node`).
     """
     state, tree = transaction.state, gone.tree
-    reason = f"the allocator of tree {tree} did not come back within the lease of its nodes"
+    reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
     for operation in list(state.live.values()):
         owners, is_over = operation.ledger.owners, is_ending(operation.state)
         if owners is None or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over):
@@ -205,7 +205,7 @@ def abort_without_command(transaction: Transaction, dropped: DroppedCommands) ->
     state = transaction.state
     operations = [state.live[name] for name in state.without_command]
     most = state.configuration.everywhere.largest_replayed_bytes
-    reason = f"its command was dropped when the log was read: live operations took more than {most} bytes"
+    reason = f"admission did not load its command from the log: live operations take more than {most} bytes"
     for operation in operations:
         end_operation(transaction, operation, StateCause.ABORTED_BY_USER, reason)
     state.without_command.clear()

@@ -131,7 +131,7 @@ def unfit_pool(
 ) -> Refusal | None:
     """Return the refusal of a pool that does not accept such operations, whatever runs there now."""
     if asked == ROOT_POOL:
-        return BadRequest("pool", asked, "a pool below the root: no operation runs in the root itself")
+        return BadRequest("pool", asked, "a pool below the root; no operation runs in the root itself")
     if not book.exists(asked):
         if not is_name_for_users(asked):
             return BadRequest("pool name", asked, NAME_RULE)
@@ -142,12 +142,14 @@ def unfit_pool(
         return WrongState(
             "pool",
             target.pool,
-            "closed to operations of its own (forbid_immediate_operations)",
-            "one of the pools below it",
+            "closed to operations directly in it (forbid_immediate_operations)",
+            "a pool below it",
         )
     gangs_anywhere = not book.rules.allow_gang_operations_only_in_fifo_pools or rules.always_allow_gang_operations
     if gang and not gangs_anywhere and not _is_fifo(book, target):
-        return WrongState("pool", target.pool, "in mode fair_share", "a fifo pool: gang operations run in no other")
+        return WrongState(
+            "pool", target.pool, "in mode fair_share", "a fifo pool; gang operations run only in fifo pools"
+        )
     return None
 
 

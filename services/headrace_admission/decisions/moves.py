@@ -46,7 +46,7 @@ def plan_move(
         if target.pool != placement.pool or placement.blocked_by is not None:
             targets[tree] = target
     if targets and not everywhere.pool_change_is_allowed:
-        return WrongState("operation", operation.id, "in a pool", "another one: pool_change_is_allowed is off")
+        return WrongState("operation", operation.id, "fixed to its pool", "the setting pool_change_is_allowed to be on")
     return _over_limit(state, operation, targets) or targets
 
 

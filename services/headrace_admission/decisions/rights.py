@@ -32,7 +32,9 @@ def no_reading(state: State, operation: Operation, user: str) -> NotAllowed | No
 
     The users who may change the operation may also read them.
     """
-    return _no_manage(state, operation, user, f"read what operation {operation.id} of {operation.user} keeps to itself")
+    return _no_manage(
+        state, operation, user, f"read command, environment and output of operation {operation.id} of {operation.user}"
+    )
 
 
 def may_move(state: State, operation: Operation, user: str) -> bool:

@@ -96,9 +96,11 @@ def _rejection(tree: TreeName, book: TreeBook, asked: PoolName, rejected: Reject
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
     listed = f"its placement rules are {', '.join(rule.text() for rule in rules)}"
     if rejected.lacks_groups and rejected.rule is not None:
-        why = f"`{rejected.rule.text()}` asks for groups of the user, which nobody tells here"
-        return BadRequest("pool", asked or "none", f"a pool that tree {tree} uses before that: {why}; {listed}")
-    return BadRequest("pool", asked or "none", f"a pool to which a rule of tree {tree} leads; {listed}")
+        why = f"`{rejected.rule.text()}` needs the groups of the user, which Headrace does not know"
+        return BadRequest(
+            "pool", asked or "none", f"a pool that an earlier placement rule of tree {tree} accepts: {why}; {listed}"
+        )
+    return BadRequest("pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts; {listed}")
 
 
 def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:
@@ -107,13 +109,15 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
         if tree not in configured:
             return NotFound("tree", tree, near=near(tree, configured))
     if spec.tentative_pool_trees and not spec.pool_trees:
-        return BadRequest("spec.pool_trees", "none", "the trees that must take it, beside the tentative ones")
+        return BadRequest("spec.pool_trees", "none", "at least one regular tree besides the tentative trees")
     both = sorted({*regular} & {*spec.tentative_pool_trees})
     if both:
-        return BadRequest("spec.tentative_pool_trees", ", ".join(both), "trees that are not in pool_trees as well")
+        return BadRequest("spec.tentative_pool_trees", ", ".join(both), "trees that are not also in pool_trees")
     several = [*regular, *spec.tentative_pool_trees]
     if spec.is_gang and spec.job_count > 1 and len(several) > 1:
-        return BadRequest("spec.pool_trees", ", ".join(several), "one tree: all jobs of a gang start together in one")
+        return BadRequest(
+            "spec.pool_trees", ", ".join(several), "one tree: all jobs of a gang start together in one tree"
+        )
     for tree in spec.tentative_pool_trees:
         if tree not in configured and not spec.ignore_missing_tentative_trees:
             return NotFound("tree", tree, near=near(tree, configured))
@@ -121,7 +125,7 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
     for tree in spec.scheduling_options_per_pool_tree:
         if tree not in named:
             place = f"spec.scheduling_options_per_pool_tree.{tree}"
-            return BadRequest(place, tree, "one of its trees: " + ", ".join(sorted(named)))
+            return BadRequest(place, tree, "a tree of the operation: " + ", ".join(sorted(named)))
     return None
 
 

@@ -121,19 +121,23 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         return BadRequest("spec.resources.user_slots", str(spec.resources.user_slots), "at least 1")
     if not any(spec.resources.as_tuple()[1:]):
         names = ", ".join(RESOURCE_NAMES[1:])
-        return BadRequest("spec.resources", "none", f"some of {names} for each job")
+        return BadRequest("spec.resources", "none", f"an amount of at least one of {names} for each job")
     if spec.max_unpreemptible_allocation_count:
-        value, expected = str(spec.max_unpreemptible_allocation_count), "0, or nothing"
+        value, expected = str(spec.max_unpreemptible_allocation_count), "0, or no value"
         return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
         return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
     if spec.trace and read_trace(spec.trace) is None:
-        return BadRequest("spec.trace", spec.trace, "a traceparent of W3C Trace Context, of a trace that is recorded")
+        return BadRequest(
+            "spec.trace", spec.trace, "a W3C Trace Context traceparent whose flags say that the trace is recorded"
+        )
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
-        return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} (command and environment together)")
+        return BadRequest(
+            "spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for command and environment together"
+        )
     return None
 
 
@@ -200,7 +204,7 @@ def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
         return []
     meant = f"pool {pool} is for lightweight operations"
     if not spec.is_vanilla:
-        return [f"{meant}; one of type {spec.type} is none and counts as any other"]
+        return [f"{meant}; an operation of type {spec.type} is not lightweight and counts like any other operation"]
     if spec.job_count > 1:
-        return [f"{meant} of one small job; this one has {spec.job_count} jobs"]
+        return [f"{meant} with one small job; this operation has {spec.job_count} jobs"]
     return []

@@ -12,7 +12,7 @@ from headrace.wire.placements import EphemeralPool
 from headrace_admission.state.tree_book import TreeBook
 
 _NAME: Final = re.compile(r"[-_a-z0-9:A-Z]{1,100}\Z")
-NAME_RULE: Final = "1 to 100 of a-z, A-Z, 0-9, '-', '_' and ':'"
+NAME_RULE: Final = "1 to 100 characters of a-z, A-Z, 0-9, '-', '_' and ':'"
 
 
 class Target(msgspec.Struct, frozen=True):

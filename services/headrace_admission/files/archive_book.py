@@ -78,23 +78,27 @@ class ArchiveBook:
         """Return the refusal of a piece that does not fit its archive, or of an archive that exceeds a quota; else None."""
         archive = upload.archive
         if upload.piece >= archive.piece_count:
-            return BadRequest("piece", str(upload.piece), f"less than {archive.piece_count}, its number of pieces")
+            return BadRequest(
+                "piece", str(upload.piece), f"less than {archive.piece_count}, the archive's number of pieces"
+            )
         if upload.data and len(upload.data) != archive.piece_bytes(upload.piece):
-            expected = f"{archive.piece_bytes(upload.piece)} bytes, as piece {upload.piece} has"
+            expected = f"{archive.piece_bytes(upload.piece)} bytes, the size of piece {upload.piece}"
             return BadRequest("data", f"{len(upload.data)} bytes", expected)
         known = self._entries.get(key)
         if known is not None:
             same = known.archive.size_bytes == archive.size_bytes
-            size = f"{known.archive.size_bytes}, the size of what was sent under this hash"
+            size = f"{known.archive.size_bytes}, the size of the archive that was sent with this hash"
             return None if same else BadRequest("archive.size_bytes", str(archive.size_bytes), size)
         more = _booked_bytes(archive)
         for whose, used, most in (
             (f"of {key.user}", self._used_bytes(key.user), self._most_bytes_of_a_user),
-            ("of all", self._used_bytes(), self._most_bytes),
+            ("of all users", self._used_bytes(), self._most_bytes),
         ):
             if used + more > most:
-                state = f"{archive.size_bytes} bytes more than the {used} bytes {whose} that are kept for operations"
-                return WrongState("the upload", archive.sha256[:12], state, f"at most {most} bytes {whose} together")
+                state = f"too large: it has {archive.size_bytes} bytes, and {used} bytes of archives {whose} are stored already"
+                return WrongState(
+                    "the upload", archive.sha256[:12], state, f"at most {most} bytes for all archives {whose}"
+                )
         return None
 
     def want(self, key: ArchiveKey, archive: Archive, moment: Moment) -> ArchiveRecord | None:
@@ -168,8 +172,8 @@ class ArchiveBook:
     def figures(self) -> list[Figure]:
         """Return the metrics of the archives and their bytes."""
         return [
-            gauge("archives", "archives", len(self._entries), "Archives of files that people sent."),
-            gauge("archive_bytes", "bytes", self._used_bytes(), "The room that they take, as it is counted."),
+            gauge("archives", "archives", len(self._entries), "Archives of files that users uploaded."),
+            gauge("archive_bytes", "bytes", self._used_bytes(), "Bytes that these archives count against the quotas."),
         ]
 
     def _used_bytes(self, user: str = "") -> int:

@@ -83,7 +83,11 @@ class FileRequests:
             return None
         if self._book.is_there(ArchiveKey(user, archive.sha256), archive):
             return None
-        return BadRequest("spec.files", archive.sha256, "an archive that was sent before, as `--upload` does")
+        return BadRequest(
+            "spec.files",
+            archive.sha256,
+            "an archive that was uploaded before the start, as `headrace run --upload` does",
+        )
 
     def refusal_of_sending(self, archive: Archive | None, user: str) -> Refusal | None:
         """Return the refusal of files that a user would send, or None if they fit the quotas."""
@@ -108,7 +112,7 @@ class FileRequests:
             self._end_if_fenced(error)
             # It is not known whether the piece was written.
             self._book.note_lost(key, request.piece)
-            return NotReady(f"files cannot be kept: {error}")
+            return NotReady(f"files cannot be stored: {error}")
         return await self._answer_to_upload(key, request)
 
     async def _answer_to_upload(self, key: ArchiveKey, request: Upload) -> msgspec.Struct:
@@ -123,7 +127,7 @@ class FileRequests:
         if self._book.is_there(key, request.archive):
             return Uploaded([])
         # Clients ask again by themselves. Meanwhile requests of other clients may be served.
-        return NotReady("what was sent is being checked")
+        return NotReady("the uploaded archive is being checked")
 
     def _refusal_of_upload(self, key: ArchiveKey, request: Upload) -> Refusal | None:
         reason = self._checks.reason(key)
@@ -140,13 +144,11 @@ class FileRequests:
                     self._kept.leave(key)
                 elif (record := self._book.note_checked(key)) is not None:
                     await self._kept.keep_record(key, record)
-                    logger().info(
-                        "archive is there", user=key.user, archive=key.sha256, bytes=record.archive.size_bytes
-                    )
+                    logger().info("archive stored", user=key.user, archive=key.sha256, bytes=record.archive.size_bytes)
         except BusError as error:
             self._end_if_fenced(error)
             self._book.note_lost(key, 0)
-            logger().warning("archive not kept", user=key.user, archive=key.sha256, error=str(error))
+            logger().warning("archive not stored", user=key.user, archive=key.sha256, error=str(error))
 
     async def _on_fetch(self, request: FetchPiece, _caller: Caller) -> msgspec.Struct:
         operation = self._state().operations.get(request.operation)
@@ -155,13 +157,13 @@ class FileRequests:
         if not request.sha256:
             # Such an agent asks again for a minute, then leaves the job to other nodes. After any other refusal it would return
             # the job at once, and get it again at once.
-            return NotReady("the agent of this node is of a former version and gets no files; upgrade it")
+            return NotReady("the agent of this node is too old to fetch files; upgrade the agent")
         if request.sha256 != operation.spec.files.sha256:
             # A node learns the hash only from an order to start a job of the operation.
-            expected = f"the hash that an order to run a job of {request.operation} names"
+            expected = f"the hash in an order to run a job of {request.operation}"
             return BadRequest("sha256", request.sha256[:12], expected)
         if is_final(operation.state):
-            return WrongState("operation", operation.id, operation.state.value, "one that is not over")
+            return WrongState("operation", operation.id, operation.state.value, "an operation that has not ended")
         key = ArchiveKey(operation.user, operation.spec.files.sha256)
         try:
             entry = await self._piece(key, request.piece)
@@ -170,7 +172,7 @@ class FileRequests:
         if entry is None:
             self._book.note_lost(key, request.piece)
             count = operation.spec.files.piece_count
-            return NotFound("whole piece of its files in the store", f"{request.piece + 1} of {count}")
+            return NotFound("undamaged piece of its files in the store", f"{request.piece + 1} of {count}")
         return Piece(entry)
 
     async def _piece(self, key: ArchiveKey, piece: int) -> bytes | None:

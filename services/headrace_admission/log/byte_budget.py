@@ -37,7 +37,9 @@ class EventTooLarge(HeadraceError):
 
     def __init__(self, event: Event, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        super().__init__(f"{type(event).__name__}: {size_bytes} bytes, at most {LARGEST_EVENT_BYTES} fit the log")
+        super().__init__(
+            f"{type(event).__name__}: {size_bytes} bytes; an entry of the log holds at most {LARGEST_EVENT_BYTES} bytes"
+        )
 
 
 def encode_event(event: Event) -> bytes:

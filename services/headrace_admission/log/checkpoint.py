@@ -159,7 +159,7 @@ class CheckpointStore:
             async with aclosing(self._bucket.read(head.prefix)) as pieces:
                 async for number, data in _pages(pieces):
                     if number != taken or number >= head.pages:
-                        raise BadMessage(f"{head.page(taken)}: page {number + 1} stands in its place")
+                        raise BadMessage(f"{head.page(taken)}: page {number + 1} was found instead")
                     try:
                         page = read_page(data)
                     except (BadMessage, msgspec.DecodeError) as error:

@@ -110,7 +110,7 @@ class Checkpointing:
                 checkpoint = Checkpoint(self._state)
                 self._at_cut = self._recorder.recorded
             except (BusError, TimeoutError) as error:
-                logger().info("checkpoint not cut", error=str(error) or self._recorder.appender.why_waiting)
+                logger().info("checkpoint not begun", error=str(error) or self._recorder.appender.why_waiting)
                 return
             finally:
                 self._open.set()
@@ -120,9 +120,9 @@ class Checkpointing:
     def figures(self) -> list[Figure]:
         """Return the metrics of the checkpoints, and the size of the log at the last checkpoint."""
         return [
-            counter("checkpoints_written", "checkpoints", self._written, "Checkpoints of the state."),
+            counter("checkpoints_written", "checkpoints", self._written, "Checkpoints of the state that were written."),
             counter("checkpoints_failed", "checkpoints", self._failed, "Checkpoints that could not be written."),
-            gauge("log_size", "bytes", self._log_bytes, "The size of the log."),
+            gauge("log_size", "bytes", self._log_bytes, "Size of the log at the last checkpoint."),
         ]
 
     async def _between_pages(self) -> None:
@@ -138,10 +138,10 @@ class Checkpointing:
             self._role.step_down(str(error))
             return False
         except BusError as error:
-            logger().info("checkpoint not looked at", error=str(error))
+            logger().info("checkpoint not verified", error=str(error))
             return False
         if is_lost:
-            logger().error("checkpoint lost by its bucket", bucket=subjects.CHECKPOINT_BUCKET)
+            logger().error("bucket has lost the checkpoint", bucket=subjects.CHECKPOINT_BUCKET)
         return is_lost
 
     async def _sweep(self) -> None:
@@ -163,7 +163,9 @@ class Checkpointing:
             self._written += 1
             logger().info("checkpoint written", sequence=checkpoint.sequence)
         if self._log_bytes > self._settings.keep_bytes:
-            logger().error("log above its bound", size_bytes=self._log_bytes, bound_bytes=self._settings.keep_bytes)
+            logger().error(
+                "log is larger than its bound", size_bytes=self._log_bytes, bound_bytes=self._settings.keep_bytes
+            )
 
     async def _forget(self, covered: int) -> None:
         """Remove the oldest entries until the log is within both bounds. Entries that the checkpoint does not cover stay."""

@@ -185,16 +185,23 @@ class Recorder:
         """Return the metrics of the log and its appender."""
         statistics = self.appender.statistics()
         return [
-            counter("events_recorded", "events", statistics["events"], "Events in the log."),
-            counter("log_entries", "entries", statistics["entries"], "Groups of events in the log."),
-            gauge("events_waiting_for_log", "events", statistics["waiting"], "Events whose record is on its way."),
+            counter("events_recorded", "events", statistics["events"], "Events that were written to the log."),
+            counter(
+                "log_entries",
+                "entries",
+                statistics["entries"],
+                "Entries that were written to the log, each with a group of events.",
+            ),
+            gauge(
+                "events_waiting_for_log", "events", statistics["waiting"], "Events that the log has not confirmed yet."
+            ),
             counter(
                 "appends_in_doubt",
                 "entries",
                 statistics["doubts"],
-                "Records of which it had to be found out whether they were in the log.",
+                "Unconfirmed entries, for which the log was read to see whether it has them.",
             ),
-            counter("appends_sent_again", "entries", statistics["resent"], "Records that were sent again."),
+            counter("appends_sent_again", "entries", statistics["resent"], "Entries that were sent to the log again."),
         ]
 
     def _taken(self, events: Sequence[Event]) -> list[bytes]:

@@ -61,7 +61,7 @@ class LogReader:
 
     def figures(self) -> list[Figure]:
         """Return the metric of entries that the log has lost."""
-        says = "Acknowledged entries that the log of operations had lost when this process began to lead."
+        says = "Acknowledged entries that the log of operations had lost when this process became the leader."
         return [gauge("log_entries_lost", "entries", self._lost_entries, says)]
 
     @property
@@ -101,7 +101,7 @@ class LogReader:
             first, end = await self._go_on_behind_checkpoint(log, end, checkpoints.last_term)
         if end < self.sequence or first > self.sequence + 1:
             raise Deposed(
-                f"the log holds entries {first} to {end}, and we know it up to {self.sequence}: entries are missing"
+                f"the log holds entries {first} to {end}, but this process knows entries up to {self.sequence}: entries are missing"
             )
         for attempt in range(_ANNOUNCE_TRIES):
             await self._read_on(log, term)
@@ -177,8 +177,8 @@ class LogReader:
         if term > last_term:
             raise Deposed(
                 f"the log ends with entry {end} of term {term}, and the checkpoint covers entries up to {self.sequence} of terms "
-                f"up to {last_term}: they do not belong together. Put the stream {subjects.STREAM} and the bucket "
-                f"{subjects.CHECKPOINT_BUCKET} back from the same backup"
+                f"up to {last_term}: they do not belong together. Restore the stream {subjects.STREAM} and the bucket "
+                f"{subjects.CHECKPOINT_BUCKET} from the same backup"
             )
         logger().error("the log lost entries that the checkpoint covers", last=end, checkpoint=self.sequence)
         await log.forget(self.sequence)
@@ -190,7 +190,7 @@ class LogReader:
             return
         self._loss = (
             f"the log of operations lost at least {self._lost_entries} acknowledged entries ({kept + 1} to {acknowledged}): operations "
-            "whose start they held are gone, and jobs whose end they held run again"
+            "that started in these entries are gone, and jobs that ended in these entries are retried"
         )
         logger().error("the log has lost entries", kept=kept, acknowledged=acknowledged, lost=self._lost_entries)
 
@@ -202,21 +202,21 @@ class LogReader:
                 break
             batch = batch_of(entry)
             if term is not None and batch.term > term:
-                raise Deposed(f"entry {entry.sequence} of the log is of term {batch.term}")
+                raise Deposed(f"entry {entry.sequence} of the log has the newer term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
         first, _ = await log.bounds() if self.sequence < end else (0, 0)
         # Otherwise the log has just removed the next entries, which a checkpoint covers.
         if self.sequence < end and first <= self.sequence + 1:
             raise BusError(
-                f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Put the stream "
-                f"and the bucket {subjects.CHECKPOINT_BUCKET} back from the same backup. Or stop the server, delete "
-                f"`streams/{subjects.STREAM}/msgs/index.db` in its store and start it: the log then ends before that entry, and up to "
-                f"{end - self.sequence} acknowledged entries are lost"
+                f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Restore "
+                f"the stream and the bucket {subjects.CHECKPOINT_BUCKET} from the same backup. Or stop the server, delete "
+                f"`streams/{subjects.STREAM}/msgs/index.db` in its store, and start the server: the log then ends before that entry, "
+                f"and up to {end - self.sequence} acknowledged entries are lost"
             )
 
 
 def _no_checkpoint(first: int, why: str) -> str:
     return (
-        f"the log begins with entry {first}, and the checkpoint of what was before {why}: put the bucket "
-        f"{subjects.CHECKPOINT_BUCKET} back from a backup, or delete the stream {subjects.STREAM} too to begin with no operations"
+        f"the log begins with entry {first}, and the checkpoint of the earlier entries {why}. Restore the bucket "
+        f"{subjects.CHECKPOINT_BUCKET} from a backup, or delete the stream {subjects.STREAM} as well to begin with no operations"
     )

@@ -50,7 +50,9 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
     tags = sorted(set(request.tags))
     if known is not None and known.terms is not None:
         if known.tree != request.tree:
-            return WrongState("node", request.node, f"in tree {known.tree} by its token", f"a token for {request.tree}")
+            return WrongState(
+                "node", request.node, f"bound to tree {known.tree} by its token", f"a token for tree {request.tree}"
+            )
         cut = [tag for tag in tags if tag not in known.terms.tags]
         return _as_said(msgspec.structs.replace(known, cut_tags=cut), request)
     if known is None:
@@ -90,7 +92,7 @@ class GivingUp:
             if await is_gone(self._bus, record.tree, self._silence, self._clock):
                 return GivenUpNode(record.node, 0)
             return NotReady(
-                f"the allocator of its tree {record.tree} does not answer, and jobs may run there as long as nodes have their lease"
+                f"the allocator of its tree {record.tree} does not answer, so jobs may run on the node until its lease ends"
             )
         return decode_answer(answer, GivenUpNode)
 
@@ -111,7 +113,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
         if known is not None and (record.tree != known.tree or (known.machine and not known.is_of(request.machine))):
             given_up = await give_up(known, request.machine)
             if isinstance(given_up, WrongState) and record.tree != known.tree:
-                where = f"in tree {known.tree}, where jobs may run on it"
+                where = f"in tree {known.tree} and may run jobs of that tree"
                 return WrongState("node", record.node, where, f"a node of tree {record.tree}")
             if isinstance(given_up, Refusal):
                 return given_up
@@ -144,7 +146,7 @@ async def change_node(
             return NotFound("node", request.node, near=near(request.node, await nodes.entries()))
         if request.change is NodeChange.SHUT_OUT:
             if not record.key:
-                state = "let in by a credential that no token gave it"
+                state = "enrolled with a credential that did not come from a token"
                 return WrongState("node", record.node, state, "a node that joined by a token")
             return await shut_out(record) or ChangedNode(record.node)
         if request.change is NodeChange.REMOVE:

@@ -72,7 +72,7 @@ class Joining:
         if not is_proven:
             # Without the proof it could be the key of another party, which would be shut out together with this node.
             return BadRequest(
-                "proof", key, "the signature of this key, as `headrace agent join` of this release makes it"
+                "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
             )
         async with self._binding:
             token = await self._keys.use(token_key, key, moment.wall_ms)
@@ -126,7 +126,12 @@ def _why_not(known: NodeRecord | None, tree: str) -> WrongState | None:
     """Return the refusal of a token for an existing node that is in another tree, or that no token let in; else None."""
     if known is None or (known.tree == tree and known.key):
         return None
-    state = f"in tree {known.tree}" if known.tree != tree else "enrolled with a credential that outlasts a token's"
+    state = (
+        f"in tree {known.tree}" if known.tree != tree else "enrolled with a credential that did not come from a token"
+    )
     return WrongState(
-        "node", known.node, state, f"a node of tree {tree} that joined by a token, or one that was removed"
+        "node",
+        known.node,
+        state,
+        f"a node of tree {tree} that joined by a token, or a node that was removed (`headrace node remove`)",
     )

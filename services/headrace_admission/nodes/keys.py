@@ -61,11 +61,13 @@ class Keys:
             if entry is None or not isinstance(token, Token):
                 return NotFound("token", key)
             if token.used_by not in ("", by):
-                return WrongState("token", f"for {token.node}", "used already", "a new one for each host")
+                return WrongState(
+                    "token", f"for {token.node}", "used already", "a new token for each host (`headrace node token`)"
+                )
             if now_ms > token.expires_at_ms:
-                return WrongState("token", f"for {token.node}", "expired", "a new one")
+                return WrongState("token", f"for {token.node}", "expired", "a new token (`headrace node token`)")
             if await self._bucket.get(by) is not None:
-                return WrongState("key", by, "no new one", "a key that was made for this node alone")
+                return WrongState("key", by, "known already", "a new key, made for this node alone")
             used = msgspec.structs.replace(token, used_by=by)
             try:
                 await self._bucket.update(key, msgspec.json.encode(used), entry.revision)

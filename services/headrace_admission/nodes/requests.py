@@ -32,7 +32,7 @@ _NO_AUTHORITY: Final = WrongState(
     "admission's",
     "authority_file",
     "empty",
-    "the file that `headrace cluster init --operator` writes, for hosts to join",
+    "the file that `headrace cluster init --operator` writes; no host can join without it",
 )
 
 
@@ -128,7 +128,7 @@ class NodeRequests:
 
     async def _answered(self, answer: Awaitable[msgspec.Struct]) -> msgspec.Struct:
         began_s = self._runtime.clock.steady_s()
-        why = "the bucket of nodes cannot be written, or the server not told of a key"
+        why = "the bucket of nodes was not written, or the server did not get the list of revoked keys"
         try:
             return await answer
         except (NotConnected, NoResponders) as error:

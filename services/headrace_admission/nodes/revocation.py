@@ -63,7 +63,7 @@ class Revocations:
             if await tell_account_word(
                 system, self._authority.account, lambda known: self._authority.account_word(known, revoked, now_s)
             ):
-                logger().info("server told which keys count no more", keys=len(revoked))
+                logger().info("list of revoked keys sent to the server", keys=len(revoked))
 
     async def keep(self) -> None:
         """Send the revoked keys now, whenever the server may have restarted, and at intervals, until cancelled."""
@@ -73,8 +73,8 @@ class Revocations:
                 await self.tell()
                 self.trouble = ""
             except (HeadraceError, OSError) as error:
-                self.trouble = f"the server was not told which keys count no more: {error}"
-                logger().warning("server not told which keys count no more", error=str(error))
+                self.trouble = f"the server did not get the list of revoked keys: {error}"
+                logger().warning("list of revoked keys not sent to the server", error=str(error))
             with anyio.move_on_after(_LOOK_AGAIN_S):
                 while self._bus.statistics().get("reconnects", 0) == reconnects and not self.trouble:  # noqa: ASYNC110
                     await anyio.sleep(_LOOK_AT_CONNECTION_S)

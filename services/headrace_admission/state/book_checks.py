@@ -29,14 +29,14 @@ def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> b
 def check_pool(book: TreeBook, pool: PoolName) -> list[str]:
     """Return a description of each broken invariant of one pool."""
     broken = [
-        f"{name} is listed in {pool}, and is no member there"
+        f"{name} is listed in {pool}, but is not a member there"
         for name in book.in_pool.get(pool, ())
         if name not in book.members or book.members[name].pool != pool
     ]
     broken += [*_check_counts(book, pool), *_check_queue(book, pool)]
     is_in_use = pool in book.in_pool or pool in book.ephemeral.below or pool in book.queues
     if pool in book.ephemeral.by_name and not is_in_use:
-        broken.append(f"ephemeral pool {pool} has nothing in it")
+        broken.append(f"ephemeral pool {pool} is empty")
     return broken
 
 
@@ -52,16 +52,16 @@ def _check_counts(book: TreeBook, pool: PoolName) -> list[str]:
     broken = []
     if book.counts(pool).as_tuple() != (total, running, lightweight):
         expected = (total, running, lightweight)
-        broken.append(f"{pool} counts {book.counts(pool).as_tuple()}, in it and below are {expected}")
+        broken.append(f"{pool} counts {book.counts(pool).as_tuple()}, but it and the pools below have {expected}")
     if pool == ROOT_POOL and len(book.members) != total:
-        broken.append(f"{len(book.members)} members, {total} in the pools")
+        broken.append(f"the tree has {len(book.members)} members, but its pools have {total}")
     return broken
 
 
 def _check_queue(book: TreeBook, pool: PoolName) -> list[str]:
     queue = book.queues.get(pool, {})
     broken = [
-        f"{name} is in the queue of {pool}, and does not wait there"
+        f"{name} is in the queue of {pool}, but does not wait there"
         for name, member in queue.items()
         if book.members.get(name) is not member or member.blocked_by != pool
     ]

@@ -124,7 +124,11 @@ class IndexOwners:
         """Return a description of each broken invariant, for a ledger with `block` leased indexes and `over` finished jobs."""
         found = (len(self._owners), self._owners.count(_OVER), self.free)
         expected = (block, over, self._job_count - block + self._owners.count(_NOBODY))
-        return [] if found == expected else [f"drawn, over and free are {found} by their owners, not {expected}"]
+        return (
+            []
+            if found == expected
+            else [f"by owners, {found} indexes are leased, over and free; by the ledger, {expected}"]
+        )
 
     def _number(self, tree: TreeName) -> int:
         return self._trees.index(tree) + 1 if tree in self._trees else _OVER - 1

@@ -45,7 +45,7 @@ class JobResults:
         """Record the end of an attempt. `is_over`: no other attempt of the job follows."""
         number, job = divmod(index, _JOBS_OF_A_PAGE)
         page, at = self.pages[number], job * _BYTES_OF_A_JOB
-        assert page.left, "nothing ends in a page whose jobs are all over"
+        assert page.left, "a job ended in a page whose jobs are all over"
         page.data[at : at + _BYTES_OF_A_JOB] = (code, *node.to_bytes(2))
         page.left -= is_over
         if not page.left:

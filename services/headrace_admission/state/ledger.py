@@ -295,13 +295,23 @@ class Ledger:
         if self.done_count != done.bit_count():
             broken.append(f"done_count {self.done_count} differs from the bits set")
         if self.done_count != self.counts[JobResult.COMPLETED]:
-            broken.append(f"{self.done_count} jobs done, {self.counts[JobResult.COMPLETED]} completions counted")
+            broken.append(
+                f"{self.done_count} jobs are done, but {self.counts[JobResult.COMPLETED]} completions are counted"
+            )
         if self.block > self.job_count:
-            broken.append(f"block {self.block} beyond the {self.job_count} jobs")
-        broken += [f"attempt {number} of index {i} beyond block" for i, number in self.attempts.items(self.block)]
+            broken.append(f"block {self.block} is larger than the number of jobs, {self.job_count}")
+        broken += [
+            f"attempt {number} is of index {i}, outside of the block" for i, number in self.attempts.items(self.block)
+        ]
         if done & not_retried:
-            broken.append(f"{(done & not_retried).bit_count()} jobs are done, and ended without a retry")
-        broken += [f"job {i} pauses, and its last run has not ended" for i in self.pausing if not self._has_ended(i)]
+            broken.append(
+                f"{(done & not_retried).bit_count()} jobs are completed, but are also recorded as ended without a retry"
+            )
+        broken += [
+            f"job {i} waits for its retry, but its last attempt has not ended"
+            for i in self.pausing
+            if not self._has_ended(i)
+        ]
         if self.owners is not None:
             broken += self.owners.check(self.block, over=self.done_count + not_retried.bit_count())
         return broken

@@ -209,12 +209,12 @@ class State:
             return []
         broken = [f"{name}: {words}" for words in operation.ledger.check()]
         if operation.counted_bytes != operation.size_bytes:
-            broken.append(f"{name} counts as {operation.counted_bytes} bytes and takes {operation.size_bytes}")
+            broken.append(f"{name} is counted with {operation.counted_bytes} bytes, but takes {operation.size_bytes}")
         if (name in self.live) == is_final(operation.state):
             broken.append(f"{name} is {operation.state} and {'' if name in self.live else 'not '}in live")
         for tree, placement in operation.placements.items():
             if name in self.live and not holds(self.books[tree], name, placement):
-                broken.append(f"{name} does not stand in tree {tree} as it was placed: {placement}")
+                broken.append(f"{name} is not in tree {tree} as its placement says: {placement}")
         waits = all(placement.blocked_by is not None for placement in operation.placements.values())
         is_pending = operation.state is OperationState.PENDING
         if name in self.live and waits != is_pending and not (waits and operation.ledger.owners is not None):
@@ -226,7 +226,7 @@ class State:
         book = self.books[tree]
         broken = [f"tree {tree}: {words}" for words in check_pool(book, pool)]
         return broken + [
-            f"tree {tree}: {name} is in {pool}, and is no live operation of the tree"
+            f"tree {tree}: {name} is in {pool}, but is not a live operation of the tree"
             for name in book.in_pool.get(pool, ())
             if name not in self.live or tree not in self.live[name].placements
         ]

@@ -217,7 +217,7 @@ class NodeAllocations:
         return [
             *by_label(found, "allocations", "state", {state.value: count for state, count in counts.items()}),
             gauge("jobs", "jobs", len(self.by_job), "Jobs on this node."),
-            gauge("unstarted_slots", "slots", self._slots, "Places for jobs that have not started."),
+            gauge("unstarted_slots", "slots", self._slots, "Slots for jobs that have not started."),
             gauge("unrecorded_ends", "ends", len(self.ends), "Ends of jobs that admission has not recorded."),
         ]
 
@@ -232,32 +232,38 @@ class NodeAllocations:
                 jobs += 1
                 used += allocation.resources
         if used != self._used:
-            broken.append(f"{self._used} are booked, {used} are used")
+            broken.append(f"{self._used} are booked, but {used} are used")
         if slots != self._slots:
-            broken.append(f"{self._slots} slots are booked, {slots} are there")
+            broken.append(f"{self._slots} slots are booked, but allocations have {slots}")
         if jobs != len(self.by_job):
-            broken.append(f"{len(self.by_job)} jobs are booked, allocations have {jobs}")
+            broken.append(f"{len(self.by_job)} jobs are booked, but allocations have {jobs}")
         if not self._waiting.keys() <= self.by_id.keys():
-            broken.append("an allocation waits that is not here")
+            broken.append("an allocation that is not on this node is listed as waiting")
         if not self.specs.keys() <= {allocation.operation for allocation in self.by_id.values()}:
-            broken.append("specs of operations that are not here")
+            broken.append("specs are kept of operations without an allocation on this node")
         return broken
 
     def _check_one(self, name: AllocationId, allocation: Allocation) -> list[str]:
         job, state = allocation.job, allocation.state
         rules = (
             (name == allocation.id, "it is listed under another id"),
-            ((state in _HOLDS_ROOM) == (job is not None), "it holds room without a job, or has a job without room"),
+            (
+                (state in _HOLDS_ROOM) == (job is not None),
+                "it holds resources without a job, or has a job without resources",
+            ),
             (
                 (state is _S.WAITING) == (name in self._waiting),
-                "it waits and is not listed, or is listed and does not wait",
+                "it waits but is not listed as waiting, or is listed but does not wait",
             ),
-            (state is not _S.WAITING or bool(allocation.unstarted), "it waits with nothing to run"),
-            (len(allocation.unstarted) <= LARGEST_ALLOCATION_JOBS, "it has more slots than a heartbeat can tell"),
-            (job is None or self.by_job.get(job.key) is allocation, "its job is not found"),
-            (job is None or job.key not in self.ends, "its job runs and has ended"),
-            (allocation.ahead <= len(allocation.unstarted), "more is ahead than it has"),
-            (state is _S.RUNNING or not (allocation.ahead or allocation.closes_for), "it does not run, and goes on"),
-            (allocation.report() == allocation.new_report(), "its report is not as it is"),
+            (state is not _S.WAITING or bool(allocation.unstarted), "it waits, but has no job to start"),
+            (len(allocation.unstarted) <= LARGEST_ALLOCATION_JOBS, "it has more slots than a heartbeat can report"),
+            (job is None or self.by_job.get(job.key) is allocation, "its job is not found by its key"),
+            (job is None or job.key not in self.ends, "its job is recorded as running and as ended"),
+            (allocation.ahead <= len(allocation.unstarted), "the runner has more of its jobs queued than it has slots"),
+            (
+                state is _S.RUNNING or not (allocation.ahead or allocation.closes_for),
+                "it does not run, but has queued jobs or a reason to close",
+            ),
+            (allocation.report() == allocation.new_report(), "its report is out of date"),
         )
         return [f"allocation {allocation.id} ({state}, {job}): {words}" for is_kept, words in rules if not is_kept]

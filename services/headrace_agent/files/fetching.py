@@ -60,7 +60,7 @@ class FilesFetcher:
             except UnusableArchive as error:
                 return files_failure(FilesFault.LOST, f"its files cannot be unpacked: {error}")
             except OSError as error:
-                return files_failure(FilesFault.HOST, f"files of an operation cannot be kept here: {error}")
+                return files_failure(FilesFault.HOST, f"this host cannot store the files of an operation: {error}")
             except Exception as error:
                 # This is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
                 # operations.
@@ -118,7 +118,7 @@ class FilesFetcher:
         if size != archive.size_bytes or found.hexdigest() != archive.sha256:
             is_found = f"{size} bytes with the hash {found.hexdigest()[:12]}"
             sent = f"{archive.size_bytes} bytes with {archive.sha256[:12]}"
-            return files_failure(FilesFault.LOST, f"its files are damaged: {is_found} came, {sent} were sent")
+            return files_failure(FilesFault.LOST, f"its files are damaged: {is_found} arrived, but {sent} were sent")
         return None
 
     async def _piece(self, request: FetchPiece) -> bytes | FilesFailure:

@@ -50,7 +50,7 @@ def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
     except OSError as error:
         if error.errno in _HOST_ERRORS:
             raise
-        raise UnusableArchive(f"this host cannot keep it: {error.strerror}: {str(error.filename)[:200]!r}") from None
+        raise UnusableArchive(f"this host cannot store it: {error.strerror}: {str(error.filename)[:200]!r}") from None
     except Exception as error:
         # This is a defect of the agent, which must not cost more than the operation.
         logger().error("archive not unpacked", exception=error)

@@ -53,7 +53,7 @@ def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
     for person, account in found.items():
         if not person or not account or len(account) > LONGEST_ACCOUNT:
             raise BadInput(
-                f"users: {person!r}", account, f"the name of an account, of at most {LONGEST_ACCOUNT} letters"
+                f"users: {person!r}", account, f"the name of an account, of at most {LONGEST_ACCOUNT} characters"
             )
     return Accounts(found, of_others=NO_ACCOUNT)
 
@@ -61,5 +61,5 @@ def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
 def _pair(text: str) -> tuple[str, str]:
     person, equals, account = text.partition("=")
     if not equals:
-        raise BadInput("users", text, f"`{SAME}`, `{AGENT}`, or PERSON=ACCOUNT with commas between them")
+        raise BadInput("users", text, f"`{SAME}`, `{AGENT}`, or pairs PERSON=ACCOUNT with commas between them")
     return person.strip(), account.strip()

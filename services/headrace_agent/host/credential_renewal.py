@@ -58,11 +58,14 @@ class CredentialRenewal:
         try:
             replace_durably(Path(self._file), self._credential.text())
         except OSError as error:
-            logger().error("credential not kept: the next life of the agent has the old one", error=str(error))
+            logger().error(
+                "credential not written to its file: after a restart the agent uses the old credential",
+                error=str(error),
+            )
         try:
             await self._bus.renew(self._credential)
         except BusError as error:
-            logger().warning("credential renewed, and no new connection yet", error=str(error))
+            logger().warning("credential renewed, but not used for a new connection yet", error=str(error))
         logger().info("credential renewed", next_in_s=round(self._left_s()))
         return True
 

@@ -30,7 +30,7 @@ def make_own_folder(path: str, mode: int) -> None:
     try:
         folder = os.open(path, _OPEN | os.O_NOFOLLOW)
     except NotADirectoryError:
-        raise _foreign("it is a file or a symbolic link, and must be a folder", path) from None
+        raise _foreign("it is a file or a symbolic link, but must be a folder", path) from None
     try:
         _take(folder, path, mode)
     finally:
@@ -57,7 +57,7 @@ def take_own_folder(path: str, mode: int, uid: int | None = None) -> None:
 def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) -> None:
     """Raise `ForeignFolder` if the file belongs neither to this account, nor to root, nor to the account `uid`."""
     if status.st_uid not in (os.geteuid(), 0, uid):
-        raise _foreign(f"it belongs to uid {status.st_uid}, and must belong to uid {os.geteuid()}, which uses it", path)
+        raise _foreign(f"it belongs to uid {status.st_uid}, but must belong to uid {os.geteuid()}, which uses it", path)
 
 
 def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:

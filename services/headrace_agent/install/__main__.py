@@ -20,12 +20,12 @@ def main() -> None:
     """Do what the command line says, and print what was done."""
     parser = argparse.ArgumentParser(prog="headrace agent install")
     parser.add_argument("verb", choices=["check", "show", "install", "uninstall"])
-    parser.add_argument("--node", default="", help="node whose units go, or that has no settings yet")
+    parser.add_argument("--node", default="", help="node whose units are removed, or that has no settings yet")
     parser.add_argument("--config", type=Path, help="settings file of the agent (TOML)")
-    parser.add_argument("--users", default="", help="the setting of an agent that has no settings yet")
-    parser.add_argument("--account", default="", help="account as which agent and jobs run; else root")
+    parser.add_argument("--users", default="", help="setting `users` of an agent that has no settings yet")
+    parser.add_argument("--account", default="", help="account of the agent and its jobs; default: root")
     parser.add_argument("--unit-folder", type=Path, default=Path("/etc/systemd/system"))
-    parser.add_argument("--restart", action="store_true", help="the agent has new settings")
+    parser.add_argument("--restart", action="store_true", help="restart the agent because its settings have changed")
     arguments = parser.parse_args()
     try:
         for line in _lines(arguments):

@@ -64,15 +64,13 @@ def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
 def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
     """Check in advance whether the units can be installed and run. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
     if not facts.is_root():
-        raise CannotInstall("only root installs units of systemd: try again with `sudo`")
+        raise CannotInstall("only root can install systemd units: try again with `sudo`")
     if place.account:
         if users:
-            raise BadInput(users_place, users, f"nothing beside `--account`: all jobs run as {place.account} then")
+            raise BadInput(users_place, users, f"no value together with `--account`: all jobs run as {place.account}")
         _check_reach(account_named(place.account).uid, place.account, folder)
     elif not users:
-        expected = (
-            f"`{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, for jobs of an agent that is root; or `--account NAME` for both"
-        )
+        expected = f"`{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, for jobs of an agent that is root; or `--account NAME` for agent and jobs"
         raise BadInput(users_place, "", expected)
     else:
         parse_accounts(users)
@@ -91,7 +89,9 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
     """
     if not settings.state_folder:
         raise BadInput(
-            f"{config}: [agent] state_folder", "", "the folder of the node: that of a person is not found by a unit"
+            f"{config}: [agent] state_folder",
+            "",
+            "the state folder of the node, because a unit does not know the folder of a person",
         )
     state = Path(settings.state())
     check(place, settings.users, f"{config}: [agent] users", state)
@@ -106,7 +106,7 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
     changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
     owned = own_folder(state, place.account)
     if owned:
-        yield f"{state} belongs to {place.account or 'root'} now, and nobody else reads it"
+        yield f"{state} now belongs to {place.account or 'root'}, and no other account can read it"
     for unit in wanted:
         if unit.name in changed:
             yield from _write(place, unit)
@@ -120,11 +120,11 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
         yield f"{agent.name} is enabled and started"
     elif restart or agent.name in changed:
         systemctl("restart", agent.name)
-        yield f"{agent.name} is restarted, its jobs run on"
+        yield f"{agent.name} is restarted; its jobs keep running"
     elif not changed and not owned:
         yield f"{agent.name} is installed and runs: nothing to change"
     if runs and runner.name in changed:
-        yield f"{runner.name} runs on as before: `systemctl restart {runner.name}` ends its jobs"
+        yield f"{runner.name} keeps running from its former unit: `systemctl restart {runner.name}` ends its jobs"
 
 
 def uninstall(node: str, place: Place) -> Iterator[str]:
@@ -135,7 +135,7 @@ def uninstall(node: str, place: Place) -> Iterator[str]:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
         return
     if not facts.is_root():
-        raise CannotInstall("only root takes units of systemd away: try again with `sudo`")
+        raise CannotInstall("only root can remove systemd units: try again with `sudo`")
     # The agent first: it interrupts the jobs, reports their ends, and ends the runner.
     systemctl("stop", agent)
     systemctl("stop", runner)
@@ -144,7 +144,7 @@ def uninstall(node: str, place: Place) -> Iterator[str]:
         file.unlink()
         yield f"{file} is removed"
     systemctl("daemon-reload")
-    yield f"its state folder stays, and the cluster has it until `headrace node remove {node}`"
+    yield f"its state folder stays, and the node stays in the cluster until `headrace node remove {node}`"
 
 
 def _check_reach(uid: int, account: str, folder: Path) -> None:
@@ -168,7 +168,7 @@ def _check_reach(uid: int, account: str, folder: Path) -> None:
     except OSError as error:
         why = [error.strerror or str(error)]
     if why:
-        raise CannotInstall(f"account {account} reaches not both of {sys.executable} and {above}: {why[0]}")
+        raise CannotInstall(f"account {account} cannot reach both {sys.executable} and {above}: {why[0]}")
 
 
 def _text(place: Place, unit: Unit) -> str | None:
@@ -203,7 +203,7 @@ def own_folder(state: Path, account: str) -> int:
     for path in paths[1:]:
         if path.is_dir() and path.lstat().st_uid != uid:
             raise CannotInstall(
-                f"{path} is of an agent that ran as another account: join by a new token, into another folder"
+                f"{path} belongs to an agent that ran as another account: join with a new token, into another folder"
             )
     strange = [path for path in paths if path.lstat().st_uid != uid]
     for path in strange:

@@ -32,6 +32,6 @@ def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         )
     except OSError as error:
         raise NoSystemd(
-            f"systemctl cannot be run ({error.strerror}): `--install` is for hosts that systemd runs; "
-            "elsewhere `headrace agent join --no-start` prints the command for what keeps services there"
+            f"systemctl cannot be run ({error.strerror}): `--install` is for hosts with systemd; "
+            "on other hosts `headrace agent join --no-start` prints the command for their service manager"
         ) from None

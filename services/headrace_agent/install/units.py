@@ -136,6 +136,6 @@ def _command_line(words: Sequence[str]) -> str:
 
 def _quoted(word: str) -> str:
     if not word.isprintable():
-        raise BadInput("a path or setting for the unit", word, "printable letters")
+        raise BadInput("a path or setting for the unit", word, "printable characters")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if escaped != word or " " in word or "'" in word or ";" in word or not word else word

@@ -50,7 +50,7 @@ class Readers:
             data = await self._bus.request(self._subject, request, timeout_s=_ADMISSION_S)
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
-            return NotReady(f"admission does not say whether {user} may read it: {error}")
+            return NotReady(f"admission does not say whether {user} may read the log: {error}")
         refusal = None if isinstance(answer, LogReader) else answer
         if refusal is None or isinstance(refusal, NotAllowed):
             if len(self._said) >= _MOST_SAID:

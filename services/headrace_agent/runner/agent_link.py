@@ -160,12 +160,12 @@ class AgentLink:
         uid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[1]
         if uid != self._uid:
             self.garbage += 1
-            self._log.info("connection refused", why=f"user {uid} is not ours")
+            self._log.info("connection refused", why=f"user {uid} is not the user of this runner")
             connection.close()
             return
         guests = [fd for fd in self._connections if fd != self._agent]
         if len(guests) >= _MOST_GUESTS:
-            self._close(guests[0], "it never said hello")
+            self._close(guests[0], "it did not send Hello")
         connection.setblocking(False)
         self._connections[connection.fileno()] = _Connection(connection)
         self._poll.register(connection, select.EPOLLIN)
@@ -201,7 +201,7 @@ class AgentLink:
             return None
         if isinstance(message, Hello) and fd != self._agent:
             if self._agent >= 0:
-                self._close(self._agent, "another agent came")
+                self._close(self._agent, "another agent connected")
             self._agent = fd
             self._log.info("agent connected", incarnation=message.incarnation)
         return message
@@ -219,7 +219,7 @@ class AgentLink:
             if instead is None:
                 raise BadFrame(str(error)) from None
             self.garbage += 1
-            self._log.info("order not read", why=str(error), garbage=self.garbage)
+            self._log.info("order cannot be read", why=str(error), garbage=self.garbage)
             return instead
         return message
 

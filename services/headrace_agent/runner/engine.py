@@ -131,7 +131,7 @@ class RunnerEngine:
         if refusal is not None:
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, moment))
         if len(self._live) >= self._most_jobs:
-            reason = f"not started: {len(self._live)} jobs run, more do not fit the limit of open files of this host's runner"
+            reason = f"not started: {len(self._live)} jobs run, and the limit of open files of this host's runner allows no more"
             fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, moment, fault))
         self._add(run, deque())
@@ -273,15 +273,20 @@ class RunnerEngine:
     def figures(self) -> list[Figure]:
         """Return the metrics of live jobs, unacknowledged ends, late leases and deadlines."""
         return [
-            gauge("live_jobs", "jobs", len(self._live), "Jobs whose processes run."),
-            gauge("unacknowledged_ends", "ends", len(self._ended), "Ends that the agent has not taken over."),
+            gauge("live_jobs", "jobs", len(self._live), "Jobs with running processes."),
+            gauge("unacknowledged_ends", "ends", len(self._ended), "Ends of jobs that the agent has not acknowledged."),
             counter(
                 "leases_seen_late",
                 "times",
                 self._leases_seen_late,
-                "Times that jobs ran on after the lease, since the runner was stopped.",
+                "Times that jobs ran beyond the end of the lease because the runner was stopped.",
             ),
-            gauge("deadlines", "deadlines", len(self._deadlines), "Jobs that are killed unless they end before."),
+            gauge(
+                "deadlines",
+                "deadlines",
+                len(self._deadlines),
+                "Jobs that are killed at their deadline unless they end before it.",
+            ),
         ]
 
     def checks(self) -> Iterator[Check]:
@@ -293,7 +298,7 @@ class RunnerEngine:
         return run_checks(self.checks())
 
     def _check_jobs(self) -> list[str]:
-        broken = [f"{key} is live and ended" for key in self._live.keys() & self._ended.keys()]
+        broken = [f"{key} is recorded as live and as ended" for key in self._live.keys() & self._ended.keys()]
         if self._live and self._lease is None:
             broken.append("jobs are live without a lease")
         awaited = set(self._deadlines)
@@ -301,17 +306,20 @@ class RunnerEngine:
             dying = job.stop is not None
             rules = (
                 (job.run.job == key, "it is listed under another key"),
-                (job.state not in (JobState.ABSENT, JobState.ENDED), "it is live and over"),
+                (job.state not in (JobState.ABSENT, JobState.ENDED), "it is listed as live, but has ended"),
                 (
                     (job.started is None) == (job.state is JobState.STARTING),
-                    "it is starting with a process, or runs without",
+                    "it is starting with a process, or runs without a process",
                 ),
-                (dying == (job.deadline_ns is not None), "it is dying without a deadline, or has one and is not"),
+                (
+                    dying == (job.deadline_ns is not None),
+                    "it is dying without a deadline, or has a deadline and is not dying",
+                ),
                 (not dying or (job.deadline_ns, key) in awaited, "its deadline is not awaited"),
-                (self._end_all is None or job.stop is not None, "it goes on though everything ends"),
+                (self._end_all is None or job.stop is not None, "it keeps running, although all jobs must end"),
                 (
                     not job.ahead or self._newest.get(job.run.allocation) is job,
-                    "jobs are ahead of one that is not the newest",
+                    "jobs are queued behind a job that is not the newest of its allocation",
                 ),
             )
             broken += [f"{key} ({job.state}): {words}" for is_kept, words in rules if not is_kept]
@@ -339,21 +347,21 @@ class RunnerEngine:
 
     def _refusal(self, moment: Moment) -> str | None:
         if self._end_all is not None:
-            return f"not started: the runner ends ({self._end_all.reason})"
+            return f"not started: the runner is ending ({self._end_all.reason})"
         if self._lease is None:
-            return "not started: the runner was not told how long it may run jobs"
+            return "not started: the runner has no lease yet"
         if moment.steady_ns >= self._lease.until_boottime_ns:
-            return "not started: the lease has passed"
+            return "not started: the lease of the node is over"
         return None
 
     def _enforce_lease(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
         """End all jobs. The time until the kill counts from the end of the lease, even if that is noticed late."""
         left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
-        reason = "the lease passed: no heartbeat of this node was answered in time"
+        reason = "the lease of the node ended: no heartbeat of the node was answered in time"
         late_ms = (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         if self._live and late_ms > 2 * lease.timeout_ms:
             self._leases_seen_late += 1
-            reason += f"; the runner was stopped and saw it {late_ms / 1000:.0f} s late, so the job may have run elsewhere meanwhile"
+            reason += f"; the runner was stopped and noticed it {late_ms / 1000:.0f} s late, so the job may have run elsewhere too"
         return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), moment)
 
     def _stop_live(self, key: JobKey, stop: Stop, moment: Moment) -> list[RunnerEffect]:

@@ -41,7 +41,7 @@ def result_of(
             if exit.exit_code == 0 and not exit.failure:
                 return JobResult.COMPLETED, ""
             if exit.exit_code == EXIT_SAVED:
-                return JobResult.ABORTED, f"saved, to be run again; {stop.reason}"
+                return JobResult.ABORTED, f"state saved for a retry; {stop.reason}"
         if killed_after_ms is not None and exit.signal == signal.SIGKILL:
             return stop.result, f"{stop.reason}; killed, {killed_after_ms / 1000:.3g} s after the request to end"
         return stop.result, stop.reason

@@ -165,7 +165,7 @@ class Runner:
         if kept.spoiled:
             names = ", ".join(kept.spoiled[:5])
             self._notes.append(
-                f"{len(kept.spoiled)} files of jobs could not be read and are in {state}/spoiled: {names}"
+                f"{len(kept.spoiled)} files of jobs could not be read and were moved to {state}/spoiled: {names}"
             )
             self._log.info("files spoiled", count=len(kept.spoiled), names=names)
         for entry in self._host.files.entries(f"{state}/scratch"):
@@ -230,7 +230,7 @@ class Runner:
             if number == signal.SIGTERM:
                 self._terminations += 1
                 timeout_ms = self._settings.end_timeout_ms if self._terminations == 1 else 0
-                self._on_message(EndAll(timeout_ms, "the runner was told to end"))
+                self._on_message(EndAll(timeout_ms, "the runner was asked to end"))
 
     def _on_message(self, message: ToRunner) -> None:
         now = self._host.processes.now()
@@ -338,7 +338,9 @@ class Runner:
         if operation is not None:
             try:
                 self._removal.take(f"{self._settings.logs}/{operation}")
-                self._log.info("logs removed", operation=operation, why="all logs together took too much room")
+                self._log.info(
+                    "logs removed", operation=operation, why="the logs of all jobs together took too much space"
+                )
             except OSError as error:
                 self._log.info("logs not removed", operation=operation, why=str(error))
 

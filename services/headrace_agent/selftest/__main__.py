@@ -24,7 +24,7 @@ from headrace_agent.settings import AgentSettings
 def main() -> None:
     """Run the trials, and print a line for each."""
     parser = argparse.ArgumentParser(
-        prog="headrace agent selftest", description="Try whether jobs can run on this host."
+        prog="headrace agent selftest", description="Check whether jobs can run on this host."
     )
     parser.add_argument("--config", type=Path, help="settings file of the agent (TOML)")
     parser.add_argument("--unit-folder", type=Path, default=Path("/etc/systemd/system"))

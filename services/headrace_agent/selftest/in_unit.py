@@ -31,7 +31,7 @@ def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) ->
     if settings.cgroup or not (unit_folder / runner).exists():
         return []
     if not facts.is_root():
-        raise NotRoot(f"{runner} is installed, and only root tries what its jobs have: try again with `sudo`")
+        raise NotRoot(f"{runner} is installed, and only root can run jobs under its limits: try again with `sudo`")
     own = f"headrace-selftest-{node}.service"
     properties = properties_of(systemctl("cat", runner))
     command = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={own}"]

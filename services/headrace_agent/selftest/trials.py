@@ -94,18 +94,22 @@ class Trials:
     async def _memory(self) -> Verdict:
         end = await self._job([sys.executable, "-c", _GREED], memory_bytes=_LIMIT_BYTES)
         kept = end is not None and end.result is JobResult.FAILED and not end.not_started
-        found = "a job that takes more than it was given is ended" if kept else _what_became(end, "had all it took")
+        found = (
+            "a job that takes more memory than its limit is ended"
+            if kept
+            else _what_became(end, "got more memory than its limit")
+        )
         return Verdict("memory", kept, found)
 
     async def _leftovers(self) -> Verdict:
         end = await self._job([sys.executable, "-c", _LEAVER])
         pid = _number_told(self._folder)
         if end is None or end.result is not JobResult.COMPLETED or not pid:
-            return Verdict("processes", False, _what_became(end, "said nothing"))
+            return Verdict("processes", False, _what_became(end, "printed nothing"))
         with anyio.move_on_after(_GONE_S):
             while psutil.pid_exists(pid):  # noqa: ASYNC110 - another process ends it
                 await anyio.sleep(_LOOK_AGAIN_S)
-            return Verdict("processes", True, "whatever a job leaves behind is ended with it")
+            return Verdict("processes", True, "processes that a job leaves behind are ended with it")
         return Verdict("processes", False, f"process {pid} outlived its job")
 
     async def _accounts(self) -> list[Verdict]:
@@ -119,14 +123,16 @@ class Trials:
             words = [_AS_ACCOUNT, account, facts.absolute(self._wanted.credential_file)]
             end = await self._job(["/bin/sh", "-c", *words], memory_bytes=_LIMIT_BYTES, account=account)
             passed = end is not None and end.result is JobResult.COMPLETED
-            found = "jobs run as it, and cannot read the agent's credential" if passed else _what_became(end)
+            found = "jobs run as this account, and cannot read the agent's credential" if passed else _what_became(end)
             verdicts.append(Verdict(f"account {account}", passed, found))
         return verdicts or [Verdict("accounts", True, "each person's jobs run as the account of the same name")]
 
     def _folders(self) -> Verdict:
         folders = (self._wanted.state(), self._wanted.logs())
         defects = [defect for folder in folders if (defect := facts.defect_of_folder(folder))]
-        return Verdict("folders", not defects, "; ".join(defects) or "no defect is found in those of state and logs")
+        return Verdict(
+            "folders", not defects, "; ".join(defects) or "no defect is found in the folders of state and logs"
+        )
 
     async def _job(self, argv: list[str], *, memory_bytes: int = 0, account: str = "") -> JobEnd | None:
         """Run a job and return its end, or None if it does not end in time."""
@@ -171,5 +177,5 @@ def _number_told(folder: str) -> int:
 
 def _what_became(end: JobEnd | None, otherwise: str = "") -> str:
     if end is None:
-        return "its job never ended"
+        return "its job did not end"
     return end.reason or end.stderr_tail or f"its job {end.result.value}" + (f": it {otherwise}" if otherwise else "")

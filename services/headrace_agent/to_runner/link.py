@@ -38,7 +38,7 @@ _LONGEST_PAUSE_S = 10.0
 #: Seconds after which a connection counts as settled. After a shorter connection the pause before reconnecting grows, because the next
 #: connection would most likely end as soon.
 _SETTLED_S = 1.0
-_GONE = "the runner is gone and is being started again"
+_GONE = "the runner is gone and is being restarted"
 
 
 class RunnerLink:
@@ -106,7 +106,7 @@ class RunnerLink:
             return
         frame = order_frame(message)
         if frame is None:
-            logger().error("runner not told", message=type(message).__name__, why="it cannot be written")
+            logger().error("message not sent to the runner", message=type(message).__name__, why="it cannot be written")
         else:
             self._outbox.append(frame)
 
@@ -131,7 +131,7 @@ class RunnerLink:
     def reconnect(self) -> None:
         """Close the connection. The next one begins with a full report of the runner."""
         if self._conversation is not None:
-            self._why_over = "the agent speaks with the runner anew"
+            self._why_over = "the agent reconnects to the runner"
             self._conversation.cancel()
 
     async def end(self, timeout_s: float, *, with_runner: bool) -> bool:
@@ -223,9 +223,11 @@ class RunnerLink:
         finally:
             loop.remove_reader(connection)
             if isinstance(failure, anyio.BrokenResourceError | BadFrame):
-                logger().warning("runner not understood", error=str(failure))
+                logger().warning("messages of the runner not understood", error=str(failure))
                 if isinstance(failure, BadFrame):
-                    self._why_over = f"the runner is not understood ({failure}); the agent speaks with it anew"
+                    self._why_over = (
+                        f"a message of the runner cannot be read ({failure}); the agent reconnects to the runner"
+                    )
             elif failure is not None and not isinstance(failure, anyio.EndOfStream):
                 raise failure
             # At the end of the stream the runner has ended; `run` then reports it through `on_trouble`.
@@ -238,7 +240,7 @@ class RunnerLink:
             instead = report_instead_of(frame, str(error))
             if instead is None:
                 raise
-            logger().error("report of the runner not read", why=str(error))
+            logger().error("report of the runner cannot be read", why=str(error))
             return instead
         return report
 
@@ -292,17 +294,18 @@ class RunnerLink:
         connection = self._connect()
         if connection is None and not self._settings.starts_runner:
             raise NoRunner(
-                f"no runner listens in {self._state} yet, and the agent is to start none (starts_runner)", None
+                f"no runner listens in {self._state} yet, and the agent may not start a runner (setting starts_runner)",
+                None,
             )
         if connection is None:
             if self._child is not None and self._child.poll() is None:
-                raise NoRunner("the runner lives and does not listen", None)
+                raise NoRunner("the runner is running, but does not listen", None)
             self._child = await start_runner(self._settings)
             self.starts += 1
             logger().info("runner started", pid=self._child.pid, state=self._state)
             connection = self._connect()
         if connection is None:
-            raise NoRunner("the runner was started and does not listen", None)
+            raise NoRunner("the runner was started, but does not listen", None)
         return connection
 
     def _connect(self) -> socket.socket | None:

@@ -48,7 +48,7 @@ async def start_runner(settings: AgentSettings) -> subprocess.Popen[bytes]:
             status = await wait_for_end(process)
             why = f"no runner can be started in {settings.state()} (exit status {status}, see runner.log there)"
             if status == IN_USE:
-                why = f"another runner uses {settings.state()} and does not listen"
+                why = f"another runner uses {settings.state()}, but does not listen"
             raise NoRunner(why, status)
         process.terminate()
         let_go(process)

@@ -46,5 +46,5 @@ async def tell_account_word(bus: Bus, account: str, next_word: Callable[[str], s
     except msgspec.DecodeError:
         error = _Problem("its answer cannot be read")
     if error is not None:
-        raise WordRefused(f"the server does not take the word about the account: {error.description}")
+        raise WordRefused(f"the server refuses the JWT of the account: {error.description}")
     return True

@@ -35,7 +35,7 @@ def read_secret(setting: str, path: str) -> str:
     except OSError as error:
         raise BadInput(setting, path, f"a readable file ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise BadInput(setting, path, "text in UTF-8; restore the file or have it written again") from None
+        raise BadInput(setting, path, "text in UTF-8; restore the file or have it created again") from None
     if status.st_mode & 0o077:
         raise BadInput(setting, path, "a file that only its owner can read (chmod 600)")
     return text

@@ -109,7 +109,7 @@ class GroupAppender:
     @property
     def why_waiting(self) -> str:
         """The reason for the wait, for a person who waited in vain."""
-        return self.trouble or "the log is slow, has no leader for the moment, or its disk is full"
+        return self.trouble or "the log is slow, has no leader at present, or its disk is full"
 
     @property
     def waiting(self) -> int:
@@ -178,7 +178,7 @@ class GroupAppender:
 
     async def run(self) -> None:
         """Append until cancelled. Raises `AppenderFenced`, or `BusClosed` when the bus is closed for good."""
-        end: BusError = AppendUnknown("the appender was stopped; what waited may be in the log or not")
+        end: BusError = AppendUnknown("the appender was stopped; events that waited may or may not be in the log")
         try:
             while True:
                 if not self._queue:
@@ -242,7 +242,7 @@ class GroupAppender:
             except (AppendRefused, AppendUnknown) as error:
                 self.doubts += 1
                 self.trouble = str(error)
-                self._report("append in doubt", error)
+                self._report("append not confirmed", error)
             if await self._look_for(entry, pauses_s):
                 return self._last + 1
             self.resent += 1
@@ -262,7 +262,7 @@ class GroupAppender:
                 raise
             except BusError as error:
                 self._report("log cannot be read", error)
-        raise AssertionError("pauses come to no end")
+        raise AssertionError("the pauses never end")
 
     async def _is_in_log(self, entry: bytes | None) -> bool:
         """True if `entry` follows the last known entry, False if no entry does. Raises `AppenderFenced` if
@@ -275,7 +275,7 @@ class GroupAppender:
         if last < self._last:
             raise AppenderFenced(f"the log ends at {last}, but {self._last} was acknowledged: it lost entries")
         if first > self._last + 1:
-            raise AppenderFenced(f"the log went on behind {self._last} and has forgotten how")
+            raise AppenderFenced(f"the log has removed the entries that follow entry {self._last}")
         if last == self._last:
             return False
         async for found in self._log.read(self._last):
@@ -283,8 +283,8 @@ class GroupAppender:
                 return True
             term = self._term_of(found.data)
             if term is not None:
-                whose = f"of term {term}" + (f", ours is {self._term}" if self._term else "")
-                raise AppenderFenced(f"entry {found.sequence} of the log is not what was sent here; it is {whose}")
+                whose = f"of term {term}" + (f", and this process has term {self._term}" if self._term else "")
+                raise AppenderFenced(f"entry {found.sequence} of the log was not sent by this process; it is {whose}")
             self.foreign += 1
             logger().error("foreign entry in the log", sequence=found.sequence, size_bytes=len(found.data))
             self._last = found.sequence

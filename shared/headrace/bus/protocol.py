@@ -85,7 +85,7 @@ class TooLarge(BusError):
         self.subject = subject
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
-        super().__init__(f"{subject}: {size_bytes} bytes, at most {limit_bytes} are carried; nothing was sent")
+        super().__init__(f"{subject}: {size_bytes} bytes, but a message has at most {limit_bytes}; nothing was sent")
 
 
 class WrongConfiguration(BusError):
@@ -97,7 +97,7 @@ class MissingStore(BusError):
 
     def __init__(self, stream: str) -> None:
         kind, name = ("bucket", stream.removeprefix("KV_")) if stream.startswith("KV_") else ("stream", stream)
-        super().__init__(f"{kind} {name} is missing: `headrace bus provision` makes it")
+        super().__init__(f"{kind} {name} is missing: `headrace bus provision` creates it")
 
 
 class WrongRevision(BusError):
@@ -111,7 +111,7 @@ class DamagedValue(BusError):
         super().__init__(
             f"bucket {bucket}, key {key}: its file is damaged, and the nats-server neither reads nor replaces the value. "
             f"Stop the server, delete `streams/KV_{bucket}/msgs/index.db` in its store, and start it: "
-            "it leaves out what is damaged, and the services write it again"
+            "the server then skips the damaged value, and the services write it again"
         )
 
 

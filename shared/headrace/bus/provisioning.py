@@ -142,10 +142,10 @@ async def _open(bus: NatsBus, store: Store, tree: str, records: RecordBounds | N
 def _changes(before: StreamInfo, after: StreamInfo) -> list[str]:
     figures = {
         "replicas": "num_replicas",
-        "values kept of a key": "max_msgs_per_subject",
-        "who writes a key may remove others": "allow_rollup_hdrs",
-        "nanoseconds that each is kept": "max_age",
-        "most bytes": "max_bytes",
+        "values kept per key": "max_msgs_per_subject",
+        "writers may remove other values": "allow_rollup_hdrs",
+        "nanoseconds that an entry is kept": "max_age",
+        "largest size in bytes": "max_bytes",
     }
     pairs = {says: (getattr(before.config, field), getattr(after.config, field)) for says, field in figures.items()}
     return [f"{says}: {old} before, {new} now" for says, (old, new) in pairs.items() if old != new]

@@ -333,7 +333,9 @@ class Serving:
             # Otherwise a sender could have this process write to subjects where the sender itself may not, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):
-                logger().warning("answer wanted elsewhere", subject=self.subject, reply_to=message.reply_to[:200])
+                logger().warning(
+                    "answer requested outside of inboxes", subject=self.subject, reply_to=message.reply_to[:200]
+                )
             return
         try:
             await self._answer(message.reply_to, answer)

@@ -45,14 +45,14 @@ async def until_there(bus: NatsBus, streams: Collection[str]) -> None:
                 return
             if anyio.current_time() - began_s > _WORTH_SAYING_S and throttle.due(" ".join(missing)):
                 logger().error(
-                    "waiting for buckets and streams that are missing: `headrace bus provision` makes them",
+                    "waiting for buckets and streams that are missing: `headrace bus provision` creates them",
                     missing=missing,
                 )
         except BusClosed:
             raise
         except BusError as error:
             if throttle.due("trouble"):
-                logger().info("buckets and streams cannot be looked at", error=str(error))
+                logger().info("buckets and streams cannot be checked", error=str(error))
         await anyio.sleep(_LOOK_AGAIN_S)
 
 
@@ -79,15 +79,15 @@ class ReplicaWatch:
         """Return a message for people, or "" if no stream has too few replicas."""
         if not self._short:
             return ""
-        told = ", ".join(f"{stream} by {count}" for stream, count in sorted(self._short.items()))
+        told = ", ".join(f"{stream} has {count}" for stream, count in sorted(self._short.items()))
         return (
-            f"to be kept by {self._replicas} servers, but {told}: "
-            f"`headrace bus provision --replicas {self._replicas}` has them kept so"
+            f"buckets and streams need {self._replicas} replicas, but {told}: "
+            f"`headrace bus provision --replicas {self._replicas}` adds replicas"
         )
 
     def figures(self) -> list[Figure]:
         """Return the metric that counts the streams with too few replicas."""
-        says = "Buckets and streams that fewer servers keep than the setting `replicas` says."
+        says = "Buckets and streams with fewer replicas than the setting `replicas` says."
         return [gauge("stores_short_of_replicas", "stores", len(self._short), says)]
 
     async def _look(self) -> None:
@@ -95,5 +95,5 @@ class ReplicaWatch:
         kept = {info.config.name: info.config.num_replicas for info in infos if info is not None}
         short = {name: count for name, count in kept.items() if count < self._replicas}
         if short and short != self._short:
-            logger().warning("too few servers keep buckets and streams", replicas=self._replicas, kept_by=short)
+            logger().warning("buckets and streams have too few replicas", replicas=self._replicas, kept_by=short)
         self._short = short

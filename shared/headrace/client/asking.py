@@ -61,11 +61,11 @@ READS: Final[Mapping[str, Reading]] = {
     "pool.list": Reading(_FAIR_SHARE, "shares"),
     "pool.explain": Reading(_FAIR_SHARE, "reasons for shares"),
     "pool.history": Reading(_FAIR_SHARE, "records of pools"),
-    "pool.what_if": Reading(_FAIR_SHARE, "shares afterwards"),
+    "pool.what_if": Reading(_FAIR_SHARE, "resulting shares"),
     "tree.list": Reading(_FAIR_SHARE, "settings of trees"),
-    "op.where": Reading(_ALLOCATOR, "places of jobs"),
+    "op.where": Reading(_ALLOCATOR, "nodes of jobs"),
     "op.why": Reading(_ALLOCATOR, "reasons of waiting"),
-    "op.fit": Reading(_ALLOCATOR, "nodes with room"),
+    "op.fit": Reading(_ALLOCATOR, "nodes with free resources"),
     "op.progress": Reading(_ALLOCATOR, "progress of jobs"),
     "node.list": Reading(_ALLOCATOR, "nodes"),
     "preemption.observed": Reading(_ALLOCATOR, "preemptions"),
@@ -154,7 +154,7 @@ class Asked(NamedTuple):
         leads = [view.leads for view in views if view.role == self.role]
         if is_heard or any(leads) or not views:
             return f"{self.name} does not answer"
-        return f"{self.name} has no leader yet, one that stands by takes over" if leads else f"{self.name} is down"
+        return f"{self.name} has no leader yet; a standby takes over" if leads else f"{self.name} is down"
 
 
 def serves(views: Sequence[ServiceView], tree: str) -> bool:
@@ -285,7 +285,7 @@ class Asker:
         asked = self._silence.party(verb, request)
         who = asked.name if reading_of(verb) is not None else ""
         if self._silence.holds(who):
-            raise await self._unanswered(verb, 0.0, RequestTimeout("nor was the last request"), asked)
+            raise await self._unanswered(verb, 0.0, RequestTimeout("the last request was not answered either"), asked)
         patience_s = self._silence.patience_s if who and not computes else None
         data = encode_request(request)
         started = heard_s = self._clock.steady_s()

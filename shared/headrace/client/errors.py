@@ -20,7 +20,7 @@ class NotRunning(ClientError):
         words = (
             f"Headrace is not running ({where}: {why}); start it with `headrace up`, or use a cluster with `headrace login`"
             if is_own
-            else f"Headrace does not answer at {where} ({why}); tell the administrator of that cluster"
+            else f"Headrace does not answer at {where} ({why}); report this to the administrator of that cluster"
         )
         super().__init__(words)
 
@@ -37,7 +37,7 @@ class EndpointUnreadable(NotRunning):
 
     def __init__(self, file: str, why: str) -> None:
         super().__init__(file, why)
-        self.args = (f"{file} cannot be read: {why}; whether Headrace runs is not known",)
+        self.args = (f"{file} cannot be read: {why}; it is not known whether Headrace is running",)
 
 
 class NotYours(ClientError):
@@ -45,8 +45,8 @@ class NotYours(ClientError):
 
     def __init__(self, folder: str, owner: str) -> None:
         super().__init__(
-            f"the state folder {folder} is for {owner} alone; --state or $HEADRACE_STATE names your own, "
-            "and `headrace login` goes to a cluster of several people"
+            f"the state folder {folder} is private to {owner}; name your own with --state or $HEADRACE_STATE, "
+            "or log in to a shared cluster with `headrace login`"
         )
 
 
@@ -56,7 +56,7 @@ class NotAdmitted(ClientError):
     def __init__(self, where: str, why: str) -> None:
         self.where = where
         self.why = why
-        super().__init__(f"the server of {where} does not let us in: {why}")
+        super().__init__(f"the server of {where} refuses the connection: {why}")
 
 
 class Unanswered(ClientError):

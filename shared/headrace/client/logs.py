@@ -260,7 +260,7 @@ class JobLogReader:
         if self._attempt is not None and self._job is None:
             if job_count > 1:
                 raise BadInput(
-                    "attempt", self._attempt, f"a job too, 0 to {job_count - 1}: each has attempts of its own"
+                    "attempt", self._attempt, f"a job as well, 0 to {job_count - 1}: each job has attempts of its own"
                 )
             self._job = 0
 
@@ -273,7 +273,9 @@ class JobLogReader:
             self._note(self._job or 0, attempt, known, over=True)
             return
         known_one = (
-            f"at most {newest}, the newest of job {self._job}" if attempt > newest else "one whose node is known still"
+            f"at most {newest}, the newest of job {self._job}"
+            if attempt > newest
+            else "an attempt whose node is still known"
         )
         raise Refused(BadRequest("attempt", str(attempt), known_one))
 
@@ -324,7 +326,7 @@ class JobLogReader:
                 if not isinstance(refused.refusal, NotFound) or self._attempt is not None:
                     raise
                 if log.over:
-                    yield log.give_up(f"node {log.node} has nothing of it any more")
+                    yield log.give_up(f"node {log.node} does not have the output any more")
                 return
             for line in log.take(chunk):
                 yield line

@@ -139,7 +139,7 @@ def full_disk(place: Place) -> str:
         return ""
     if not place.folder or free_bytes >= _DISK_FULL_BYTES:
         return ""
-    return f"the disk of {folder} is full ({free_bytes // 1024} KiB are free); make room on it"
+    return f"the disk of {folder} is full ({free_bytes // 1024} KiB are free); free space on it"
 
 
 def _endpoint_in(folder: Path) -> Endpoint:

@@ -60,7 +60,7 @@ class _Reader:
     def _term(self) -> Formula:
         self._nested += 1
         if self._nested > _MOST_NESTED:
-            raise BadInput("formula", self._text[:100], f"{_EXPECTED}, at most {_MOST_NESTED} deep")
+            raise BadInput("formula", self._text[:100], f"{_EXPECTED}, nested at most {_MOST_NESTED} deep")
         if self._take("!"):
             inner = self._term()
             formula: Formula = lambda having, every: every & ~inner(having, every)  # noqa: E731
@@ -85,4 +85,4 @@ class _Reader:
         return match[1]
 
     def _wrong(self) -> BadInput:
-        return BadInput("formula", self._text[:100], f"{_EXPECTED}; wrong before character {self._at + 1}")
+        return BadInput("formula", self._text[:100], f"{_EXPECTED}; the error is before character {self._at + 1}")

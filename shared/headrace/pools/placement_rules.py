@@ -100,7 +100,7 @@ def parse_rule(text: str, place: str) -> PlacementRule:
     words = words[nested_existing:]
     if not words or words[0] not in list(RuleName):
         names = hint(words[0] if words else "", [*RuleName, *([] if nested else [_NESTED])])
-        raise BadInput(place, text, f"a rule behind {_NESTED}: {names}" if nested else names)
+        raise BadInput(place, text, f"a rule after {_NESTED}: {names}" if nested else names)
     name, rest = RuleName(words[0]), words[1:]
     pool = _DEFAULT_POOL
     if name is RuleName.DEFAULT and rest and rest[0] != _EXISTING:
@@ -108,7 +108,7 @@ def parse_rule(text: str, place: str) -> PlacementRule:
     if rest and (rest != [_EXISTING] or name not in _TAKE_EXISTING):
         behind = [f"the name of a pool, then {_EXISTING}"] if name is RuleName.DEFAULT else []
         behind = behind or ([_EXISTING] if name in _TAKE_EXISTING else ["nothing"])
-        raise BadInput(place, text, f"{behind[0]} behind {name}")
+        raise BadInput(place, text, f"{behind[0]} after {name}")
     return PlacementRule(name, pool, bool(rest), nested, nested_existing)
 
 
@@ -119,10 +119,10 @@ def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
     for at, rule in enumerate(rules):
         if ends is not None and at > ends:
             wrong = f"{rule.text()} is never reached: {rules[ends].text()} ends the list"
-            found.append(Misplaced(at, wrong, "it before that one, or not at all"))
+            found.append(Misplaced(at, wrong, "the rule further up, or not in the list"))
     if ends is None and rules and not rules[-1].may_be_last:
-        wrong = f"the list ends with {rules[-1].text()}, which may pass on"
-        found.append(Misplaced(len(rules) - 1, wrong, "default, without existing, or reject at its end"))
+        wrong = f"the list ends with {rules[-1].text()}, which may pass an operation on"
+        found.append(Misplaced(len(rules) - 1, wrong, "default without existing, or reject, at its end"))
     return found
 
 
@@ -130,4 +130,4 @@ def _pool(name: str, text: str, place: str) -> PoolName:
     try:
         return pool_name(name)
     except BadInput as error:
-        raise BadInput(place, text, f"the name of a pool behind default: {error.expected}") from None
+        raise BadInput(place, text, f"the name of a pool after default: {error.expected}") from None

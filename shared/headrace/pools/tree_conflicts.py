@@ -78,7 +78,7 @@ def fifo_above_ephemeral(
     ]
     if not in_the_way:
         return ""
-    return f"a fifo pool has no pools below it, but ephemeral ones live there: {some(in_the_way, _MOST_NAMED)}"
+    return f"a fifo pool has no pools below it, but ephemeral pools exist there: {some(in_the_way, _MOST_NAMED)}"
 
 
 def _holds(options: TreeOptions, tags: Collection[str]) -> bool:

@@ -225,7 +225,11 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
         """Return a message for each thing that an operator has paused."""
         words = []
         if self.pause_starts:
-            words.append("starts are paused: no job starts, what runs goes on; `headrace resume starts` ends it")
+            words.append(
+                "starts are paused: no job starts, running jobs continue; `headrace resume starts` ends the pause"
+            )
         if self.pause_preemption:
-            words.append("preemption is paused: nothing is taken back for others; `headrace resume preemption` ends it")
+            words.append(
+                "preemption is paused: no allocation is preempted; `headrace resume preemption` ends the pause"
+            )
         return words

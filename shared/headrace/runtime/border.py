@@ -210,13 +210,13 @@ class Border:
                 "dropped_messages",
                 "messages",
                 sum(each.get("dropped", 0) for each in counted),
-                "Messages that were dropped, since too many waited or for too long.",
+                "Messages that were dropped because too many messages waited, or waited too long.",
             ),
             counter(
                 "reconnects",
                 "connections",
                 sum(each.get("reconnects", 0) for each in counted),
-                "Connections to the server that were lost and made again; it cuts off who takes too slowly.",
+                "Connections to the server that were lost and made again. The server disconnects slow readers.",
             ),
             counter("malformed_messages", "messages", self.malformed, "Messages that could not be read."),
             counter("forged_messages", "messages", self.forged, "Messages whose sender may not send them."),
@@ -224,7 +224,7 @@ class Border:
                 "foreign_entries",
                 "entries",
                 sum(each.get("foreign", 0) for each in counted),
-                "Entries of buckets and streams that were not written for their subject, and are ignored.",
+                "Entries of buckets and streams that were ignored because they were written for another subject.",
             ),
             counter(
                 "too_large_answers",
@@ -232,7 +232,9 @@ class Border:
                 self.answered_too_large,
                 "Answers that were larger than a message may be.",
             ),
-            counter("failed_requests", "messages", self.failed, "Requests at which a service failed by a defect."),
+            counter(
+                "failed_requests", "messages", self.failed, "Requests that failed because of a defect of the service."
+            ),
         ]
 
     def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:

@@ -101,7 +101,7 @@ class CopiedBucket:
         still_lost = await self._compare()
         for key, (copy, revision) in still_lost.items():
             if lost.get(key) == (copy, revision):
-                logger().error("value lost by its bucket", bucket=self._name, key=key, revision=copy.revision)
+                logger().error("bucket has lost a value", bucket=self._name, key=key, revision=copy.revision)
                 with contextlib.suppress(WrongRevision):
                     await self.update(key, copy.value, revision)
 

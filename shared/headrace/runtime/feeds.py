@@ -124,7 +124,9 @@ class OperationsFeed:
             if lost_entries:
                 # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process takes
                 # nothing for recorded that is not in the log.
-                raise Deposed(f"the log has lost entries: {published.announced} is new, {self.sequence} were known")
+                raise Deposed(
+                    f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
+                )
         if published.sequence <= self.sequence:
             return
         if published.previous > self.sequence or not published.events:
@@ -141,7 +143,7 @@ class OperationsFeed:
                 if last <= self.sequence:
                     # Entries are durable before they are published, so no honest admission published these.
                     self._border.report_forged(
-                        subjects.EVENTS, subjects.EVENTS, f"entry {sequence}, the log has {last}"
+                        subjects.EVENTS, subjects.EVENTS, f"it names entry {sequence}, but the log ends at entry {last}"
                     )
                     return
                 if first > self.sequence + 1:

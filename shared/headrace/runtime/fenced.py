@@ -65,7 +65,7 @@ class FencedKey:
         entry = await self._bucket.get(self._key)
         there = 0 if entry is None else self._term_of(entry.value)
         if there > self._term:
-            raise KeyFenced(f"term {there} writes {self._key}, ours is {self._term}")
+            raise KeyFenced(f"term {there} writes {self._key}, and this process has term {self._term}")
         self._revision = 0 if entry is None else entry.revision
         return entry
 
@@ -95,7 +95,7 @@ class FencedRecords:
                 newest = await self._records.last()
                 there, last = self._term_of(newest.data), newest.sequence
                 if there > self._term:
-                    raise KeyFenced(f"term {there} adds these records, ours is {self._term}")
+                    raise KeyFenced(f"term {there} writes these records, and this process has term {self._term}")
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:

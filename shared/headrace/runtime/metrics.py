@@ -81,8 +81,8 @@ class Metrics:
         leads, term = (0, 0) if self._role is None else (1, self._role.term)
         return [
             *self._figures(),
-            gauge("leads", "", leads, "1 while this process leads its role, 0 while it stands by."),
-            gauge("term", "", term, "The term in which it leads; 0 while it stands by."),
+            gauge("leads", "", leads, "1 while this process is the leader of its role, 0 while it is a standby."),
+            gauge("term", "", term, "Term of this process as the leader, 0 while it is a standby."),
         ]
 
     def _application(self, loop: anyio.lowlevel.EventLoopToken) -> WSGIApplication:

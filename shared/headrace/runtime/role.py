@@ -30,7 +30,7 @@ LEASE_S: Final = 3.0
 
 
 #: Stands for the reporter of a higher term if no message reported one and an expired lease is the reason to check.
-_NOBODY: Final = "whoever held the lease meanwhile"
+_NOBODY: Final = "another holder of the lease"
 #: Seconds for which the result of a check holds while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
 #: Seconds after which a bucket that has not answered counts as one without a leader.
@@ -132,7 +132,7 @@ class Role:
                 self._doubt.set()
                 continue
             if taken > self.term:
-                self.step_down(f"{told_by} knows term {taken} of {self.name}, ours is {self.term}")
+                self.step_down(f"{told_by} knows term {taken} of {self.name}, and this process has term {self.term}")
                 return
             if told_by != _NOBODY:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
@@ -156,7 +156,7 @@ class Role:
         if told < self.term:
             # This process is a peer as well. If even its own answer did not come back, a leader's answer would not come
             # back either.
-            raise BusError(f"nobody answers who leads {self.name}")
+            raise BusError(f"no process answers which process leads {self.name}")
         return told
 
 

@@ -104,7 +104,7 @@ def load(kind: type[S], service: str, path: Path | None, environment: Mapping[st
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput(str(path or "environment"), str(error), f"the settings of {service}") from None
+        raise BadInput(str(path or "environment"), str(error), f"valid settings of {service}") from None
 
 
 def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _from_environment(kind: type[S], service: str, environment: Mapping[str, str
                 values[key] = _plain(key, environment[name], name)
     for name, value in environment.items():
         if name.startswith(own) and name not in known:
-            raise BadInput(name, value, "a variable of " + ", ".join(sorted(known)))
+            raise BadInput(name, value, "one of the variables " + ", ".join(sorted(known)))
     return values
 
 

@@ -71,7 +71,7 @@ class Shell(Generic[E]):
     def take(self, outcome: Outcome[A, E]) -> A:
         """Perform the effects of an outcome in their order. Return its answer."""
         for effect in outcome.effects:
-            assert self._perform is not None, "effects of this engine are performed by whoever called it"
+            assert self._perform is not None, "the effects of this engine are performed by its caller"
             self._perform(effect)
         return outcome.answer
 
@@ -86,7 +86,7 @@ class Shell(Generic[E]):
                 "broken_invariants",
                 "invariants",
                 self.broken_invariants,
-                "Rules of the state that were found broken; any is a defect.",
+                "Broken invariants of the state that were found. Each is a defect.",
             ),
             counter("log_lines_lost", "lines", lost_lines(), "Lines of this log that could not be written."),
             *self.pauses.figures(),
@@ -177,11 +177,11 @@ class LoopPauses(LengthsOfTime):
     """
 
     def __init__(self) -> None:
-        super().__init__("loop_pauses", "Times in which the process took no message.")
+        super().__init__("loop_pauses", "Pauses in which the process handled no message.")
 
     def figures(self) -> list[Figure]:
         """Return the longest pause since the process started, and the histogram of all pauses."""
-        says = "The longest time in this life in which the process took no message."
+        says = "Longest time since the start in which the process handled no message."
         return [gauge("longest_loop_pause", "ms", self.longest_ms, says), *super().figures()]
 
     async def look(self) -> None:

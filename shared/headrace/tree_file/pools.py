@@ -126,15 +126,15 @@ def _pools(
         try:
             pool_name(name)
         except BadInput as error:
-            problems.say(here, f"{name!r} is no name of a pool", error.expected, name)
+            problems.say(here, f"{name!r} is not a name of a pool", error.expected, name)
             continue
         if name in seen:
-            problems.say(here, f"pool {name} stands on line {seen[name]} already", "each name once in the tree", name)
+            problems.say(here, f"pool {name} is on line {seen[name]} already", "each name once in the tree", name)
             continue
         seen[name] = problems.line_of(here)
         parent = entry.texts.get("parent", above or ROOT_POOL)
         if above and parent != above:
-            expected = f"{above}, inside which it stands, or nothing"
+            expected = f"{above}, the pool that it is nested in, or no parent"
             problems.say(f"{here}.parent", f"{parent} cannot be used", expected, parent)
             parent = above
         places = _PLACES if isinstance(entries, Map) else {*_PLACES, "name"}

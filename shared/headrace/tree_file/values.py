@@ -97,7 +97,7 @@ def parse(data: bytes, problems: Problems, expected: str = "a map") -> Map:
     if root is None:
         raise problems.unusable(FileProblem(1, "", "", "is empty", expected))
     if not isinstance(root, Map):
-        raise problems.unusable(FileProblem(builder.line, "", shown(root), f"{shown(root)} stands here", expected))
+        raise problems.unusable(FileProblem(builder.line, "", shown(root), f"{shown(root)} was found", expected))
     problems.line_of = lambda place: line_of(root, place)
     return root
 
@@ -187,11 +187,11 @@ class _Builder:
                 self._put(line, value, event.value, 1, event.anchor)
             case yaml.AliasEvent():
                 if event.anchor not in self._anchors:
-                    raise self._refused(line, f"*{event.anchor} stands for nothing", "an anchor above")
+                    raise self._refused(line, f"*{event.anchor} refers to no anchor", "an anchor above")
                 self._put(line, *self._anchors[event.anchor], None)
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 if len(self._open) == MOST_NESTED:
-                    raise self._refused(line, "nested very deep", f"at most {MOST_NESTED} maps and lists in each other")
+                    raise self._refused(line, "nested very deep", f"at most {MOST_NESTED} levels of maps and lists")
                 container = Listing(line) if isinstance(event, yaml.SequenceStartEvent) else Map(line)
                 self._open.append(_Open(container, event.anchor))
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
@@ -226,7 +226,7 @@ class _Builder:
     def _enter(self, into: Map, line: int, key: str, value: Any, text: str | None) -> None:
         place = key.replace("/", ".")
         if key in into:
-            wrong = f"stands twice in one map; line {into.places[place][0]} has it already"
+            wrong = f"is in the map twice; line {into.places[place][0]} has it already"
             self._problems.found.append(FileProblem(line, key, "", wrong, "each key once"))
             return
         if key == _MERGE:

@@ -34,7 +34,9 @@ class MessageTooLarge(HeadraceError):
     def __init__(self, kind: str, size_bytes: int) -> None:
         self.kind = kind
         self.size_bytes = size_bytes
-        super().__init__(f"{kind}: {size_bytes} bytes, at most {LARGEST_MESSAGE_BYTES} are carried; nothing was sent")
+        super().__init__(
+            f"{kind}: {size_bytes} bytes, but a message has at most {LARGEST_MESSAGE_BYTES}; nothing was sent"
+        )
 
 
 #: Patterns of an eight-byte and a four-byte float in msgpack whose exponent bits are all set (NaN or infinity).

@@ -122,7 +122,7 @@ class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_
     previous: Version
 
     def text(self) -> str:
-        return f"the advance follows {self.previous}; the volumes of {self.tree} are of {self.have}"
+        return f"the advance follows version {self.previous}, but the volumes of {self.tree} have version {self.have}"
 
 
 class GetVolumes(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ def parse_signal(text: str, *, place: str) -> InterruptSignal:
         return InterruptSignal("SIG" + name.removeprefix("SIG"))
     except ValueError:
         known = ", ".join(each.removeprefix("SIG") for each in InterruptSignal)
-        raise BadInput(place, text, f"one of {known}, or its number") from None
+        raise BadInput(place, text, f"one of {known}, or the number of a signal") from None
 
 
 class PreemptionReason(enum.StrEnum):
@@ -62,7 +62,7 @@ class PreemptionReason(enum.StrEnum):
     POOL_SHORTAGE = "pool_shortage"
 
 
-_NO_ROOM: Final = "its node has less than was given out there"
+_NO_ROOM: Final = "its node has less than its allocations take"
 _WHY: Final = {
     PreemptionReason.PREEMPTION: "for {}, which starves",
     PreemptionReason.AGGRESSIVE_PREEMPTION: "for {}, which starves aggressively",

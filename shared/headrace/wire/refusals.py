@@ -23,7 +23,7 @@ _MOST_NAMES: Final = 20
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 #: Reason why something may not have been written, if the bus gave none.
-SLOW_BUS = "the bus is slow, has no leader for the moment, or its disk is full"
+SLOW_BUS = "the bus is slow, has no leader at present, or its disk is full"
 
 
 #: Text in a refusal after which the same request may be sent again.
@@ -106,11 +106,13 @@ class Busy(_Refusal, frozen=True, tag="busy"):
     def text(self) -> str:
         if self.most_requests_of_a_user:
             return (
-                f"busy: {self.waiting} of your requests wait here, and at most {self.most_requests_of_a_user} of one user may, "
-                f"or {self.most_request_bytes_of_a_user} bytes; {_TRY_AGAIN}"
+                f"busy: {self.waiting} of your requests are waiting; a user may have at most {self.most_requests_of_a_user} "
+                f"waiting requests, or {self.most_request_bytes_of_a_user} bytes; {_TRY_AGAIN}"
             )
         why = f" ({self.why})" if self.why else ""
-        return f"busy: {self.waiting} requests wait, the oldest for {self.oldest_waiting_ms} ms{why}; {_TRY_AGAIN}"
+        return (
+            f"busy: {self.waiting} requests are waiting, the oldest for {self.oldest_waiting_ms} ms{why}; {_TRY_AGAIN}"
+        )
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
@@ -122,7 +124,7 @@ class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
 
     def text(self) -> str:
         why = f" ({self.why})" if self.why else ""
-        return f"not recorded within {self.waited_ms} ms{why}; send the same request with the same id again"
+        return f"the request was not recorded within {self.waited_ms} ms{why}; send it again with the same id"
 
 
 class NotReady(_Refusal, frozen=True, tag="not_ready"):
@@ -153,8 +155,8 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
 
     def text(self) -> str:
         all_who_may = [*self.holders, *(each for each in self.administrators if each not in self.holders)]
-        needed = f"the right `{self.right}` on pool {self.pool}" if self.right else "an administrator"
-        return f"{self.who} may not {self.what}; it takes {needed}: {', '.join(all_who_may) or 'nobody'}"
+        needed = f"the right `{self.right}` on pool {self.pool}" if self.right else "the rights of an administrator"
+        return f"{self.who} may not {self.what}; this needs {needed}, held by: {', '.join(all_who_may) or 'nobody'}"
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
@@ -163,7 +165,9 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
     size_bytes: int
 
     def text(self) -> str:
-        return f"the answer takes {self.size_bytes} bytes, a message at most {LARGEST_MESSAGE_BYTES}; ask for less"
+        return (
+            f"the answer has {self.size_bytes} bytes, but a message has at most {LARGEST_MESSAGE_BYTES}; request less"
+        )
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
@@ -173,7 +177,7 @@ class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
     error: str
 
     def text(self) -> str:
-        return f"the service failed at this request ({self.error}); its log says where; it may have taken effect"
+        return f"the service failed while it handled the request ({self.error}); see its log. The request may have taken effect"
 
 
 class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
@@ -206,8 +210,8 @@ class LimitBroken(msgspec.Struct, frozen=True):
         if self.more_bytes:
             whose = f"live operations of {self.user}" if self.user else "live operations of all users"
             return (
-                f"{whose} take {self.count} bytes of memory, and this one would take {self.more_bytes} more; {self.name} is "
-                f"{self.limit}: wait until some end, abort some, or send large data as files (--upload) in place of arguments"
+                f"{whose} take {self.count} bytes of memory, and this operation would take {self.more_bytes} more; {self.name} is "
+                f"{self.limit}. Wait until operations end, abort operations, or send large data as files (--upload) instead of arguments"
             )
         if not self.pool and self.user:
             return f"{self.user} has {self.count} operations in all trees together; {self.name} is {self.limit}"
@@ -215,7 +219,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
             return f"{self.count} operations are registered in all trees together; {self.name} is {self.limit}"
         if self.user:
             return (
-                f"pool {self.pool!r} of tree {self.tree} cannot be made: {self.user} has {self.count} ephemeral "
+                f"pool {self.pool!r} of tree {self.tree} cannot be made: {self.user} has {self.count} ephemeral pools "
                 f"({', '.join(self.holders[:3])}); {self.name} is {self.limit}"
             )
         kind = "running operations" if "running" in self.name else "operations"

@@ -79,13 +79,13 @@ def test_no_person_and_not_all_together_have_more_than_they_may() -> None:
     refusal = found.refusal(LARGE_OF_MINE, Upload(LARGE))
 
     assert isinstance(refusal, WrongState)
-    assert f"the {PIECE_BYTES} bytes of ada that are kept" in refusal.text()
+    assert f"{PIECE_BYTES} bytes of archives of ada are stored already" in refusal.text()
     of_ben = ArchiveKey("ben", LARGE.sha256)
     assert found.refusal(of_ben, Upload(LARGE)) is None
     kept(of_ben, LARGE, into=found)
     of_cleo = found.refusal(ArchiveKey("cleo", SMALL.sha256), Upload(SMALL))
     assert isinstance(of_cleo, WrongState)
-    assert "of all together" in of_cleo.text()
+    assert "for all archives of all users" in of_cleo.text()
     assert found.refusal(MINE, Upload(SMALL)) is None, "what is there takes no more room"
 
 

@@ -200,21 +200,21 @@ def test_a_broken_operation_is_told_by_itself() -> None:
 @pytest.mark.parametrize(
     ("breaks", "told"),
     [
-        (lambda book: book.remove(oid("a")), "operation-a does not stand in tree default as it was placed"),
-        (lambda book: book.in_pool["p"].pop(oid("a")), "p counts (3, 1, 0), in it and below are (2, 0, 0)"),
-        (lambda book: book.members.pop(oid("a")), "operation-a is listed in p, and is no member there"),
+        (lambda book: book.remove(oid("a")), "operation-a is not in tree default as its placement says"),
+        (lambda book: book.in_pool["p"].pop(oid("a")), "p counts (3, 1, 0), but it and the pools below have (2, 0, 0)"),
+        (lambda book: book.members.pop(oid("a")), "operation-a is listed in p, but is not a member there"),
         (
             lambda book: book.queues.update(p=dict(reversed(book.queues["p"].items()))),
             "not in the order of the tickets",
         ),
-        (lambda book: book.queues["p"].pop(oid("b")), "operation-b does not stand in tree default as it was placed"),
+        (lambda book: book.queues["p"].pop(oid("b")), "operation-b is not in tree default as its placement says"),
         (
             lambda book: book.ephemeral.put(EphemeralPool(PoolName("e"), ROOT_POOL)),
-            "ephemeral pool e has nothing in it",
+            "ephemeral pool e is empty",
         ),
         (
             lambda book: book.place(oid("x"), "anna", True, TreePlacement(TREE, PoolName("p"), 9)),
-            "operation-x is in p, and is no live operation of the tree",
+            "operation-x is in p, but is not a live operation of the tree",
         ),
     ],
 )

@@ -48,8 +48,8 @@ def test_after_three_nodes_it_says_that_it_never_ran_anywhere(desk: Desk) -> Non
 
     assert view(desk).state is OperationState.RUNNING
     assert view(desk).reason == (
-        "as far as its runs ended it never ran anywhere: nodes alpha, beta, gamma could not start it; "
-        f"the last: job 0 attempt 4 on node gamma: {MISSING}"
+        "no attempt that ended had started: nodes alpha, beta, gamma could not start the command; "
+        f"the last failure: job 0 attempt 4 on node gamma: {MISSING}"
     )
 
 
@@ -66,8 +66,10 @@ def test_an_operation_that_fails_so_says_it_whatever_the_number_of_nodes(desk: D
 
     reason = view(desk).reason
     assert view(desk).state is OperationState.FAILING
-    assert reason.startswith("5 failed jobs, max_failed_job_count is 5; as far as its runs ended it never ran anywhere")
-    assert "node alpha could not start it; the last: job 0 attempt 5 on node alpha: " + MISSING in reason
+    assert reason.startswith("5 failed jobs, max_failed_job_count is 5; no attempt that ended had started")
+    assert (
+        "node alpha could not start the command; the last failure: job 0 attempt 5 on node alpha: " + MISSING in reason
+    )
 
 
 def test_a_failure_is_told_with_its_node_and_so_after_a_restart(desk: Desk) -> None:

@@ -278,9 +278,9 @@ def test_a_start_in_a_lightweight_pool_that_is_no_lightweight_operation_is_warne
     wide = desk.start("b", "light", job_count=5)
 
     assert ordinary.warnings == [
-        "pool light is for lightweight operations; one of type map is none and counts as any other"
+        "pool light is for lightweight operations; an operation of type map is not lightweight and counts like any other operation"
     ]
-    assert wide.warnings == ["pool light is for lightweight operations of one small job; this one has 5 jobs"]
+    assert wide.warnings == ["pool light is for lightweight operations with one small job; this operation has 5 jobs"]
 
 
 def test_suspended_operations_keep_their_slot_and_resuming_others_is_refused() -> None:

@@ -44,9 +44,9 @@ def test_a_user_at_their_quota_of_bytes_is_refused_until_an_operation_ends_and_o
     used = desk.state.bytes.live_of_user["anna"]
     more = spec_bytes(OperationSpec(PoolName("p"), ["true"], environment=_LARGE))
     assert refused.text() == (
-        f"too many bytes: live operations of anna take {used} bytes of memory, and this one would take {more} more; "
-        "most_operation_bytes_of_a_user is 256000: wait until some end, abort some, or send large data as files (--upload) in place "
-        "of arguments"
+        f"too many bytes: live operations of anna take {used} bytes of memory, and this operation would take {more} more; "
+        "most_operation_bytes_of_a_user is 256000. Wait until operations end, abort operations, or send large data as files "
+        "(--upload) instead of arguments"
     )
     assert isinstance(desk.start("d", "p", user="ben", environment=_LARGE), StartAnswer)
     # A small operation still fits, and a start that was recorded is answered again.
@@ -176,7 +176,7 @@ def test_a_log_from_before_there_were_quotas_is_read_within_a_bound_and_what_is_
 
     assert len(events) == len(dropped)
     assert {engine.state.operations[name].state for name in dropped} == {OperationState.ABORTING}
-    assert "its command was dropped when the log was read" in engine.state.operations[dropped[0]].reason
+    assert "admission did not load its command from the log" in engine.state.operations[dropped[0]].reason
     assert engine.state.operations[oid("00000")].state is OperationState.RUNNING
     assert not engine.on_return(DroppedCommands(), at(0, 6)).effects
 

@@ -14,9 +14,13 @@ from tests.unit.admission.desk import Desk
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("max_unpreemptible_allocation_count", 2, "0, or nothing"),
-        ("trace", "rubbish", "a traceparent of W3C Trace Context, of a trace that is recorded"),
-        ("scheduling_tag_filter", "ssd &", "a formula over tags such as ssd & (fast | !old); wrong before character 6"),
+        ("max_unpreemptible_allocation_count", 2, "0, or no value"),
+        ("trace", "rubbish", "a W3C Trace Context traceparent whose flags say that the trace is recorded"),
+        (
+            "scheduling_tag_filter",
+            "ssd &",
+            "a formula over tags such as ssd & (fast | !old); the error is before character 6",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_used_is_refused_by_its_name(option: str, value: Any, expected: str) -> None:

@@ -103,7 +103,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "none",
-                "a pool to which a rule of tree default leads; its placement rules are specified existing, reject",
+                "a pool that a placement rule of tree default accepts; its placement rules are specified existing, reject",
             ),
         ),
         (["specified existing", "reject"], "reserch", NotFound("pool", "reserch", near=["research"])),
@@ -113,7 +113,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "research",
-                "a pool to which a rule of tree default leads; its placement rules are user existing, reject",
+                "a pool that a placement rule of tree default accepts; its placement rules are user existing, reject",
             ),
         ),
         (
@@ -122,8 +122,8 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "reserch",
-                "a pool that tree default uses before that: `primary_group` asks for groups of the user, which nobody tells "
-                "here; its placement rules are specified existing, primary_group",
+                "a pool that an earlier placement rule of tree default accepts: `primary_group` needs the groups of the user, "
+                "which Headrace does not know; its placement rules are specified existing, primary_group",
             ),
         ),
         (
@@ -132,7 +132,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "none",
-                "a pool to which a rule of tree default leads; its placement rules are nested_user default research",
+                "a pool that a placement rule of tree default accepts; its placement rules are nested_user default research",
             ),
         ),
     ],
@@ -230,29 +230,29 @@ def test_a_root_that_is_asked_for_is_refused() -> None:
     [
         (["specifed", "reject"], "placement_rules[0]", "did you mean specified?"),
         (["nested_users default", "reject"], "placement_rules[0]", "did you mean nested_user?"),
-        (["nested_user", "reject"], "placement_rules[0]", "a rule behind nested_user: one of specified, user, "),
-        (["user created", "reject"], "placement_rules[0]", "existing behind user"),
-        (["user existing please", "reject"], "placement_rules[0]", "existing behind user"),
-        (["reject existing"], "placement_rules[0]", "nothing behind reject"),
-        (["secondary_group existing", "reject"], "placement_rules[0]", "nothing behind secondary_group"),
-        (["user", "default a b"], "placement_rules[1]", "the name of a pool, then existing behind default"),
-        (["default a/b"], "placement_rules[0]", "the name of a pool behind default: 1 to 100 characters"),
+        (["nested_user", "reject"], "placement_rules[0]", "a rule after nested_user: one of specified, user, "),
+        (["user created", "reject"], "placement_rules[0]", "existing after user"),
+        (["user existing please", "reject"], "placement_rules[0]", "existing after user"),
+        (["reject existing"], "placement_rules[0]", "nothing after reject"),
+        (["secondary_group existing", "reject"], "placement_rules[0]", "nothing after secondary_group"),
+        (["user", "default a b"], "placement_rules[1]", "the name of a pool, then existing after default"),
+        (["default a/b"], "placement_rules[0]", "the name of a pool after default: 1 to 100 characters"),
         (["reject", "user"], "placement_rules[1]", "reject ends the list"),
         (
             ["user existing"],
             "placement_rules[0]",
-            "default, without existing, or reject at its end: the list ends with user existing",
+            "default without existing, or reject, at its end: the list ends with user existing",
         ),
         (
             ["secondary_group", "default guests existing"],
             "placement_rules[1]",
             "the list ends with default guests existing",
         ),
-        (["nested_user user existing"], "placement_rules[0]", "default, without existing, or reject at its end"),
-        (["nested_user existing user"], "placement_rules[0]", "default, without existing, or reject at its end"),
-        (["nested_user specified"], "placement_rules[0]", "default, without existing, or reject at its end"),
-        ([], "placement_rules", "one rule at least"),
-        ("specified", "placement_rules", "a list of at most 100 rules of placement"),
+        (["nested_user user existing"], "placement_rules[0]", "default without existing, or reject, at its end"),
+        (["nested_user existing user"], "placement_rules[0]", "default without existing, or reject, at its end"),
+        (["nested_user specified"], "placement_rules[0]", "default without existing, or reject, at its end"),
+        ([], "placement_rules", "at least one rule"),
+        ("specified", "placement_rules", "a list of at most 100 placement rules"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_their_place(value: object, place: str, expected: str) -> None:

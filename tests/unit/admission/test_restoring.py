@@ -173,7 +173,9 @@ def test_without_the_checkpoint_nobody_leads_what_the_log_alone_cannot_tell() ->
             await save(reader, bus, 1)
             server.store.lose_bucket(subjects.CHECKPOINT_BUCKET)
 
-            with pytest.raises(Deposed, match=r"begins with entry 4, and the checkpoint .* is lost: put the bucket"):
+            with pytest.raises(
+                Deposed, match=r"begins with entry 4, and the checkpoint .* is lost. Restore the bucket"
+            ):
                 await finish(a_reader(bus, loop), bus, 2)
             # Whoever knows what was there may lead; the log that is whole needs no checkpoint.
             assert await finish(reader, bus, 3) == 4
@@ -232,7 +234,7 @@ def test_a_damaged_checkpoint_that_is_needed_is_named_with_what_to_do(what: str,
             before = await (await bus.key_value(subjects.CHECKPOINT_BUCKET)).entries()
 
             with pytest.raises(
-                Deposed, match=f"begins with entry 4, .*bucket headrace_checkpoint, {named}: .* back from a backup"
+                Deposed, match=f"begins with entry 4, .*bucket headrace_checkpoint, {named}: .* from a backup"
             ):
                 await finish(a_reader(bus, loop), bus, 2)
 

@@ -391,5 +391,8 @@ def test_options_for_a_tree_that_a_start_does_not_name_are_refused_and_those_for
     refused = desk.start("a", pool="p", pool_trees=[ONE], scheduling_options_per_pool_tree=said)
 
     assert isinstance(refused, BadRequest)
-    assert (refused.place, refused.expected) == ("spec.scheduling_options_per_pool_tree.two", "one of its trees: one")
+    assert (refused.place, refused.expected) == (
+        "spec.scheduling_options_per_pool_tree.two",
+        "a tree of the operation: one",
+    )
     desk.started("b", pool="p", pool_trees=[ONE], tentative_pool_trees=[TWO], scheduling_options_per_pool_tree=said)

@@ -26,8 +26,8 @@ def test_a_broken_invariant_is_told_in_words() -> None:
     [first, *_] = broken = desk.engine.check()
 
     assert first.startswith("allocation a (waiting, Job(")
-    assert first.endswith("it holds room without a job, or has a job without room")
-    assert any("it waits and is not listed" in words for words in broken)
+    assert first.endswith("it holds resources without a job, or has a job without resources")
+    assert any("it waits but is not listed" in words for words in broken)
 
 
 def test_a_lost_job_and_a_lost_booking_are_found() -> None:
@@ -40,7 +40,7 @@ def test_a_lost_job_and_a_lost_booking_are_found() -> None:
 
     assert "its job is not found" in broken
     assert "are booked" in broken
-    assert "slots are booked, 1 are there" in broken
+    assert "slots are booked, but allocations have 1" in broken
 
 
 def test_a_report_that_is_kept_and_is_not_true_any_more_is_found() -> None:
@@ -48,7 +48,7 @@ def test_a_report_that_is_kept_and_is_not_true_any_more_is_found() -> None:
     a, b = desk.engine.held.by_id.values()
     a._report = b.report()
 
-    assert [words.partition("): ")[2] for words in desk.engine.check()] == ["its report is not as it is"]
+    assert [words.partition("): ")[2] for words in desk.engine.check()] == ["its report is out of date"]
 
 
 def test_heartbeats_out_of_order_are_found() -> None:

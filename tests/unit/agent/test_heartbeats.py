@@ -352,7 +352,7 @@ def test_waiting_for_a_runner_that_may_hold_jobs_the_node_is_silent() -> None:
     desk = Desk(picture=False)
     desk.enrolled()
 
-    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "the runner lives and does not listen", desk.now()))
+    desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "the runner is running, but does not listen", desk.now()))
     desk.advance(60_000)
 
     assert desk.beats == []

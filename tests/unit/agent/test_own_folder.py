@@ -50,7 +50,7 @@ def test_a_link_or_a_file_in_its_place_is_refused(tmp_path: Path, elsewhere: Pat
     place = tmp_path / "files"
     place.symlink_to(elsewhere) if kind == "link" else place.touch()
 
-    with pytest.raises(ForeignFolder, match="it is a file or a symbolic link, and must be a folder"):
+    with pytest.raises(ForeignFolder, match="it is a file or a symbolic link, but must be a folder"):
         make_own_folder(str(place), 0o711)
     with pytest.raises(OSError, match="must be a folder"), OperationFolders(str(place)).archive(OperationId("a" * 8)):
         pass
@@ -64,7 +64,7 @@ def test_what_belongs_to_another_account_is_refused(
     link = tmp_path / "link"
     link.symlink_to(elsewhere)
     uid = as_another(monkeypatch)
-    said = f"it belongs to uid {uid}, and must belong to uid {uid + 1}"
+    said = f"it belongs to uid {uid}, but must belong to uid {uid + 1}"
 
     with pytest.raises(ForeignFolder, match=said):
         make_own_folder(str(elsewhere), 0o711)

@@ -142,7 +142,7 @@ def test_further_jobs_of_an_adopted_one_whose_note_cannot_be_read_are_given_back
     assert (report.state, report.job is not None) == (AllocationState.CLOSING, True)
     assert [JobSlot(1), JobSlot(2)] == report.unstarted
     assert report.given_back_for == (
-        "the command of its operation is not known here: the note of its job cannot be read"
+        "the agent does not know the command of its operation, because the note of its job cannot be read"
     )
     assert "given back" in desk.notes
 

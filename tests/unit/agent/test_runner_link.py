@@ -98,7 +98,7 @@ async def test_an_agent_that_is_to_start_no_runner_waits_for_one_and_says_so(tmp
             await enough.wait()
             tasks.cancel_scope.cancel()
 
-    words = f"no runner listens in {tmp_path} yet, and the agent is to start none (starts_runner)"
+    words = f"no runner listens in {tmp_path} yet, and the agent may not start a runner (setting starts_runner)"
     assert (told, link.starts) == ([(Trouble.RUNNER_AWAY, words)] * 2, 0)
 
 

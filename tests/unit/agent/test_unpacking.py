@@ -114,9 +114,9 @@ def test_what_cannot_go_is_named(project: Path, tmp_path: Path, monkeypatch: pyt
 
     (tmp_path / "work.sh").write_text("another")
     (tmp_path / "none").mkdir()
-    assert "work.sh would be work.sh as well" in said(project, tmp_path / "work.sh")
+    assert "work.sh would be stored as work.sh as well" in said(project, tmp_path / "work.sh")
     assert "missing" in said(tmp_path / "missing")
-    assert "a file, or a folder with something in it" in said(tmp_path / "none")
+    assert "a file, or a folder that is not empty" in said(tmp_path / "none")
     (project / "out").symlink_to("/etc/passwd")
     assert "out -> /etc/passwd" in said(project)
     (project / "out").unlink()
@@ -127,7 +127,7 @@ def test_what_cannot_go_is_named(project: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(archives, "LARGEST_ARCHIVE_BYTES", 4_096)
     words = said(project)
     assert "4.898 KiB in 3 files, the largest data/large 4.883 KiB, work.sh 10 B" in words
-    assert "what packs to at most 4 KiB" in words
+    assert "files that pack to at most 4 KiB" in words
     monkeypatch.setattr(archives, "LARGEST_CONTENT_BYTES", 4_096)
     assert "at most 4 KiB, unpacked" in said(project)
     monkeypatch.setattr(archives, "MOST_FILES", 3)
@@ -162,12 +162,12 @@ SYMLINK, LINK = tarfile.SYMTYPE, tarfile.LNKTYPE
         ([member("evil", type=SYMLINK, linkname="/etc")], "the link 'evil' leads to '/etc', out of the archive"),
         ([member("evil", type=SYMLINK, linkname="../x")], "out of the archive"),
         ([member("a/evil", type=SYMLINK, linkname="b/../../..")], "out of the archive"),
-        ([member("evil", type=LINK, linkname="/etc/passwd")], "no file, no folder and no link"),
-        ([member("evil", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "is no file, no folder"),
-        ([member("evil", type=tarfile.FIFOTYPE)], "is no file, no folder"),
-        ([member("a", b"x"), member("a/b", b"x")], "is there twice"),
-        ([member("a", b"x"), member("a", b"y")], "is there twice"),
-        ([member("a", b"x"), member("a", type=SYMLINK, linkname="b")], "is there twice"),
+        ([member("evil", type=LINK, linkname="/etc/passwd")], "is not a file, a folder or a link"),
+        ([member("evil", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "is not a file, a folder"),
+        ([member("evil", type=tarfile.FIFOTYPE)], "is not a file, a folder"),
+        ([member("a", b"x"), member("a/b", b"x")], "is in it twice"),
+        ([member("a", b"x"), member("a", b"y")], "is in it twice"),
+        ([member("a", b"x"), member("a", type=SYMLINK, linkname="b")], "is in it twice"),
         ([member("x" * 300, b"x")], "the name 'x+' is too long: 300 bytes"),
         ([member("/".join(["d"] * 1200), b"x")], "has 1200 parts, more than 100"),
         ([member("/".join(["d" * 99] * 50), b"x")], "is too long: 4999 bytes, more than 2048 bytes"),
@@ -178,8 +178,8 @@ SYMLINK, LINK = tarfile.SYMTYPE, tarfile.LNKTYPE
         ([member("evil", pax_headers={"comment": "x" * 2**21})], "bytes of records about one file"),
         ([member("evil", pax_headers={f"x{number}": "" for number in range(101)})], "more than 100 records"),
         ([member("evil", b"x", pax_headers={"GNU.sparse.major": "1"})], "only plain files are unpacked"),
-        ([member("evil", b"x", type=tarfile.GNUTYPE_SPARSE)], "is no file, no folder and no link"),
-        ([member("evil", b"x", type=tarfile.GNUTYPE_LONGNAME)], "is no file, no folder and no link"),
+        ([member("evil", b"x", type=tarfile.GNUTYPE_SPARSE)], "is not a file, a folder or a link"),
+        ([member("evil", b"x", type=tarfile.GNUTYPE_LONGNAME)], "is not a file, a folder or a link"),
     ],
 )
 def test_an_archive_that_would_do_harm_is_refused(
@@ -197,7 +197,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "into").mkdir()
     sly = [member("a", type=tarfile.DIRTYPE), member("b", type=SYMLINK, linkname="a"), member("b/evil", b"x")]
 
-    with pytest.raises(UnusableArchive, match="'b' is there twice"):
+    with pytest.raises(UnusableArchive, match="'b' is in it twice"):
         unpack(archive_of(tmp_path / "archive", *sly), str(tmp_path / "into"))
 
     assert os.listdir(tmp_path / "into" / "a") == []

@@ -19,7 +19,7 @@ def test_an_allocation_that_waited_as_long_as_it_may_is_given_back_at_once_with_
     report = desk.report("b")
     assert report is not None
     assert (report.state, report.unstarted) == (AllocationState.ENDED, [JobSlot(1), JobSlot(2)])
-    assert report.given_back_for == "it waited for room on this host as long as it may"
+    assert report.given_back_for == "its waiting time for free resources of this host is over"
     desk.ended(end_of(job(0)))
     assert desk.runs == [job(0)]
 
@@ -64,4 +64,4 @@ def test_an_allocation_that_this_host_cannot_run_says_why_it_is_given_back() -> 
 
     report = desk.report("a")
     assert report is not None
-    assert report.given_back_for == "it is larger than this host"
+    assert report.given_back_for == "it needs more resources than this host has"

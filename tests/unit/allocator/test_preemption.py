@@ -329,7 +329,7 @@ def test_what_goes_from_a_shrunk_node_at_once_goes_for_nobody() -> None:
     host.tell([a_share("rich", 2)], total=FOUR)
     taken = host.next_beat(total=cores(3, slots=4)).take_back
     assert [(one.allocation, one.reason, one.detail) for one in taken] == [
-        (host.starts[3].allocation, TakeBackReason.PREEMPTED, "its node has less than was given out there")
+        (host.starts[3].allocation, TakeBackReason.PREEMPTED, "its node has less than its allocations take")
     ]
 
 

@@ -210,7 +210,7 @@ async def test_who_was_silent_is_not_asked_again_and_named_with_all_that_is_unkn
     assert patient.bus.asked == ["op.where.default", "op.where.gpu", "op.get", "pool.list", "pool.change"]
     assert patient.bus.waited_s[0] == PATIENCE_S
     assert patient.silence.words() == [
-        "the allocator does not answer: no places of jobs, no reasons of waiting are shown"
+        "the allocator does not answer: no nodes of jobs, no reasons of waiting are shown"
     ]
 
 
@@ -285,7 +285,7 @@ def without(*roles: str) -> dict[str, bool]:
         (
             EVERYTHING | {"allocator.default": False},
             "node.list.default",
-            "the allocator has no leader yet, one that stands by takes over: no nodes are shown",
+            "the allocator has no leader yet; a standby takes over: no nodes are shown",
         ),
         (EVERYTHING, "node.list.default", "the allocator does not answer: no nodes are shown"),
         (EVERYTHING, "node.list.batch", "no process serves tree batch: start fair_share, integral and allocator"),

@@ -30,7 +30,7 @@ def full_disk_of(folder: Path, disk: Path) -> str:
 
 
 def test_a_full_disk_is_told_with_the_folder(tmp_path: Path) -> None:
-    assert full_disk_of(tmp_path, FULL) == f"the disk of {tmp_path / 'nats'} is full (0 KiB are free); make room on it"
+    assert full_disk_of(tmp_path, FULL) == f"the disk of {tmp_path / 'nats'} is full (0 KiB are free); free space on it"
 
 
 def test_nothing_is_told_where_there_is_room_or_no_state_folder(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_the_last_login_is_used_or_the_one_that_is_chosen_and_what_is_said_goes_
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", ".hidden", "A", "a" * 64])
 def test_a_name_leads_nowhere_else(environment: dict[str, str], name: str) -> None:
-    with pytest.raises(BadInput, match="name of a place"):
+    with pytest.raises(BadInput, match="name of a server"):
         KeptPlaces(environment).folder(name)
 
 

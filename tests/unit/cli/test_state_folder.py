@@ -104,7 +104,7 @@ def test_clients_find_what_was_announced_until_it_is_withdrawn(tmp_path: Path) -
     state.withdraw(whole=True)
     state.endpoint.mkdir()
     assert moved(place) == place
-    with pytest.raises(NotRunning, match="cannot be read: Is a directory; whether Headrace runs is not known"):
+    with pytest.raises(NotRunning, match="cannot be read: Is a directory; it is not known whether Headrace is running"):
         find_place(state=tmp_path)
     state.withdraw(whole=True)  # what cannot be removed stays
 

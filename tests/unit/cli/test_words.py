@@ -185,5 +185,5 @@ def test_a_signal_is_named_as_people_name_it(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["KILL", "19", "sigwinch", "99"])
 def test_a_signal_by_which_no_job_can_be_told_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="expected one of TERM, INT, HUP, QUIT, USR1, USR2, or its number"):
+    with pytest.raises(BadInput, match="expected one of TERM, INT, HUP, QUIT, USR1, USR2, or the number of a signal"):
         parse_signal(text, place="--interrupt-signal")

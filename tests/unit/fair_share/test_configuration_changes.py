@@ -296,7 +296,7 @@ def test_a_fifo_pool_is_no_hub_and_no_pool_becomes_one_with_guests_in_it() -> No
         ({"fair_share_aggressive_starvation_timeout": "29s"}, "at least the 30000 ms of fair_share_starvation"),
         ({"fair_share_starvation_timeout": "121s"}, "120000 ms cannot be used; expected at least the 121000 ms"),
         ({"fair_share_starvation_tolerance": 1.01}, "a number from 0 to 1"),
-        ({"job_interrupt_timeout": 1, "allocation_preemption_timeout": 1}, "one spelling"),
+        ({"job_interrupt_timeout": 1, "allocation_preemption_timeout": 1}, "one name of the option"),
         ({"max_ephemeral_pools_per_user": 0}, "1 or more"),
         ({"weight": 1}, "weight is an attribute of pools"),
         ({"enable_infinite_resource_limits_overcommit": True}, "use_precommit_for_preemption"),
@@ -433,7 +433,7 @@ def test_rights_hold_for_everything_below() -> None:
     given = transfer("b", "c", max_operation_count=1)
     limits = [set_(name, max_operation_count=1) for name in ("a", "b")]
     words = told(after(tree, *limits), given, person=ann)
-    assert words == "ann may not change pool c; it takes the right `write` on pool c: nobody"
+    assert words == "ann may not change pool c; this needs the right `write` on pool c, held by: nobody"
 
 
 def test_attributes_for_administrators_are_refused_to_others() -> None:

@@ -299,7 +299,7 @@ async def test_who_was_succeeded_saves_no_clocks_any_more() -> None:
 
     successor = ClockStore(bucket, TREE, 2)
     assert [piece.ages for piece in await successor.load()] == [ages]
-    with pytest.raises(KeyFenced, match=r"term 2 writes default\.0, ours is 1"):
+    with pytest.raises(KeyFenced, match=r"term 2 writes default\.0, and this process has term 1"):
         await frozen.save([])
     await successor.save([])
     with pytest.raises(KeyFenced):

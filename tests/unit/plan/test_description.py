@@ -107,10 +107,10 @@ operations:
                 "expected one of user_slots, cpu, gpu, memory, network"
             ],
         ),
-        (TOTAL + "pools:\n  a: {}\n  a: {}", ["f:4: a: stands twice in one map; line 3 has it already; expected each key once"]),
+        (TOTAL + "pools:\n  a: {}\n  a: {}", ["f:4: a: is in the map twice; line 3 has it already; expected each key once"]),
         (
             TOTAL + "pools:\n  a: {}\n  b: {pools: {a: }}",
-            ["f:4: pools.b.pools.a: pool a stands on line 3 already; expected each name once in the tree"],
+            ["f:4: pools.b.pools.a: pool a is on line 3 already; expected each name once in the tree"],
         ),
         (
             TOTAL + "pools: {vision: , speech: {parent: vison}}",
@@ -126,7 +126,7 @@ operations:
         ),
         (
             TOTAL + "pools:\n  a:\n    pools:\n      b: {parent: c}\n  c:",
-            ["f:5: pools.a.pools.b.parent: c cannot be used; expected a, inside which it stands, or nothing"],
+            ["f:5: pools.a.pools.b.parent: c cannot be used; expected a, the pool that it is nested in, or no parent"],
         ),
         (
             TOTAL + "pools:\n  a: {mode: fifo}\n  b: {parent: a}",
@@ -135,7 +135,7 @@ operations:
         (
             TOTAL + "pools: {A b: }",
             [
-                "f:2: pools.A b: 'A b' is no name of a pool; "
+                "f:2: pools.A b: 'A b' is not a name of a pool; "
                 "expected 1 to 100 characters, such as a-z, 0-9, '-' and '_', without blanks and slashes"
             ],
         ),

@@ -138,7 +138,7 @@ def test_two_spellings_of_one_option_are_refused_together_and_one_after_the_othe
     once = changed({"fair_share_starvation_timeout": 5000})
     again = changed({"fair_share_preemption_timeout": 5000})
 
-    assert "one spelling" in refused({"fair_share_starvation_timeout": 1, "fair_share_preemption_timeout": 2})
+    assert "one name of the option" in refused({"fair_share_starvation_timeout": 1, "fair_share_preemption_timeout": 2})
     assert "fair_share_starvation_timeout" in refused({"fair_share_preemption_timeout": 1}, once)
     assert "fair_share_preemption_timeout" in refused({"fair_share_starvation_timeout": 1}, again)
     assert changed({"fair_share_preemption_timeout": 9}, again).fair_share_starvation_timeout == 9
@@ -149,7 +149,9 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
     before = changed({"strong_guarantee_resources": {"cpu": 1}})
 
     assert changed({"min_share_resources": {"cpu": 2}}, before) == changed({"strong_guarantee_resources": {"cpu": 2}})
-    assert "one spelling" in refused({"min_share_resources": {"cpu": 2}, "strong_guarantee_resources": {"cpu": 1}})
+    assert "one name of the option" in refused(
+        {"min_share_resources": {"cpu": 2}, "strong_guarantee_resources": {"cpu": 1}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,14 +165,14 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
         ({"max_operation_count": 1.5}, "a whole number, 0 or more"),
         ({"mode": "trash"}, "fair_share or fifo"),
         ({"fifo_sort_parameters": []}, "not empty"),
-        ({"fifo_sort_parameters": ["weight", "weight"]}, "each once"),
+        ({"fifo_sort_parameters": ["weight", "weight"]}, "each value once"),
         ({"integral_guarantees/relaxed_share_multiplier_limit": 11}, "a number from 1 to 10"),
         ({"strong_guarantee_resources": {"cpus": 1}}, "did you mean cpu?"),
         ({"strong_guarantee_resources/cpus": 1}, "did you mean cpu?"),
         ({"allowed_profiling_tags": [str(tag) for tag in range(201)]}, "at most 200"),
         ({"fair_share_starvation_tolerance": 1.1}, "a number from 0 to 1"),
         ({"fair_share_starvation_timeout": "soon"}, "a length of time such as 30s"),
-        ({"weight/cpu": 1}, "no parts"),
+        ({"weight/cpu": 1}, "the key without a part"),
     ],
 )
 def test_what_cannot_be_used_is_told_with_what_would_do(changes: dict[str, object], words: str) -> None:

@@ -104,7 +104,7 @@ def test_an_interrupted_job_is_aborted_whatever_it_returns(exit: JobExit) -> Non
     ("exit", "counts"),
     [
         (JobExit(exit_code=0), (JobResult.COMPLETED, "")),
-        (JobExit(exit_code=75), (JobResult.ABORTED, "saved, to be run again; preempted")),
+        (JobExit(exit_code=75), (JobResult.ABORTED, "state saved for a retry; preempted")),
         (JobExit(exit_code=5), (JobResult.ABORTED, "preempted")),
         (JobExit(signal=15), (JobResult.ABORTED, "preempted")),
         (JobExit(exit_code=0, failure="the log is full"), (JobResult.ABORTED, "preempted")),
@@ -308,7 +308,7 @@ def test_when_the_lease_has_passed_all_jobs_end() -> None:
     assert engine.next_wake_ns() == at(5_100).steady_ns
     assert engine.on_time(at(101)).effects == []
     result, reason = the_end(engine.on_exited(a_job(0), JobExit(signal=15), at(102)).effects)
-    assert (result, reason[:16]) == (JobResult.ABORTED, "the lease passed")
+    assert (result, reason[:27]) == (JobResult.ABORTED, "the lease of the node ended")
 
 
 def test_a_job_that_outlives_its_lease_is_killed_when_the_time_that_came_with_the_lease_has_passed() -> None:
@@ -368,7 +368,7 @@ def test_a_runner_that_was_told_no_lease_starts_nothing_and_says_so() -> None:
 
     assert the_end(engine.on_run(a_run(), at(0)).effects) == (
         JobResult.ABORTED,
-        "not started: the runner was not told how long it may run jobs",
+        "not started: the runner has no lease yet",
     )
     assert engine.next_wake_ns() is None
     assert engine.on_time(at(10**12)).effects == []
@@ -411,7 +411,7 @@ def test_a_job_too_many_is_ended_and_says_so() -> None:
     result, reason = the_end(engine.on_run(a_run(2), at(1)).effects)
 
     assert result is JobResult.ABORTED
-    assert "2 jobs run, more do not fit the limit of open files" in reason
+    assert "2 jobs run, and the limit of open files" in reason
 
 
 def test_ends_of_a_former_runner_are_told_again() -> None:
@@ -436,7 +436,7 @@ def test_a_broken_invariant_is_told_in_words() -> None:
 
     assert len(broken) == 3
     assert broken[0].endswith("(JobState.INTERRUPTED): its deadline is not awaited")
-    assert broken[1].endswith("(JobState.ENDED): it is live and over")
+    assert broken[1].endswith("(JobState.ENDED): it is listed as live, but has ended")
     assert broken[2].endswith("it is listed under another key")
 
 

@@ -166,7 +166,7 @@ def test_a_group_that_is_still_in_use_is_removed_later(kernel: FakeCgroups, monk
             "rlimit",
             "the number of processes are not; no cgroup2: no delegated cgroup v2 folder is given",
         ),
-        ("rlimit", True, "rlimit", "no cgroup2: the settings ask for no more"),
+        ("rlimit", True, "rlimit", "no cgroup2: the settings ask for rlimit only"),
         ("none", True, "none", "switched off by the settings"),
     ],
 )

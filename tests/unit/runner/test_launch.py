@@ -87,8 +87,8 @@ def launch(launcher: Launcher, run: Run) -> Launched:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        ("begin", errno.EAGAIN, "no room for another process"),
-        ("begin", errno.ENOMEM, "no room for another process"),
+        ("begin", errno.EAGAIN, "the host cannot start another process"),
+        ("begin", errno.ENOMEM, "the host cannot start another process"),
         ("pipe", errno.EMFILE, "no file descriptor is left"),
         ("pidfd", errno.EMFILE, "no file descriptor is left"),
     ],

@@ -61,7 +61,7 @@ def test_a_key_that_stands_twice_is_told_with_both_lines() -> None:
     parse(b"a: 1\nb: 2\na: 3\n", problems)
 
     assert [problem.text("f") for problem in problems.found] == [
-        "f:3: a: stands twice in one map; line 1 has it already; expected each key once"
+        "f:3: a: is in the map twice; line 1 has it already; expected each key once"
     ]
 
 
@@ -71,16 +71,16 @@ def test_a_key_that_stands_twice_is_told_with_both_lines() -> None:
         (b"", 1, "is empty"),
         (b"# nothing\n", 1, "is empty"),
         (b"~", 1, "is empty"),
-        (b"just words", 1, "just words stands here"),
-        (b"\n- 1\n- 2", 2, "a list stands here"),
+        (b"just words", 1, "just words was found"),
+        (b"\n- 1\n- 2", 2, "a list was found"),
         (b"a: 1\nb: [1, 2\nc: 3\n", 3, "YAML"),
         (b"a: 1\n\tb: 2\n", 2, "YAML"),
         (b"a: \x00", 0, "YAML"),
         (b"a: 1\nb: \xff\n", 2, "byte 0xff is not UTF-8"),
         ("a: 1".encode("utf-16"), 1, "is not UTF-8"),
         (b"a: 1\n---\nb: 2\n", 2, "a second document"),
-        (b"a: *x\n", 1, "*x stands for nothing"),
-        (b"a: &x [*x]\n", 1, "*x stands for nothing"),
+        (b"a: *x\n", 1, "*x refers to no anchor"),
+        (b"a: &x [*x]\n", 1, "*x refers to no anchor"),
         (b"? [1]\n: 2\n", 1, "as a key"),
     ],
 )

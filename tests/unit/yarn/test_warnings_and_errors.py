@@ -171,7 +171,7 @@ REFUSED = {
     "behind the end": (
         inside("<queuePlacementPolicy><rule name='reject'/>\n<rule name='default'/></queuePlacementPolicy>"),
         3,
-        "before that one",
+        "further up",
     ),
     "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "at its end"),
     "a rule inside": (

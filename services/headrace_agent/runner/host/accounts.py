@@ -43,10 +43,10 @@ def account_named(name: str, lowest_uid: int = 0) -> Account:
     except (KeyError, ValueError):
         raise NoAccount(f"this host has no account {name}") from None
     if found.pw_uid == 0:
-        raise NoAccount(f"account {name} is the superuser's, as which nobody's jobs run by a mapping")
+        raise NoAccount(f'account {name} is the superuser\'s; jobs run as the superuser only with `users = "agent"`')
     if found.pw_uid < lowest_uid or (lowest_uid and found.pw_uid == _OVERFLOW_UID):
         raise NoAccount(
-            f'account {name} (uid {found.pw_uid}) is an account of the system: with `users = "same"` jobs run as accounts of people, '
+            f'account {name} (uid {found.pw_uid}) is a system account: with `users = "same"` jobs run only as accounts of people, '
             f"whose uid is {lowest_uid} or more (setting `lowest_uid` of the agent)"
         )
     groups = os.getgrouplist(name, found.pw_gid)

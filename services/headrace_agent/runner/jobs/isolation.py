@@ -224,7 +224,7 @@ def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int, 
     """
     if wanted == "none":
         return Isolation("switched off by the settings")
-    why_not = "the settings ask for no more" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
+    why_not = "the settings ask for rlimit only" if wanted == "rlimit" else "no delegated cgroup v2 folder is given"
     if cgroup and wanted != "rlimit":
         try:
             return Cgroup2(host.files, cgroup, most_processes)

@@ -221,7 +221,7 @@ def too_slow(begun: Begun, timeout_ms: int) -> NotStarted:
     command, folder = begun.run.argv[0][:500], begun.order.working_directory
     return NotStarted(
         f"not started: {command} did not begin to run within {timeout_ms / 1000:g} s in {folder}. "
-        "A file system that does not answer, or a lease on the program's file, holds up such a start",
+        "Possible causes: a file system that does not answer, or a file lease on the program's file",
         NOT_RUNNABLE,
     )
 
@@ -237,7 +237,9 @@ def _not_started(run: Run, folder: str, error: OSError | ValueError | CannotStar
     if part == "folder":
         return NotStarted(f"not started: the working directory {folder}: {why}", NOT_RUNNABLE)
     if part == "interpreter":
-        return NotStarted(f"not started: {command} is there, but not the interpreter that it names", _NOT_FOUND)
+        return NotStarted(
+            f"not started: {command} exists, but the interpreter that it names does not exist", _NOT_FOUND
+        )
     match number:
         case errno.ENOENT | errno.ENOTDIR if "/" in command:
             return NotStarted(f"not started: {command}: no such file", _NOT_FOUND)
@@ -245,7 +247,7 @@ def _not_started(run: Run, folder: str, error: OSError | ValueError | CannotStar
             path = run.environment.get("PATH", os.defpath)
             return NotStarted(f"not started: {command}: no such command in PATH={path[:1000]}", _NOT_FOUND)
         case errno.EAGAIN | errno.ENOMEM:
-            return NotStarted(f"not started: the host has no room for another process: {why}", None)
+            return NotStarted(f"not started: the host cannot start another process: {why}", None)
         case errno.EMFILE | errno.ENFILE:
             return NotStarted(f"not started: no file descriptor is left: {why}", None)
         case _:

@@ -225,7 +225,7 @@ class NatsBus:
             for serving in tuple(self._servings):
                 await serving.wait_idle()
         if scope.cancelled_caught:
-            logger().warning("handlers still running, though no more begin")
+            logger().warning("request handlers still running after the last request")
         try:
             await self._link.barrier()
         except BusError as error:

@@ -167,8 +167,8 @@ def _distrust(message: str, ca_file: str) -> str:
     if "issuer" in reason or "signed certificate" in reason:
         believed = f"the authorities in {ca_file}" if ca_file else "the authorities of this system"
         reason = (
-            f"its certificate is not signed by {believed}; name the file with its authority, `ca.pem` of the cluster, "
-            "by --ca-file, $HEADRACE_CA_FILE or the setting ca_file"
+            f"its certificate is not signed by {believed}; name the file with its authority (`ca.pem` of the cluster) "
+            "with --ca-file, $HEADRACE_CA_FILE or the setting ca_file"
         )
     return f"{reason} (CERTIFICATE_VERIFY_FAILED)"
 
@@ -180,7 +180,7 @@ def _failure(hooks: Hooks, access: Access, timeout_s: float) -> CredentialRefuse
     if len(hooks.distrust) >= hooks.most_distrusted:
         return ServerNotTrusted(_distrust(hooks.distrust[-1], access.ca_file))
     where = ", ".join(access.urls)
-    return NotConnected(f"no server at {where} within {timeout_s:g} s ({hooks.trouble or 'no answer at all'})")
+    return NotConnected(f"no server answers at {where} within {timeout_s:g} s ({hooks.trouble or 'no answer at all'})")
 
 
 def _too_old(client: Client) -> ServerTooOld | None:
@@ -239,7 +239,7 @@ def _tls_context(access: Access) -> ssl.SSLContext | None:
     """Return the TLS context that checks servers at `tls://`, or None without TLS. Raises `BadInput`."""
     if not _is_secure(access.urls):
         if access.ca_file or any(_is_secure([url]) for url in access.urls):
-            expected = "tls:// for all of them, or for none and no ca_file"
+            expected = "tls:// in all addresses, or in none and no ca_file"
             raise BadInput("servers", ", ".join(access.urls), expected)
         return None
     try:

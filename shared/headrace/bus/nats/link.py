@@ -218,7 +218,7 @@ class Link:
             await self.send(subject, data, reply=inbox, headers=headers)
             message = await answer
             if message.headers.get("status") == "503" and not message.data:
-                raise NoResponders(f"{subject}: nobody serves it at the moment")
+                raise NoResponders(f"{subject}: no service answers it at present")
             return message
         if answer.done() and not answer.cancelled():
             answer.exception()
@@ -302,7 +302,7 @@ class Link:
             await self.barrier()
             self._take_errors()
             if listener.refused:
-                raise PermissionRefused(f"the server refuses us to listen on {subject}")
+                raise PermissionRefused(f"the server does not allow this process to listen on {subject}")
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await listener.close()
@@ -385,7 +385,9 @@ class Link:
         match understand(error):
             case PermissionViolation(publish=True, subject=subject):
                 self.refused_publishes += 1
-                self._calls.refuse(subject, PermissionRefused(f"the server refuses us to publish on {subject}"))
+                self._calls.refuse(
+                    subject, PermissionRefused(f"the server does not allow this process to publish on {subject}")
+                )
                 if self._throttle.due(f"publish {subject.rpartition('.')[0]}"):
                     logger().error("publishing refused", subject=subject)
             case PermissionViolation(subject=subject):
@@ -403,4 +405,4 @@ class Link:
                 continue
             listener.refused = True
             if listener.in_force and listener.needed:
-                self._give_up(f"the server no longer lets us listen on {listener.subject}")
+                self._give_up(f"the server no longer allows this process to listen on {listener.subject}")

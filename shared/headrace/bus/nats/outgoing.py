@@ -107,7 +107,7 @@ class Outgoing:
                 await anyio.sleep(0.002)
                 self._check_connected()
             return
-        raise NotConnected("the connection has taken nothing for a while; nothing was sent")
+        raise NotConnected("the connection has accepted no data for some time; nothing was sent")
 
     def unsent_bytes(self) -> int:
         """Return the number of bytes that wait in nats-py and in the transport.

@@ -52,7 +52,7 @@ class KeptPlaces:
     def folder(self, name: str) -> Path:
         """Return the folder of a server, whether or not it exists. Raises `BadInput` for an invalid name."""
         if not _NAME.match(name):
-            raise BadInput("name of a place", name, "1 to 63 of a-z, 0-9, '.' and '-'")
+            raise BadInput("name of a server", name, "1 to 63 characters of a-z, 0-9, '.' and '-'")
         return self._folder / name
 
     def keep(self, name: str, endpoint: Endpoint, credential_file: str, ca_file: str) -> Path:
@@ -80,7 +80,7 @@ class KeptPlaces:
     def forget(self, name: str) -> None:
         """Remove a server. Raises `BadInput` for an unknown name."""
         if name not in self.names():
-            raise BadInput("name of a place", name, hint(name, self.names()))
+            raise BadInput("name of a server", name, hint(name, self.names()))
         shutil.rmtree(self.folder(name))
 
 

@@ -52,7 +52,7 @@ class Kind:
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
         """Return the value with the part at `path` set; None removes the part. Raises `BadInput`, `Defects`."""
-        raise BadInput(place, value, f"no parts: it is {self.words}")
+        raise BadInput(place, value, f"the key without a part: its value is {self.words}")
 
     def converted(self, value: object, place: str, into: Any) -> Any:
         """Return the value converted to a type by msgspec. Raises `BadInput` with the words of this kind."""
@@ -174,7 +174,7 @@ class Choices(Kind, Generic[E]):
 
     @property
     def words(self) -> str:  # type: ignore[override]
-        return f"a list, not empty, each once, of {self.of.words}"
+        return f"a list that is not empty, each value once, of {self.of.words}"
 
     def read(self, value: object, place: str) -> tuple[E, ...]:
         chosen = self.read_each(value, place, self.of)
@@ -226,7 +226,7 @@ class Words(Kind):
 
     def read(self, value: object, place: str) -> tuple[str, ...]:
         if isinstance(value, list | tuple) and len(value) > self.most:
-            raise BadInput(place, f"{len(value)} of them", self.words)
+            raise BadInput(place, f"{len(value)} entries", self.words)
         return self.read_each(value, place, Word())
 
     def write(self, value: Any) -> object:
@@ -245,4 +245,4 @@ def refuse_too_deep(value: object, place: str) -> None:
         ]
         if not level:
             return
-    raise BadInput(place, "a value that is nested very deep", f"at most {_DEEPEST} maps and lists in each other")
+    raise BadInput(place, "a value that is nested very deep", f"at most {_DEEPEST} levels of maps and lists")

@@ -43,7 +43,7 @@ class ResourceAmounts(Kind):
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> PartialResources:
         if len(path) != 1:
-            raise BadInput(place, value, f"one of {', '.join(RESOURCE_NAMES)} and nothing behind it")
+            raise BadInput(place, value, f"one of {', '.join(RESOURCE_NAMES)} and no further part")
         amounts: dict[str, int] = dict((before or PartialResources()).named())
         amounts.pop(path[0], None)
         if value is not None or path[0] not in RESOURCE_NAMES:
@@ -54,7 +54,7 @@ class ResourceAmounts(Kind):
         if resource not in RESOURCE_NAMES:
             raise UnknownKey(f"{place}.{resource}", figure, hint(resource, RESOURCE_NAMES))
         if isinstance(figure, bool) or not isinstance(figure, int | float | str):
-            raise BadInput(f"{place}.{resource}", figure, "a figure")
+            raise BadInput(f"{place}.{resource}", figure, "an amount")
         return parse_amount(resource, figure, place=f"{place}.{resource}")
 
 
@@ -74,7 +74,7 @@ class TextMap(Kind):
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, str]:
         if len(path) != 1:
-            raise BadInput(place, value, f"one key: it is {self.words}")
+            raise BadInput(place, value, f"one key: the value is {self.words}")
         rest = {key: item for key, item in (before or {}).items() if key != path[0]}
         return rest if value is None else rest | self.read({path[0]: value}, place)
 

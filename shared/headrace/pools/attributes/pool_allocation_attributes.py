@@ -11,13 +11,13 @@ from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Support.KEPT
-_PARENT: Final = "that of the parent"
+_PARENT: Final = "the parent's value"
 
 PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(PreemptionSwitch),
-        "allocations below it are taken back for others; with observe it is decided and recorded, and nothing is taken",
+        "allocations below it may be preempted; observe: preemptions are decided and recorded, but not carried out",
         _PARENT,
         who=_ADMIN,
         preset=True,
@@ -25,7 +25,7 @@ PREEMPTION: Final = [
     Attribute(
         "fair_share_starvation_timeout",
         Duration(),
-        "how long below its fair share until it starves",
+        "how long it must be below its fair share before it starves",
         _PARENT,
         who=_ADMIN,
         aliases=("fair_share_preemption_timeout",),
@@ -34,7 +34,7 @@ PREEMPTION: Final = [
     Attribute(
         "fair_share_starvation_tolerance",
         Number(0, 1),
-        "the part of its fair share that counts as having it",
+        "the fraction of its fair share that is enough not to starve",
         _PARENT,
         who=_ADMIN,
         preset=True,
@@ -42,7 +42,7 @@ PREEMPTION: Final = [
     Attribute(
         "min_share_preemption_timeout",
         Duration(),
-        "how long below its strong guarantee until it starves",
+        "how long it must be below its strong guarantee before it starves",
         _PARENT,
         who=_ADMIN,
         aliases=("min_share_starvation_timeout",),
@@ -51,7 +51,7 @@ PREEMPTION: Final = [
     Attribute(
         "enable_aggressive_starvation",
         Flag(),
-        "starves aggressively after the tree's aggressive timeout",
+        "it starves aggressively after the tree's aggressive timeout",
         _PARENT,
         who=_ADMIN,
         preset=True,
@@ -59,8 +59,8 @@ PREEMPTION: Final = [
     Attribute(
         "allow_aggressive_preemption",
         Flag(),
-        "its allocations may be taken for those that starve aggressively",
-        "that of the parent; true at the root",
+        "its allocations may be preempted for elements that starve aggressively",
+        "the parent's value; true at the root",
         who=_ADMIN,
         aliases=("allow_aggressive_starvation_preemption",),
         preset=True,
@@ -68,7 +68,7 @@ PREEMPTION: Final = [
     Attribute(
         "allow_normal_preemption",
         Flag(),
-        "its allocations may be taken for operations that starve",
+        "its allocations may be preempted for starving operations",
         "true",
         who=_ADMIN,
         preset=True,
@@ -76,7 +76,7 @@ PREEMPTION: Final = [
     Attribute(
         "preemption_exempt_time",
         Duration(),
-        "how long a job below it runs before it may have to make room for others; 0s: it may at once",
+        "how long a job below it runs before it may be preempted; 0s: it may be preempted at once",
         _PARENT,
         who=_ADMIN,
         preset=True,
@@ -84,7 +84,7 @@ PREEMPTION: Final = [
     Attribute(
         "non_preemptible_resource_usage_threshold",
         ResourceAmounts(),
-        "use up to which nothing is taken from an operation; replaces the parent's as a whole",
+        "usage up to which nothing is preempted from an operation; replaces the parent's value as a whole",
         _PARENT,
         who=_ADMIN,
         preset=True,
@@ -92,7 +92,7 @@ PREEMPTION: Final = [
     Attribute(
         "waiting_for_resources_on_node_timeout",
         Duration(),
-        "how long an allocation may wait on its node for room",
+        "how long an allocation may wait on its node for free resources",
         _PARENT,
         who=_ADMIN,
         aliases=("waiting_job_timeout",),
@@ -101,7 +101,7 @@ PREEMPTION: Final = [
     Attribute(
         "allow_preemption_from",
         Flag(),
-        "under a YARN policy: allocations may be taken from here; false holds for all below",
+        "under a YARN policy: allocations below it may be preempted; false applies to all pools below",
         "true",
         who=_ADMIN,
         preset=True,
@@ -111,28 +111,28 @@ PLACING: Final = [
     Attribute(
         "fifo_pool_scheduling_order",
         Choice(FifoPoolSchedulingOrder),
-        "the order in which a fifo pool's operations are offered resources",
+        "order in which a fifo pool's operations are offered resources",
         _PARENT,
         who=_ADMIN,
     ),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
         Flag(),
-        "children are offered resources by their satisfaction as pools",
+        "child pools are offered resources by their own satisfaction",
         _PARENT,
         who=_ADMIN,
     ),
     Attribute(
         "resource_limits_overcommit_tolerance",
         ResourceAmounts(),
-        "amounts by which preemptive stages may pass its limits",
+        "amounts by which preemptive stages may exceed its limits",
         "none",
         who=_ADMIN,
     ),
     Attribute(
         "scheduling_tag_filter",
         Formula(),
-        "nodes on which its operations run",
+        "nodes on which its operations may run",
         "all nodes",
         who=_ADMIN,
         aliases=("scheduling_tag",),
@@ -140,15 +140,15 @@ PLACING: Final = [
     Attribute(
         "allow_regular_allocations_on_ssd_nodes",
         Flag(),
-        "its operations may run on nodes with SSD, which the tree's ssd_priority_preemption names",
-        "that of the parent; true at the root",
+        "its operations may run on the nodes with SSD that the tree's ssd_priority_preemption names",
+        "the parent's value; true at the root",
         who=_ADMIN,
         preset=True,
     ),
     Attribute(
         "enable_priority_scheduling_segment_module_assignment",
         Flag(),
-        "comes first when segments are dealt out; here there are none",
+        "it comes first when segments are assigned; here there are no segments",
         "false",
         who=_ADMIN,
         support=Support.ABSENT,

@@ -27,8 +27,8 @@ from headrace.pools.pool_config import (
 
 _ADMIN: Final = Who.ADMINISTRATOR
 _KEPT: Final = Support.KEPT
-_TREE: Final = "that of the tree"
-_PARENT: Final = "that of the parent"
+_TREE: Final = "the tree's value"
+_PARENT: Final = "the parent's value"
 _MOST_PROFILING_TAGS: Final = 200
 
 _INTEGRAL: Final = Schema(
@@ -37,9 +37,9 @@ _INTEGRAL: Final = Schema(
         Attribute(
             "guarantee_type",
             Choice(IntegralType),
-            "burst pools may draw much at once, relaxed pools what is left; none has no savings",
+            "burst: may draw much of its savings at once; relaxed: draws what is left; none: no savings",
         ),
-        Attribute("resource_flow", ResourceAmounts(), "what accrues, per second of time"),
+        Attribute("resource_flow", ResourceAmounts(), "what accrues as savings per second"),
         Attribute(
             "burst_guarantee_resources",
             ResourceAmounts(),
@@ -48,14 +48,14 @@ _INTEGRAL: Final = Schema(
         Attribute(
             "relaxed_share_multiplier_limit",
             Number(1, 10),
-            "so many times its flow may a relaxed pool draw at once",
+            "the most that a relaxed pool may draw at once, as a multiple of its flow",
             _TREE,
         ),
-        Attribute("can_accept_free_volume", Flag(), "takes savings for which its siblings have no more room"),
+        Attribute("can_accept_free_volume", Flag(), "accepts the overflow of siblings whose savings are full"),
         Attribute(
             "should_distribute_free_volume_among_children",
             Flag(),
-            "savings for which a child has no more room go to its siblings",
+            "the overflow of a child whose savings are full goes to its siblings",
             _TREE,
         ),
     ],
@@ -63,9 +63,9 @@ _INTEGRAL: Final = Schema(
 _SUBPOOL: Final = Schema(
     EphemeralSubpoolConfig,
     [
-        Attribute("mode", Choice(PoolMode), "how operations share in such a pool"),
-        Attribute("max_operation_count", Whole(), "operations in such a pool", _TREE),
-        Attribute("max_running_operation_count", Whole(), "running operations in such a pool", _TREE),
+        Attribute("mode", Choice(PoolMode), "how operations share resources in such a pool"),
+        Attribute("max_operation_count", Whole(), "the most operations in such a pool", _TREE),
+        Attribute("max_running_operation_count", Whole(), "the most running operations in such a pool", _TREE),
         Attribute("resource_limits", ResourceAmounts(), "the most that such a pool may use", "no limit"),
     ],
 )
@@ -100,11 +100,11 @@ ACCESS: Final = Schema(
             "use",
             Users(),
             "run operations here",
-            "everybody, where no pool on the way up names anybody",
+            "everybody, unless this pool or a pool above it names users",
         ),
-        Attribute("manage", Users(), "change, suspend and end operations of others"),
-        Attribute("write", Users(), "set what users may set; make, move and remove pools below"),
-        Attribute("administer", Users(), "set everything"),
+        Attribute("manage", Users(), "change, suspend and end operations of other users"),
+        Attribute("write", Users(), "set the attributes that users may set; make, move and remove pools below"),
+        Attribute("administer", Users(), "set all attributes"),
     ],
 )
 
@@ -117,13 +117,13 @@ _GENERAL: Final = [
     Attribute(
         "weight",
         Number(SMALLEST_WEIGHT, LARGEST_WEIGHT),
-        "its part among its siblings",
-        "inferred from guarantees where the tree says so, else 1",
+        "its weight among its siblings",
+        "inferred from guarantees if the tree says so, else 1",
     ),
     Attribute(
         "strong_guarantee_resources",
         ResourceAmounts(),
-        "what it is owed at any time; one that is left out follows from the main resource",
+        "what it is owed at any time; a resource that is left out follows from the main resource",
         renamed=("min_share_resources",),
     ),
     Attribute("resource_limits", ResourceAmounts(), "the most that it may use", "no limit"),
@@ -144,83 +144,89 @@ _GENERAL: Final = [
     Attribute(
         "max_operation_count",
         Whole(),
-        "operations in it and below, waiting ones included; one more is refused",
+        "the most operations in it and below, including waiting operations; further starts are refused",
         "max_operation_count_per_pool of the tree",
     ),
     Attribute(
         "max_running_operation_count",
         Whole(),
-        "running operations in it and below; one more waits",
+        "the most running operations in it and below; further operations wait",
         "max_running_operation_count_per_pool of the tree",
     ),
     Attribute(
         "fifo_sort_parameters",
         Choices(Choice(FifoSortParameter, (("pending_allocation_count", "pending_job_count"),))),
-        "what a fifo pool's operations are ranked by",
+        "criteria that order the operations of a fifo pool",
     ),
     Attribute("forbid_immediate_operations", Flag(), "operations run only in pools below it"),
     Attribute(
         "create_ephemeral_subpools",
         Flag(),
-        "each user's operations run in a pool of their own, made below it; not with mode fifo",
+        "the operations of each user run in an ephemeral pool of that user below it; not with mode fifo",
     ),
-    Attribute("ephemeral_subpool_config", Record(_SUBPOOL), "settings of pools that come into being below it", "none"),
+    Attribute("ephemeral_subpool_config", Record(_SUBPOOL), "settings of the ephemeral pools below it", "none"),
     Attribute(
         "enable_lightweight_operations",
         Flag(),
-        "vanilla operations of a fifo pool count apart and know no running limit",
+        "vanilla operations of a fifo pool are counted separately and have no running limit",
         "false",
         who=_ADMIN,
         preset=True,
     ),
-    Attribute("always_allow_gang_operations", Flag(), "gang operations run here whatever the mode", who=_ADMIN),
-    Attribute("access", Record(ACCESS), "users by right, for it and all that is below; * is everybody", who=_ADMIN),
+    Attribute("always_allow_gang_operations", Flag(), "gang operations may run here in any mode", who=_ADMIN),
+    Attribute(
+        "access", Record(ACCESS), "users by right, for it and all pools below; * stands for everybody", who=_ADMIN
+    ),
     Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=Support.DATA),
     Attribute(
         "config_presets",
         Words(what="presets of the tree"),
-        "presets; what is set here goes first, then an earlier preset before a later one",
+        "presets that apply; values set on the pool take precedence, then values of earlier presets",
         who=_ADMIN,
     ),
     Attribute(
-        "config_preset", Word("the name of a preset"), "one preset; not beside config_presets", "none", who=_ADMIN
+        "config_preset",
+        Word("the name of a preset"),
+        "one preset; not together with config_presets",
+        "none",
+        who=_ADMIN,
     ),
 ]
 _FORMULA: Final = [
     Attribute(
         "compute_promised_guarantee_fair_share",
         Flag(),
-        "works out what it would get with everybody asking for all that they are guaranteed; not below another such pool",
+        "computes what it would get if all pools demanded their whole guarantees; not below another such pool",
         who=_ADMIN,
     ),
     Attribute(
         "enable_priority_strong_guarantee_adjustment",
         Flag(),
-        "keeps its strong guarantee where the tree's do not fit the cluster, at a donor's cost",
+        "it keeps its strong guarantee when the tree's guarantees do not fit the cluster, at a donor's cost",
         who=_ADMIN,
     ),
     Attribute(
         "enable_priority_strong_guarantee_adjustment_donorship",
         Flag(),
-        "gives up of its strong guarantee for a pool with priority",
+        "it is a donor: it gives up strong guarantee for pools with priority",
         who=_ADMIN,
     ),
     Attribute(
         "enable_step_function_for_gang_operations",
         Flag(),
-        "gangs get all or nothing, where the tree's option is on too",
+        "gangs get all or nothing, if the tree's option is on as well",
         who=_ADMIN,
     ),
     Attribute(
         "enable_fifo_children_reordering_for_guarantee_utilization",
         Flag(),
-        "operations that fit a fifo pool's guarantee come first, where the tree's option is on too",
+        "operations that fit a fifo pool's guarantee come first, if the tree's option is on as well",
         who=_ADMIN,
     ),
     Attribute(
         "enable_fair_share_truncation_in_fifo_pool",
         Flag(),
-        "an older name of the gang step",
+        "older name of enable_step_function_for_gang_operations",
         _TREE,
         who=_ADMIN,
         support=_KEPT,
@@ -228,26 +234,26 @@ _FORMULA: Final = [
     Attribute(
         "yarn_memory_only",
         Flag(),
-        "with the shares of a YARN policy: memory alone is divided here and in all pools below, as by its policy fair",
+        "with the shares of a YARN policy: only memory is divided here and in all pools below, as YARN's policy fair does",
         who=_ADMIN,
     ),
     Attribute(
         "infer_children_weights_from_historic_usage",
         Flag(),
-        "weights of children fall with what they used of late",
+        "weights of children fall with their recent usage",
         who=_ADMIN,
     ),
     Attribute(
         "historic_usage_aggregation_period",
         Duration(1),
-        "over how long a time use is averaged",
+        "period over which usage is averaged",
         "a day",
         who=_ADMIN,
     ),
     Attribute(
         "max_schedulable_element_count_in_fifo_pool",
         Whole(1),
-        "operations of a fifo pool beyond so many that are owed nothing do not run",
+        "how many of a fifo pool's first operations may run even if they are owed nothing",
         _TREE,
         who=_ADMIN,
     ),
@@ -256,27 +262,27 @@ _DATA: Final = [
     Attribute(
         "offloading_settings",
         Data("a map from tree to {pool, weight, tentative, resource_limits}"),
-        "other clusters",
+        "other clusters that may run operations",
         "none",
         who=_ADMIN,
         support=_KEPT,
     ),
-    Attribute("enable_by_user_profiling", Flag(), "figures by user", "false", who=_ADMIN, support=_KEPT),
+    Attribute("enable_by_user_profiling", Flag(), "metrics by user", "false", who=_ADMIN, support=_KEPT),
     Attribute(
         "allowed_profiling_tags",
         Words(_MOST_PROFILING_TAGS, "tags"),
-        "tags that operations may give their figures",
+        "tags that operations may add to their metrics",
         "none",
         who=_ADMIN,
         support=_KEPT,
     ),
-    Attribute("metering_tags", Data(), "labels of bills; needs abc", "none", who=_ADMIN, support=Support.DATA),
+    Attribute("metering_tags", Data(), "labels for billing; needs abc", "none", who=_ADMIN, support=Support.DATA),
     Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, support=_KEPT),
     Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, support=_KEPT),
     Attribute(
         "redirect_to_cluster",
         Word("the name of a cluster"),
-        "where operations go instead",
+        "the cluster to which operations are redirected",
         "none",
         who=_ADMIN,
         support=_KEPT,
@@ -292,10 +298,10 @@ POOL_ATTRIBUTES: Final = Schema(
     PoolConfig,
     [
         *_grouped("Sharing, limits and access", _GENERAL),
-        *_grouped("The formula", _FORMULA),
+        *_grouped("Computation of fair shares", _FORMULA),
         *_grouped("Starvation and preemption", PREEMPTION),
-        *_grouped("Placing", PLACING),
-        *_grouped("Things outside", _DATA),
+        *_grouped("Order and nodes", PLACING),
+        *_grouped("Other systems", _DATA),
     ],
     keeps_unknown=True,
     never={

@@ -236,12 +236,14 @@ class _Work:
         name = attribute.name
         said = self._said.get(name, head)
         if said != head:
-            raise BadInput(place, value, f"one spelling: {said} and {head} are the same option")
+            raise BadInput(place, value, f"one name of the option: {said} and {head} are the same option")
         is_set = self._values[name] != self._schema.default(name)
         stands = self._spelled.get(name, name)
         spelled = name if head in attribute.renamed else head
         if value is not None and is_set and stands != spelled:
-            raise BadInput(place, value, f"{stands}, under which the same option is set already; unset that first")
+            raise BadInput(
+                place, value, f"{stands}, the name under which the same option is set already; unset that name first"
+            )
 
     def _keep(self, head: str, path: list[str], value: object, place: str) -> None:
         if not self._schema.keeps(head):

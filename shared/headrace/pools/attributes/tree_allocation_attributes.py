@@ -26,64 +26,71 @@ _MET: Final = Support.MET
 _BATCH: Final = Schema(
     BatchScheduling,
     [
-        Attribute("batch_size", Whole(1), "operations looked at in one go"),
+        Attribute("batch_size", Whole(1), "operations that are considered together"),
         Attribute(
             "fallback_min_spare_allocation_resources",
             ResourceAmounts(),
-            "room on a node below which the rest is left out",
+            "free resources of a node below which the other operations are skipped",
         ),
     ],
 )
 _SSD: Final = Schema(
     SsdNodes,
     [
-        Attribute("enable", Flag(), "nodes with SSD are told apart"),
-        Attribute("node_tag_filter", Formula(), "which nodes have SSD", "none"),
+        Attribute("enable", Flag(), "nodes with SSD are distinguished from other nodes"),
+        Attribute("node_tag_filter", Formula(), "the nodes with SSD", "none"),
         Attribute(
-            "media", Words(what="media"), "jobs that need one come first there; here no job can", support=_ABSENT
+            "media",
+            Words(what="media"),
+            "jobs that need such a medium come first there; here no job can need a medium",
+            support=_ABSENT,
         ),
     ],
 )
 _YARN: Final = Schema(
     YarnOptions,
     [
-        Attribute("enabled", Flag(), "under a YARN policy: places are taken back for others at all"),
+        Attribute("enabled", Flag(), "under a YARN policy: allocations may be preempted at all"),
         Attribute(
             "share",
             Choice(ShareModel),
-            "under a YARN policy: shares as its drf divides them, whatever is demanded, or the tree's own",
+            "under a YARN policy: yarn: shares as YARN's drf divides them, whatever the demand; native: the tree's shares",
         ),
         Attribute(
             "memory_only",
             Flag(),
-            "with these shares: memory alone is divided in the whole tree, as by YARN's policy fair",
+            "with YARN's shares: only memory is divided in the whole tree, as YARN's policy fair does",
         ),
         Attribute(
             "cluster_utilization_threshold",
             Number(0, 1),
-            "preemption begins where more than this part of the cluster's memory or cpu is in use",
+            "preemption begins when more than this fraction of the cluster's memory or cpu is in use",
         ),
         Attribute(
             "wait_before_kill",
             Duration(),
-            "from the signal to the kill; under yarn_legacy how long a container is warned before the signal",
+            "time from the signal to the kill; under yarn_legacy: how long a container is warned before the signal",
         ),
-        Attribute("heartbeat_allowance", Duration(), "part of the pause of an operation that preemption has seen to"),
+        Attribute(
+            "heartbeat_allowance",
+            Duration(),
+            "with wait_before_kill and wait_before_next_check: the pause of an operation after a preemption for it",
+        ),
         Attribute(
             "wait_before_next_check",
             Duration(),
-            "another part of that pause, of which wait_before_kill is the third",
+            "another part of this pause",
         ),
-        Attribute("legacy_interval", Duration(), "under yarn_legacy: the least time between two rounds"),
+        Attribute("legacy_interval", Duration(), "under yarn_legacy: the least time between two rounds of preemption"),
         Attribute(
             "min_share_spread",
             Choice(MinShareSpread),
-            "when the shortage of a queue is spread: the last operation gets the rest, or what YARN charges it with",
+            "how a queue's shortage is spread: intended: the last operation gets the rest; yarn: what YARN charges it with",
         ),
         Attribute(
             "drf_needy_quirk",
             Flag(),
-            "under yarn_legacy: compares queues that lack their minimum with the other one's use, as YARN does",
+            "under yarn_legacy: compares queues below their minimum by the other queue's usage, as YARN does",
         ),
     ],
 )
@@ -91,110 +98,110 @@ STARVATION: Final = [
     Attribute(
         "fair_share_starvation_timeout",
         Duration(),
-        "how long below its fair share until an element starves",
+        "how long an element must be below its fair share before it starves",
         aliases=("fair_share_preemption_timeout",),
     ),
     Attribute(
         "fair_share_aggressive_starvation_timeout",
         Duration(),
-        "how long until it starves aggressively; not below fair_share_starvation_timeout",
+        "how long before it starves aggressively; not below fair_share_starvation_timeout",
     ),
     Attribute(
         "fair_share_starvation_tolerance",
         Number(0, 1),
-        "the part of its fair share that counts as having it",
+        "the fraction of its fair share that is enough not to starve",
     ),
     Attribute(
         "min_share_preemption_timeout",
         Duration(),
-        "how long below its strong guarantee until a pool starves",
+        "how long a pool must be below its strong guarantee before it starves",
         "never",
         aliases=("min_share_starvation_timeout",),
     ),
     Attribute("enable_aggressive_starvation", Flag(), "elements may starve aggressively"),
-    Attribute("enable_pool_starvation", Flag(), "pools may starve, not operations only"),
+    Attribute("enable_pool_starvation", Flag(), "pools may starve, not only operations"),
     Attribute(
         "allocation_count_preemption_timeout_coefficient",
         Number(1, 1e6),
-        "shortens the timeouts of operations with fewer jobs than this",
+        "operations with fewer jobs than this have shorter timeouts",
         aliases=("job_count_preemption_timeout_coefficient",),
     ),
     Attribute(
         "enable_absolute_fair_share_starvation_tolerance",
         Flag(),
-        "nobody starves for less than one job",
+        "no element starves for less than one job",
     ),
     Attribute(
         "scheduling_preemption_priority_scope",
         Choice(PriorityScope),
-        "whose starvation gives an operation its place in preemptive stages",
+        "the elements whose starvation decides an operation's preemption priority",
     ),
 ]
 PREEMPTION: Final = [
     Attribute(
         "preemption",
         Choice(PreemptionSwitch),
-        "allocations are taken back for others; with observe it is decided and recorded, and nothing is taken",
+        "allocations may be preempted; observe: preemptions are decided and recorded, but not carried out",
     ),
     Attribute(
         "preemption_policy",
         Choice(PreemptionPolicy),
-        "by whose rules shares are divided, who starves, and whose allocations are taken back",
+        "the rules that divide shares, decide what starves, and choose victims",
     ),
-    Attribute("yarn", Record(_YARN), "what the YARN policies need beside"),
+    Attribute("yarn", Record(_YARN), "further options for the YARN policies"),
     Attribute(
         "preemption_satisfaction_threshold",
         Number(0, 1e6, above=True),
-        "an operation is cut down to this part of its fair share",
+        "an operation is preempted down to this fraction of its fair share",
     ),
     Attribute(
         "aggressive_preemption_satisfaction_threshold",
         Number(0, 1e6),
-        "and to this one for those that starve aggressively; not above preemption_satisfaction_threshold",
+        "the same for elements that starve aggressively; not above preemption_satisfaction_threshold",
     ),
     Attribute(
         "preemption_exempt_time",
         Duration(),
-        "how long a job runs before it may have to make room for others",
+        "how long a job runs before it may be preempted",
     ),
     Attribute(
         "non_preemptible_resource_usage_threshold",
         ResourceAmounts(),
-        "use up to which nothing is taken from an operation",
+        "usage up to which nothing is preempted from an operation",
         "none",
     ),
     Attribute(
         "max_unpreemptible_running_allocation_count",
         Whole(),
-        "the same in user_slots, under its old name",
+        "the same in user_slots, under its former name",
         "none",
         aliases=("max_unpreemptible_running_job_count", "max_unpreemptable_running_job_count"),
     ),
     Attribute(
         "consider_allocation_on_fair_share_bound_preemptible",
         Flag(),
-        "the allocation that crosses the border may be taken",
+        "the allocation that crosses the border of the fair share may be preempted",
     ),
     Attribute(
         "preempt_at_bound_for_owed_jobs",
         Flag(),
-        "the same, for a job that is within the fair share of its operation, and from whoever has more than its own",
+        "the same, but only for a job within its operation's fair share, and from operations above their own fair share",
     ),
     Attribute(
         "allow_aggressive_preemption_for_gang_operations",
         Flag(),
-        "gangs may be cut for those that starve aggressively",
+        "gangs may be preempted for elements that starve aggressively",
     ),
     Attribute(
         "preempt_gangs_whole",
         Flag(),
-        "gangs are preempted as a whole, for what is owed all their room, and nothing is preempted for a gang unless it starts by that",
+        "gangs are preempted as a whole, for an element that is owed all their resources; and for a gang only if it then starts",
     ),
-    Attribute("preemptive_scheduling_backoff", Duration(), "between two preemptive attempts on one node"),
+    Attribute("preemptive_scheduling_backoff", Duration(), "time between two preemptive attempts on one node"),
     Attribute(
         "allocation_preemption_timeout",
         Duration(),
-        "from the interruption of a job to its end",
+        "time from the interruption of a job until it is killed",
         aliases=("job_interrupt_timeout",),
     ),
     Attribute(
@@ -203,72 +210,76 @@ PREEMPTION: Final = [
         "the same for operations that ask for a graceful end",
         aliases=("job_graceful_interrupt_timeout",),
     ),
-    Attribute("allow_preemption_from_starving_operations", Flag(), "those that starve may be cut too"),
-    Attribute("victim_rules", Choice(VictimRules), "which version's rules choose victims"),
-    Attribute("drop_needless_victims", Flag(), "spares each chosen victim without which the node has room"),
+    Attribute(
+        "allow_preemption_from_starving_operations", Flag(), "allocations of starving operations may be preempted too"
+    ),
+    Attribute("victim_rules", Choice(VictimRules), "the version of the scheduler whose rules choose victims"),
+    Attribute("drop_needless_victims", Flag(), "spares each chosen victim that the node does not need to free"),
     Attribute(
         "take_excess_for_few_nodes",
         Flag(),
-        "one that starves and can run on some nodes only gets there what others have too much, wherever their youngest are",
+        "a starving operation that can run on some nodes only gets there what others have too much, of whatever age",
     ),
-    Attribute("enable_guarantee_priority_scheduling", Flag(), "those below their promised share come first"),
+    Attribute("enable_guarantee_priority_scheduling", Flag(), "operations below their promised share come first"),
     Attribute(
         "enable_conditional_preemption",
         Flag(),
-        "with victim_rules legacy: what a pool is shielded for, operations below it may take",
+        "with victim_rules legacy: operations below a pool may preempt what that pool shields",
     ),
     Attribute(
         "preemption_check_starvation",
         Flag(),
-        "with victim_rules legacy: nothing is taken from below a starving pool",
+        "with victim_rules legacy: nothing is preempted below a starving pool",
     ),
     Attribute(
         "preemption_check_satisfaction",
         Flag(),
-        "with victim_rules legacy: nor from below one that has too little",
+        "with victim_rules legacy: nothing is preempted below a pool that has too little",
     ),
 ]
 ORDER: Final = [
     Attribute(
         "batch_operation_scheduling",
         Record(_BATCH),
-        "operations that are looked at in one go before the rest",
+        "operations that are considered together before the rest",
         "off",
         aliases=("prioritized_regular_scheduling",),
     ),
-    Attribute("min_child_heap_size", Whole(1), "children above which a pool keeps them in a heap", support=_MET),
+    Attribute(
+        "min_child_heap_size", Whole(1), "number of children above which a pool keeps them in a heap", support=_MET
+    ),
     Attribute(
         "use_pool_satisfaction_for_scheduling",
         Flag(),
-        "children are offered resources by their satisfaction as pools",
+        "child pools are offered resources by their own satisfaction",
     ),
     Attribute(
         "fifo_pool_scheduling_order",
         Choice(FifoPoolSchedulingOrder),
-        "the order in which a fifo pool's operations are offered resources",
+        "order in which a fifo pool's operations are offered resources",
     ),
     Attribute(
         "consider_disk_quota_in_preemptive_scheduling_discount",
         Flag(),
-        "the disk of victims counts as room; here disk is no resource",
+        "the disk of victims counts as available; here disk is not a resource",
         support=_ABSENT,
     ),
     Attribute(
         "waiting_for_resources_on_node_timeout",
         Duration(),
-        "how long an allocation may wait on its node for room",
+        "how long an allocation may wait on its node for free resources",
         "no limit",
         aliases=("waiting_job_timeout",),
     ),
     Attribute(
         "node_reservation_time",
         Duration(),
-        "how long a node is reserved at most for an operation that starves and fits on none; 0s: no node is",
+        "the longest reservation of a node for a starving operation that fits on no node; 0s: no reservations",
     ),
     Attribute(
         "ssd_priority_preemption",
         Record(_SSD),
-        "nodes with SSD, which pools leave alone whose allow_regular_allocations_on_ssd_nodes is false",
+        "nodes with SSD, which pools with allow_regular_allocations_on_ssd_nodes=false avoid",
         "off",
     ),
     Attribute(
@@ -281,7 +292,7 @@ ORDER: Final = [
     Attribute(
         "packing",
         Data(),
-        "it does not act: free room of a node goes to whoever is next and fits, however that fills it",
+        "no effect: free resources of a node go to the next operation that fits, however that fills the node",
         "off",
         support=_KEPT,
     ),
@@ -290,41 +301,46 @@ LIMITS: Final = [
     Attribute(
         "enable_infinite_resource_limits_overcommit",
         Flag(),
-        "preemptive stages may pass limits by any amount; needs use_precommit_for_preemption",
+        "preemptive stages may exceed limits by any amount; needs use_precommit_for_preemption",
     ),
     Attribute(
         "use_precommit_for_preemption",
         Flag(),
-        "what is on its way counts as used when limits are restored",
+        "starts that are on their way count as used when limits are restored",
         support=_MET,
     ),
     Attribute(
         "enable_preliminary_resource_limits_check",
         Flag(),
-        "looks at limits before jobs are asked for; changes no result",
+        "checks limits before jobs are requested; changes no result",
         support=_MET,
     ),
     Attribute("allowed_resource_usage_staleness", Duration(), "how old usage may be in a decision", support=_MET),
     Attribute("enable_resource_usage_snapshot", Flag(), "decisions take usage from a snapshot", support=_MET),
-    Attribute("use_resource_usage_with_precommit", Flag(), "and count what is on its way", support=_MET),
+    Attribute(
+        "use_resource_usage_with_precommit", Flag(), "decisions also count starts that are on their way", support=_MET
+    ),
     Attribute(
         "min_spare_allocation_resources_on_node",
         ResourceAmounts(),
-        "room on a node below which nothing is tried",
+        "free resources of a node below which nothing is tried",
     ),
     Attribute(
         "tentative_tree_saturation_deactivation_period",
         Duration(),
-        "how long a tentative tree is left alone whose jobs turn out too slow; here nobody judges that",
+        "how long a tentative tree with too slow jobs is avoided; here nothing judges that",
         support=_ABSENT,
     ),
     Attribute(
         "cached_allocation_preemption_statuses_update_period",
         Duration(),
-        "how old kept statuses of allocations may be",
+        "how old cached statuses of allocations may be",
         support=_MET,
     ),
     Attribute(
-        "check_operation_for_liveness_in_preschedule", Flag(), "looks first whether an operation lives", support=_MET
+        "check_operation_for_liveness_in_preschedule",
+        Flag(),
+        "checks first whether an operation is alive",
+        support=_MET,
     ),
 ]

@@ -64,14 +64,12 @@ class PlacementRules(Words):
     """A list of placement rules. The last rule may not pass an operation on."""
 
     most: int = 100
-    what: str = (
-        "rules of placement such as specified, user existing, nested_user default people, default guests or reject"
-    )
+    what: str = "placement rules such as specified, user existing, nested_user default people, default guests or reject"
 
     def read(self, value: object, place: str) -> tuple[str, ...]:
         rules = [parse_rule(text, f"{place}[{at}]") for at, text in enumerate(super().read(value, place))]
         if not rules:
-            raise BadInput(place, value, "one rule at least")
+            raise BadInput(place, value, "at least one rule")
         wrong = misplaced(rules)
         if wrong:
             raise Defects(
@@ -86,87 +84,101 @@ class PlacementRules(Words):
 _INTEGRAL: Final = Schema(
     TreeIntegralOptions,
     [
-        Attribute("smooth_period", Duration(1), "savings that last for less than this are handed out ever more slowly"),
+        Attribute(
+            "smooth_period", Duration(1), "savings that last for less than this are given out more and more slowly"
+        ),
         Attribute(
             "pool_capacity_saturation_period",
             Duration(1),
-            "savings stop growing when this long a time of the flow is saved",
+            "savings stop growing when they equal the flow of this period",
         ),
         Attribute(
-            "relaxed_share_multiplier_limit", Number(1, 10), "so many times its flow may a relaxed pool draw at once"
+            "relaxed_share_multiplier_limit",
+            Number(1, 10),
+            "the most that a relaxed pool may draw at once, as a multiple of its flow",
         ),
     ],
 )
 _GENERAL: Final = [
-    Attribute("pause_starts", Flag(), "no job starts in the tree; what runs goes on"),
-    Attribute("pause_preemption", Flag(), "nothing is taken back for others; what is on its way out goes"),
+    Attribute("pause_starts", Flag(), "no job starts in the tree; running jobs continue"),
+    Attribute("pause_preemption", Flag(), "nothing is preempted; preemptions that have begun continue"),
     Attribute(
         "node_filter",
         Formula(),
-        "which of its nodes the tree uses, by their tags; others end what they run and get nothing new",
+        "the nodes that the tree uses, by their tags; other nodes finish their jobs and get no new jobs",
         "all nodes",
         renamed=("nodes_filter",),
     ),
     Attribute(
         "require_isolation",
         Flag(),
-        "the tree uses no node of which jobs can reach the key of the agent; others end what they run and get nothing new",
+        "the tree uses no node whose jobs can reach the key of its agent; such nodes finish their jobs and get no new jobs",
     ),
-    Attribute("max_operation_count", Whole(), "operations in the tree, waiting ones included; one more is refused"),
-    Attribute("max_running_operation_count", Whole(), "running operations in the tree; one more waits"),
-    Attribute("max_operation_count_per_pool", Whole(), "operations in a pool that has no limit of its own"),
     Attribute(
-        "max_running_operation_count_per_pool", Whole(), "running operations in a pool that has no limit of its own"
+        "max_operation_count",
+        Whole(),
+        "the most operations in the tree, including waiting operations; further starts are refused",
+    ),
+    Attribute(
+        "max_running_operation_count", Whole(), "the most running operations in the tree; further operations wait"
+    ),
+    Attribute("max_operation_count_per_pool", Whole(), "the most operations in a pool without a limit of its own"),
+    Attribute(
+        "max_running_operation_count_per_pool",
+        Whole(),
+        "the most running operations in a pool without a limit of its own",
     ),
     Attribute(
         "placement_rules",
         PlacementRules(),
         "the rules that choose the pool of an operation, in the order in which they are tried",
     ),
-    Attribute("default_parent_pool", Word("the name of a pool"), "where pools come into being that nobody made"),
+    Attribute("default_parent_pool", Word("the name of a pool"), "the parent of new ephemeral pools"),
     Attribute(
         "forbid_immediate_operations_in_root", Flag(), "shown only: no operation can name the root", support=_KEPT
     ),
-    Attribute("max_ephemeral_pools_per_user", Whole(1), "pools of one user in the default parent that nobody made"),
-    Attribute("use_user_default_parent_pool_map", Flag(), "user_to_default_pool goes before default_parent_pool"),
+    Attribute("max_ephemeral_pools_per_user", Whole(1), "the most ephemeral pools of one user in the default parent"),
+    Attribute(
+        "use_user_default_parent_pool_map", Flag(), "user_to_default_pool takes precedence over default_parent_pool"
+    ),
     Attribute("user_to_default_pool", TextMap("a map from user to pool"), "default parent pools by user", "none"),
     Attribute("pool_config_presets", _Presets(), "settings that pools take by name", "none"),
     Attribute(
         "promote_only_on_scan",
         Flag(),
-        "waiting operations start when another ends or at the scan only, not at once when a limit is raised",
+        "waiting operations start only when another operation ends or at a scan, not at once when a limit is raised",
     ),
-    Attribute("access", Record(ACCESS), "users by right, for all pools; * is everybody"),
+    Attribute("access", Record(ACCESS), "users by right, for all pools; * stands for everybody"),
     Attribute(
         "non_tentative_operation_types",
         Words(what="types of operations"),
-        "types that may not run in the tree tentatively",
+        "types of operations that may not run in the tree tentatively",
         "sort, map_reduce, remote_copy",
     ),
-    Attribute("allow_gang_operations_only_in_fifo_pools", Flag(), "gang operations are refused elsewhere"),
-    Attribute("min_job_resource_limits", ResourceAmounts(), "the least that a job may ask for", "none", support=_KEPT),
-    Attribute("max_job_resource_limits", ResourceAmounts(), "the most that a job may ask for", "none", support=_KEPT),
+    Attribute("allow_gang_operations_only_in_fifo_pools", Flag(), "gang operations are refused in all other pools"),
+    Attribute("min_job_resource_limits", ResourceAmounts(), "the least that a job may request", "none", support=_KEPT),
+    Attribute("max_job_resource_limits", ResourceAmounts(), "the most that a job may request", "none", support=_KEPT),
     Attribute(
         "enable_limiting_ancestor_check",
         Flag(),
-        "an operation whose jobs can never fit a pool's limits fails",
+        "an operation fails if its jobs can never fit the limits of a pool",
         support=_KEPT,
     ),
 ]
 _FORMULA: Final = [
-    Attribute("main_resource", _Resource(), "the resource from which strong guarantees of others are inferred"),
+    Attribute("main_resource", _Resource(), "the resource from which guarantees of other resources are inferred"),
     Attribute(
         "integral_guarantees", Record(_INTEGRAL), "how savings accrue and are spent", renamed=("integral-guarantees",)
     ),
     Attribute(
         "should_distribute_free_volume_among_children",
         Flag(),
-        "savings for which a pool has no more room go to its siblings",
+        "the overflow of a pool whose savings are full goes to its siblings",
     ),
     Attribute(
         "infer_weight_from_guarantees_share_multiplier",
         Number(1, 1e6),
-        "weights follow from guarantees, times this",
+        "weights are inferred from guarantees, times this factor",
         "not inferred",
     ),
     Attribute("enable_step_function_for_gang_operations", Flag(), "gangs get all or nothing"),
@@ -175,16 +187,20 @@ _FORMULA: Final = [
         Flag(),
         "operations that fit a fifo pool's guarantee come first",
     ),
-    Attribute("enable_improved_fair_share_by_fit_factor_computation", Flag(), "an exact hand-out where functions jump"),
+    Attribute(
+        "enable_improved_fair_share_by_fit_factor_computation",
+        Flag(),
+        "shares are computed exactly where a fit function jumps",
+    ),
     Attribute(
         "enable_improved_fair_share_by_fit_factor_computation_distribution_gap",
         Flag(),
-        "hands out what is left below such a jump",
+        "distributes what is left below such a jump",
     ),
     Attribute(
         "charge_skipped_relaxed_pools",
         Flag(),
-        "a relaxed pool with empty savings goes on being charged for its last grant",
+        "a relaxed pool with empty savings is still charged for its last grant",
     ),
     Attribute(
         "best_allocation_share_update_period",
@@ -196,12 +212,12 @@ _FORMULA: Final = [
         "fair_share_update_period",
         Duration(10, 60_000),
         "the longest time between two updates",
-        "200ms below 1,000 operations, 1s from there on",
+        "200ms below 1,000 operations, else 1s",
     ),
     Attribute(
         "max_schedulable_element_count_in_fifo_pool",
         Whole(1),
-        "operations of a fifo pool beyond so many that are owed nothing do not run",
+        "how many of a fifo pool's first operations may run even if they are owed nothing",
         "no limit",
     ),
 ]
@@ -209,11 +225,11 @@ _DATA: Final = [
     Attribute(
         "node_reconnection_timeout",
         Duration(),
-        "how long after a restart nobody loses a place for nodes that have not come back; here until each has, or is offline",
+        "how long after a restart nothing is preempted for lack of missing nodes; here until each is back or offline",
         support=Support.MET,
     ),
-    Attribute("accumulated_resource_usage_update_period", Duration(1), "how often use is summed up", support=_KEPT),
-    Attribute("metering_tags", Data(), "labels of bills", "none", support=Support.DATA),
+    Attribute("accumulated_resource_usage_update_period", Duration(1), "how often usage is summed up", support=_KEPT),
+    Attribute("metering_tags", Data(), "labels for billing", "none", support=Support.DATA),
 ]
 
 
@@ -225,12 +241,12 @@ TREE_ATTRIBUTES: Final = Schema(
     TreeOptions,
     [
         *_grouped("Operations and pools", _GENERAL),
-        *_grouped("The formula", _FORMULA),
+        *_grouped("Computation of fair shares", _FORMULA),
         *_grouped("Starvation", STARVATION),
         *_grouped("Preemption", PREEMPTION),
         *_grouped("The order of allocation", ORDER),
         *_grouped("Limits and usage", LIMITS),
-        *_grouped("Things outside", _DATA),
+        *_grouped("Other systems", _DATA),
     ],
     keeps_unknown=True,
 )

@@ -291,7 +291,7 @@ class JetStream:
             raise
         except RequestTimeout as error:
             # A server whose disk is full answers everything except writes.
-            raise RequestTimeout(f"{error}: the stream has no leader for the moment, or its disk is full") from None
+            raise RequestTimeout(f"{error}: the stream has no leader at present, or its disk is full") from None
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
         return ack.seq
@@ -314,7 +314,7 @@ def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
 
 def _raise_refusal(what: str, error: _ApiError | None) -> None:
     if error is not None:
-        full = ", its disk or the part of it that streams may take is full" if error.err_code in NO_ROOM else ""
+        full = ", its disk or the disk space for streams is full" if error.err_code in NO_ROOM else ""
         raise JetStreamRefused(what, error.code, error.err_code, error.description + full)
 
 

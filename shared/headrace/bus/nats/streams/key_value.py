@@ -160,7 +160,7 @@ class NatsKeyValue:
             return await self._jetstream.append(self._subject(key), value, headers, timeout_s=self._jetstream.timeout_s)
         except JetStreamRefused as refusal:
             if refusal.err_code in WRONG_LAST_SEQUENCE:
-                raise WrongRevision(f"{self._bucket}: {key} was changed by somebody else") from None
+                raise WrongRevision(f"{self._bucket}: {key} was changed by another writer") from None
             raise
 
     def _subject(self, key: str) -> str:

@@ -66,7 +66,7 @@ class Pull(Consumer):
                     break
                 self._deliveries += 1
                 if item.delivery != self._deliveries:
-                    raise RequestTimeout(f"stream {self._stream}: messages were lost on their way, with a connection")
+                    raise RequestTimeout(f"stream {self._stream}: messages were lost with a connection")
                 yield item
                 if item.sequence >= last or item.pending == 0:
                     return
@@ -83,6 +83,6 @@ class Pull(Consumer):
 
     def _is_end(self, status: str) -> bool:
         if status == "503":
-            raise NoResponders(f"stream {self._stream} cannot be read at the moment")
+            raise NoResponders(f"stream {self._stream} cannot be read at present")
         # 404: nothing is left. The entries that were there at the beginning have been removed meanwhile.
         return status == "404"

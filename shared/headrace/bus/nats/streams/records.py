@@ -54,7 +54,7 @@ class NatsRecords:
             # A party that may change a stream could have it record any subject. So a service has no such right and leaves
             # the stream as it is.
             logger().warning(
-                "records have other bounds than the settings say: `headrace bus provision` changes them",
+                "the bounds of records differ from the settings: `headrace bus provision` changes them",
                 **{"stream": name, "max_age_s": found.max_age // 10**9, "max_bytes": found.max_bytes},
             )
         else:
