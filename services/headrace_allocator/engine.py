@@ -34,7 +34,8 @@ from headrace_allocator.effects import (
     UnknownOperation,
     report_of,
 )
-from headrace_allocator.explain import Answer, Question, answer_to
+from headrace_allocator.explain.answers import Answer, Question, answer_to
+from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
 from headrace_allocator.facts.lost_jobs import lose_doubtful
@@ -45,17 +46,16 @@ from headrace_allocator.facts.reconcile import Findings, reconcile
 from headrace_allocator.facts.slots import not_given_out
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.index_leasing import next_draw, pending_returns, set_aside_to_return, wants
 from headrace_allocator.lost_nodes import LostNodes, runs_nothing
 from headrace_allocator.pace import Pace
-from headrace_allocator.preemption.alarms import PreemptionAlarms
+from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 from headrace_allocator.preemption.room_for_gangs import RoomForGangs
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.reserving.node_reservations import NodeReservations
-from headrace_allocator.telling.drawing import next_draw, pending_returns, set_aside_to_return, wants
-from headrace_allocator.telling.usage_cut import UsageCut, UsageCutting
 from headrace_allocator.unmet_guarantees import UnmetGuarantees
+from headrace_allocator.usage_changes import UsageCut, UsageCutting
 from headrace_allocator.watchdog import Watchdog
-from headrace_allocator.words import ends_of_lost
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000

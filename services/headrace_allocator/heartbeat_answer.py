@@ -28,12 +28,14 @@ from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
+from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View, restless
 from headrace_allocator.decision.walk import RoomLeft, why_nothing_fits
 from headrace_allocator.effects import Effect, KeepCase
+from headrace_allocator.explain.words import words_of_left_out
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
@@ -41,23 +43,19 @@ from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.gangs.starts import GangStarts
+from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
 from headrace_allocator.pace import Pace
-from headrace_allocator.preemption.audit import record_of
-from headrace_allocator.preemption.counts import PreemptionCounts
-from headrace_allocator.preemption.deactivations import Deactivations
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
-from headrace_allocator.preemption.observing import ObservedPreemptionLog
-from headrace_allocator.preemption.overreach import Overreach
+from headrace_allocator.preemption.audit.counts import PreemptionCounts
+from headrace_allocator.preemption.audit.deactivations import Deactivations
+from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
+from headrace_allocator.preemption.audit.overreach import Overreach
+from headrace_allocator.preemption.audit.records import record_of
 from headrace_allocator.preemption.room_for_gangs import Taken
 from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work, starves_itself
+from headrace_allocator.preemption.tries import try_of, try_without_candidates
 from headrace_allocator.preemption.yarn.plans import Plans
+from headrace_allocator.published_decisions import DecisionsMade
 from headrace_allocator.reserving.node_reservations import NodeReservations
-from headrace_allocator.telling.answer_budget import AnswerBudget
-from headrace_allocator.telling.decisions_made import DecisionsMade
-from headrace_allocator.telling.preemptive_tries import try_of, try_without_candidates
-from headrace_allocator.telling.start_records import start_record
-from headrace_allocator.telling.take_back_orders import order_to_give_back, order_to_take_back
-from headrace_allocator.words import words_of_left_out
 
 #: Milliseconds until the next heartbeat of a node that the recovering allocator still waits for.
 _RECOVERING_PACE_MS: Final = 50

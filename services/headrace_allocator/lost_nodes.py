@@ -14,10 +14,10 @@ from headrace.runtime.engine import Figure, Moment, by_label, counter
 from headrace.wire.refusals import WrongState
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.effects import Effect, LowerLease, report_of
+from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import lose_node
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.words import ends_of_lost
 
 #: Nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5

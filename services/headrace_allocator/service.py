@@ -59,19 +59,19 @@ from headrace_allocator.effects import (
     Want,
 )
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.explain import Question
+from headrace_allocator.explain.answers import Question
 from headrace_allocator.facts.nodes import refused_incarnation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.enrolled_nodes import EnrolledNodes
+from headrace_allocator.links.heartbeat_log import HeartbeatLog
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.usage_publisher import UsageTelling
 from headrace_allocator.links.young_objects import YoungObjects
+from headrace_allocator.pool_metrics import pool_figures
 from headrace_allocator.preemption_passes import PreemptionPasses
 from headrace_allocator.settings import AllocatorSettings
-from headrace_allocator.telling.heartbeat_log import HeartbeatLog
-from headrace_allocator.telling.pool_figures import pool_figures
-from headrace_allocator.telling.usage_telling import UsageTelling
 
 A = TypeVar("A")
 #: Takes the entries of a bucket, and the keys of the changed entries.

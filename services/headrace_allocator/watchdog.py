@@ -12,10 +12,10 @@ from typing import Final
 from headrace.ids import OperationId
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources, format_amount
 from headrace.runtime.engine import Figure, Moment, counter, gauge
-from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import reasons_in_turn
 from headrace_allocator.effects import Alarm
+from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.waiting import reasons_in_turn
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation
 

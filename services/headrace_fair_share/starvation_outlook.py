@@ -19,7 +19,7 @@ from headrace_fair_share.demand import demand_of
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.hdrf.arrays import Ints
 from headrace_fair_share.starvation.clocks import NEVER, Clocks, Coming, coming
-from headrace_fair_share.starvation.timeouts import timeouts_in_force
+from headrace_fair_share.starvation.rules import timeouts_in_force
 from headrace_fair_share.update.elements import or_never, pool_key
 
 

@@ -28,7 +28,7 @@ from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report,
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
+from headrace_allocator.usage_changes import UsageCut, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_replay.account import Account, Counted, Stretches

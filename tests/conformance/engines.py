@@ -15,8 +15,7 @@ from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.layout import laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
-from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
-from headrace_fair_share.starvation.status import below_fair_share
+from headrace_fair_share.starvation.rules import below_fair_share, local_satisfaction_ratios, satisfaction_ratios
 from tests.conformance.trees import ROOT
 from tests.conformance.via_service import shared_out
 from tests.reference import plots as twin_plots

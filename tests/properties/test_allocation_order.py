@@ -12,13 +12,13 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
+from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.preemption.graceful import asked_gracefully
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
+from headrace_allocator.preemption.repairs import asked_gracefully
 from tests.reference.choosing import may_come_next
 from tests.reference.preemption import Judgement, judge
 from tests.support.effort import seeds

@@ -18,9 +18,9 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.explain.protected import why_kept
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.kept_places import why_kept
 from headrace_allocator.preemption.victims import candidates
 from headrace_allocator.preemption.whole_gangs import is_owed_room_of
 from tests.support.allocating import cores

@@ -12,10 +12,10 @@ from headrace.pools import TreeOptions
 from headrace.resources import ZERO
 from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
+from headrace_allocator.decision.decide import decide
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.preemption import stages
-from headrace_allocator.preemption.heartbeat_decision import decide
 from tests.properties.test_allocation_order import DeepTree, a_due, report
 from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
 from tests.support.allocating import cores

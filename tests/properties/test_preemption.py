@@ -21,11 +21,11 @@ from headrace.wire.heartbeat import Orders
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.reasons import KeptBy
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.explain.protected import why_kept
+from headrace_allocator.explain.reasons import KeptBy
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import is_owed_a_job
-from headrace_allocator.preemption.kept_places import why_kept
 from headrace_allocator.preemption.legacy import held_for
 from headrace_allocator.preemption.victims import candidates
 from tests.reference.preemption import judge

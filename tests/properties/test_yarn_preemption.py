@@ -16,7 +16,7 @@ from headrace.pools import Pool, PoolConfig, PoolMode, PreemptionPolicy, ShareMo
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
-from headrace_allocator.preemption.kept_places import why_kept_by_yarn
+from headrace_allocator.explain.protected import why_kept_by_yarn
 from headrace_allocator.preemption.yarn.plans import Plan
 from tests.support.allocating import an_operation
 from tests.support.effort import seeds

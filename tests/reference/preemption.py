@@ -21,12 +21,12 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
+from headrace_allocator.decision.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 from headrace_allocator.preemption.stages import StageOutcome
 
 __all__ = ["Judgement", "judge"]

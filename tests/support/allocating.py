@@ -21,16 +21,16 @@ from headrace.wire.log import Event
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_allocator.decision.waiting import waiting_reasons
 from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
+from headrace_allocator.explain.waiting import waiting_reasons
+from headrace_allocator.explain.words import words_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.pictures import PictureReader
-from headrace_allocator.telling.usage_cut import UsageCut
-from headrace_allocator.words import words_of
+from headrace_allocator.usage_changes import UsageCut
 from tests.support.clocks import at
 
 __all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "drawn_before", "nothing_owed"]

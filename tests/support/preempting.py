@@ -30,11 +30,11 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
 from headrace_allocator import heartbeat_answer
+from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater

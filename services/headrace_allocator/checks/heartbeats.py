@@ -26,11 +26,11 @@ from headrace_allocator.checks.heartbeat_cases import (
     allocation_cases,
 )
 from headrace_allocator.checks.plain_decision import decide_plainly
+from headrace_allocator.decision.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 
 #: One heartbeat in this number is checked, counted apart for heartbeats that are decided on and for heartbeats with nothing to decide. A
 #: check takes some 16 ms at 10,000 operations.

@@ -19,6 +19,7 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace_allocator.decision.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.placing import Choice, start_regularly
@@ -28,9 +29,8 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool, exceeds
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_taken_at_bound
-from headrace_allocator.preemption.graceful import asked_gracefully
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision
 from headrace_allocator.preemption.legacy import blocking_ancestor, held_for
+from headrace_allocator.preemption.repairs import asked_gracefully
 from headrace_allocator.preemption.stages import (
     STAGES,
     Preemption,

@@ -12,7 +12,7 @@ from headrace.ids import PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.reasons import (
+from headrace_allocator.explain.reasons import (
     DemandCovered,
     Exceeded,
     FairShareReached,

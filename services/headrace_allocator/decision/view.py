@@ -20,8 +20,8 @@ from headrace_allocator.decision.holding_back import held_back, only_by_preempti
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry, PoolOrder
-from headrace_allocator.decision.reasons import Reason
 from headrace_allocator.decision.scheduling_order import Batch
+from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group

@@ -20,7 +20,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, satisfaction
 from headrace_allocator.decision.view import Overlay, View
-from headrace_allocator.decision.waiting import gang_owed_too_little
+from headrace_allocator.explain.waiting import gang_owed_too_little
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group

@@ -31,9 +31,9 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.at_bound import choice_of_owed
-from headrace_allocator.preemption.deactivations import Deactivations, of_preemptive_stage
+from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
-from headrace_allocator.preemption.limits_repair import needs_repair, victims_above_limits
+from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
     candidates,

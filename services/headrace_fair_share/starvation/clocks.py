@@ -17,7 +17,7 @@ import numpy as np
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
-from headrace_fair_share.starvation.timeouts import Timeouts
+from headrace_fair_share.starvation.rules import Timeouts
 
 #: Statuses and reasons by code: a code is an index into these tuples.
 STARVATION: Final = tuple(StarvationStatus)

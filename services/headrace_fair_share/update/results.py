@@ -19,7 +19,7 @@ from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.snapshots import DetailedShare, SchedulingStatus, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 from headrace_fair_share.starvation.clocks import STARVATION, STARVATION_REASON
-from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY
+from headrace_fair_share.starvation.rules import PREEMPTION_PRIORITY
 from headrace_fair_share.update.elements import Elements, pool_key
 
 _S = TypeVar("_S", bound=msgspec.Struct)

@@ -15,9 +15,12 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import GuaranteeError, Sharing, TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
-from headrace_fair_share.starvation.priority import preemption_priorities
-from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
-from headrace_fair_share.starvation.status import owed_everything
+from headrace_fair_share.starvation.rules import (
+    local_satisfaction_ratios,
+    owed_everything,
+    preemption_priorities,
+    satisfaction_ratios,
+)
 from headrace_fair_share.update.comparison import UpdatesDiffer, difference
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements

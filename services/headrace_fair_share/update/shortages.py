@@ -9,7 +9,7 @@ import numpy as np
 from headrace.pools import PreemptionPolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, column
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.starvation.status import below_fair_share
+from headrace_fair_share.starvation.rules import below_fair_share
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after

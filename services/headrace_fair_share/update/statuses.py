@@ -9,8 +9,13 @@ import numpy as np
 from headrace.ids import OperationId
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, column, shares_of
 from headrace_fair_share.starvation.clocks import Clocks, step
-from headrace_fair_share.starvation.status import below_fair_share, below_guarantee, lacks_a_job
-from headrace_fair_share.starvation.timeouts import Timeouts, timeouts_in_force
+from headrace_fair_share.starvation.rules import (
+    Timeouts,
+    below_fair_share,
+    below_guarantee,
+    lacks_a_job,
+    timeouts_in_force,
+)
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput

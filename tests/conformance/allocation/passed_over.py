@@ -13,6 +13,7 @@ from typing import Final
 from headrace.ids import OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
+from headrace_allocator.decision.decide import HeartbeatDecision
 from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,
@@ -23,7 +24,6 @@ from headrace_allocator.decision.holding_back import (
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.heartbeat_decision import HeartbeatDecision
 from tests.conformance.reporting import Problem, Unsupported
 
 __all__ = ["BEFORE_ATTEMPTS", "PassedOver", "known_reasons"]

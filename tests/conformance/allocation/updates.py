@@ -28,7 +28,7 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Floats
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import STARVATION, Clocks
-from headrace_fair_share.starvation.priority import PREEMPTION_PRIORITY, preemption_priorities
+from headrace_fair_share.starvation.rules import PREEMPTION_PRIORITY, preemption_priorities
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import items_of

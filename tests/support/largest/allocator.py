@@ -44,7 +44,7 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.ledger_link import LedgerLink
-from headrace_allocator.preemption.observing import ObservedPreemptionLog
+from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.stages import Preemption
 from tests.support.allocating import nothing_owed
 from tests.support.largest.agent import LargeNode

@@ -15,7 +15,7 @@ from headrace.wire.heartbeat import (
     JobSlot,
     picture_bytes,
 )
-from headrace_allocator.telling.answer_budget import AnswerBudget
+from headrace_allocator.heartbeat_orders import AnswerBudget
 
 
 def a_heartbeat(allocations: int, unstarted: int) -> Heartbeat:

@@ -11,7 +11,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationStatus
 from headrace_allocator.facts.operations import TaskGroup
 from headrace_allocator.gangs.gang import GangPhase
-from headrace_allocator.preemption.deactivations import Deactivations
+from headrace_allocator.preemption.audit.deactivations import Deactivations
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_counted_reasons import counted

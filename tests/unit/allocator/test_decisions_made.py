@@ -5,10 +5,10 @@ from __future__ import annotations
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted
 from headrace.wire.preemption import ObservedPreemption, PreemptionReason, PreemptionRecord
+from headrace_allocator import published_decisions as decisions_made
 from headrace_allocator.facts.groups import Group
-from headrace_allocator.preemption.counts import PreemptionCounts
-from headrace_allocator.telling import decisions_made
-from headrace_allocator.telling.decisions_made import DecisionsMade
+from headrace_allocator.preemption.audit.counts import PreemptionCounts
+from headrace_allocator.published_decisions import DecisionsMade
 from tests.support.allocating import TERM, TREE, an_operation
 from tests.unit.allocator.test_limits import Tree, a_pool
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share

@@ -47,11 +47,11 @@ from headrace_allocator.effects import (
     UnknownOperation,
 )
 from headrace_allocator.engine import AllocatorEngine
-from headrace_allocator.explain import list_nodes
+from headrace_allocator.explain.answers import list_nodes
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareCut
-from headrace_allocator.telling.pool_figures import pool_figures
-from headrace_allocator.telling.usage_cut import usage_changed
+from headrace_allocator.pool_metrics import pool_figures
+from headrace_allocator.usage_changes import usage_changed
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
 
 

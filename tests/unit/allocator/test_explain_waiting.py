@@ -16,8 +16,8 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import NotFound
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
-from headrace_allocator import words
-from headrace_allocator.decision import reasons as why
+from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain import words
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.nodes import PreemptiveTry
 from tests.support.allocating import Desk, an_operation, cores

@@ -12,8 +12,9 @@ from headrace.ids import OperationId
 from headrace.resources import Resources
 from headrace.wire.explanations import Cause, ExplainWaiting, KeptPlaces, WaitingExplained
 from headrace.wire.operation_spec import PreemptionMode
-from headrace_allocator.decision.reasons import KeptBy
-from headrace_allocator.preemption import kept_places, stages
+from headrace_allocator.explain import protected as kept_places
+from headrace_allocator.explain.reasons import KeptBy
+from headrace_allocator.preemption import stages
 from tests.support.allocating import an_operation, cores
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share

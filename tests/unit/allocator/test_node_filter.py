@@ -8,7 +8,7 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
 from headrace.wire.nodes import NodeRecord
-from headrace_allocator.explain import list_nodes
+from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import Desk, an_operation, cores
 
 NODES = {"old": cores(4, slots=10), "new": cores(8, slots=10)}

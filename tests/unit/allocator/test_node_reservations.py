@@ -13,7 +13,7 @@ from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolMode, Preemp
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, YarnOptions
 from headrace.wire.operations import OperationState
 from headrace_allocator.decision.nudging import nodes_to_nudge
-from headrace_allocator.explain import list_nodes
+from headrace_allocator.explain.answers import list_nodes
 from headrace_allocator.reserving.expected import expected_wait_s
 from headrace_allocator.reserving.node_reservations import MOST_MOVES
 from tests.support.allocating import cores

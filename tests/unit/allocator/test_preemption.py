@@ -24,7 +24,7 @@ from headrace.wire.snapshots import (
     ShareItem,
     StarvationStatus,
 )
-from headrace_allocator.telling import answer_budget
+from headrace_allocator import heartbeat_orders as answer_budget
 from tests.support.allocating import Desk, an_operation, cores, drawn_before
 
 FOUR = cores(4, slots=4)

@@ -8,7 +8,7 @@ from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.effects import Alarm
-from headrace_allocator.preemption.alarms import PreemptionAlarms
+from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 from tests.support.allocating import Desk, an_operation, drawn_before
 from tests.support.clocks import at
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, rich, used

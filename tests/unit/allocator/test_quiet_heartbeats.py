@@ -16,13 +16,13 @@ from headrace.wire.log import OperationSuspended
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
+from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.nodes import PreemptiveTry
 from headrace_allocator.facts.preempted import preempt
-from headrace_allocator.preemption.heartbeat_decision import Due, HeartbeatDecision, decide
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.ids import NodeName
 from headrace.pools import TreeOptions
 from headrace.wire.nodes import NodeRecord, NodeView
-from headrace_allocator.explain import list_nodes
+from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import Desk, an_operation, cores
 
 NODES = {"open": cores(4, slots=10), "closed": cores(8, slots=10)}

@@ -7,7 +7,7 @@ import msgspec
 from headrace.ids import NodeName
 from headrace.resources import Resources
 from headrace.wire.nodes import ListNodes, NodeRecord, NodeTerms, NodeView
-from headrace_allocator.explain import list_nodes
+from headrace_allocator.explain.answers import list_nodes
 from tests.support.allocating import Desk, an_operation
 
 OFFERED = Resources(user_slots=9, cpu=800, memory=2**36)

@@ -7,8 +7,8 @@ import pytest
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire.operation_spec import OperationSpec
-from headrace_allocator.decision import reasons as why
-from headrace_allocator.words import cure_of, words_of
+from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.words import cure_of, words_of
 
 
 @pytest.mark.parametrize(("pool", "typed"), [(ROOT_POOL, "/"), ("vision", "vision"), ("a&b", "'a&b'")])

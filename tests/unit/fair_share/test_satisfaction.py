@@ -11,8 +11,12 @@ from headrace.resources import Share
 from headrace.satisfaction import INFINITE_SATISFACTION as INFINITE
 from headrace.satisfaction import local_satisfaction
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.starvation.satisfaction import local_satisfaction_ratios, satisfaction_ratios
-from headrace_fair_share.starvation.status import below_fair_share, owed_everything
+from headrace_fair_share.starvation.rules import (
+    below_fair_share,
+    local_satisfaction_ratios,
+    owed_everything,
+    satisfaction_ratios,
+)
 
 BELOW, NORMAL = True, False
 SHARES = st.tuples(*[st.sampled_from([0.0, 1e-12, 0.1, 0.25, 0.3, 0.30005, 1.0, 1.5])] * 5)

@@ -25,8 +25,8 @@ from headrace_fair_share.starvation.clocks import (
     coming,
     step,
 )
+from headrace_fair_share.starvation.rules import Timeouts
 from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
-from headrace_fair_share.starvation.timeouts import Timeouts
 
 NON_STARVING, STARVING, AGGRESSIVE = STARVATION
 BELOW, NORMAL = True, False

@@ -9,7 +9,7 @@ import numpy as np
 from headrace.ids import OperationId
 from headrace.resources import EPS
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
-from headrace_fair_share.starvation.timeouts import part_of_timeouts
+from headrace_fair_share.starvation.rules import part_of_timeouts
 from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput

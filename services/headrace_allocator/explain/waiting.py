@@ -18,7 +18,6 @@ from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, Level
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
-from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,
@@ -31,6 +30,7 @@ from headrace_allocator.decision.holding_back import (
 )
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry
+from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition

@@ -18,8 +18,8 @@ from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.reasons import KeptBy, PlacesProtected
 from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.explain.reasons import KeptBy, PlacesProtected
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group

@@ -1,17 +1,54 @@
-"""Violated limits: usage above a limit is taken back, beginning with the newest allocation that may be preempted.
-
-Source: section 9.5 of the specification of allocation and preemption.
-"""
+"""Preemption for no other operation: graceful requests, overcommitted nodes, and operations or pools above their limits. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.resources import ZERO
+from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
+from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.victims import keep_order, may_lose
+from headrace_allocator.preemption.whole_gangs import goes_whole
+
+
+def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
+    """Yield a request for each preemptible allocation of a graceful operation on the node that was not asked before.
+
+    The allocations count as used until they end. Gangs that are preempted as a whole get no request, since it would be for a part of
+    them.
+    """
+    for allocation in overlay.view.restless:
+        operation = overlay.view.operations.get(allocation.operation)
+        if operation is None or not operation.is_graceful or goes_whole(operation, overlay.view.pools):
+            continue
+        if allocation.take_back is not None or allocation.preemption is not None:
+            continue
+        options = operation.options(overlay.view.pools)
+        if allocation.exempt_ms(options.preemption_exempt_time_ms, overlay.view.boottime_ms):
+            continue
+        if may_lose(overlay, options) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+            yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)
+
+
+def victims_of_overcommit(overlay: Overlay, groups: Mapping[Allocation, Group]) -> Iterator[Allocation]:
+    """Free and yield each allocation that does not fit beside the allocations kept before it.
+
+    `groups` has the group of every allocation of a known operation.
+    """
+    if overlay.room.dominates(ZERO):
+        return
+    operations, kept = overlay.view.operations, ZERO
+    for allocation in keep_order([one for one in groups if overlay.usage(one) != ZERO], groups):
+        if overlay.view.limits.dominates(kept + allocation.usage):
+            kept = kept + allocation.usage
+        else:
+            overlay.free(operations[allocation.operation], allocation)
+            yield allocation
 
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:

@@ -1,14 +1,30 @@
-"""The size budget of an answer to a heartbeat, in bytes. Orders that do not fit wait for the next answer."""
+"""The parts of an answer to a heartbeat: its size budget in bytes, orders to end or return allocations, and the records of starts. Pure.
+
+Orders that do not fit into the answer wait for the next one. Agents report the record of a start with the end of each job, so that the
+log contains it."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Final, TypeVar
 
+from headrace.resources import Share
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYTES, Heartbeat, picture_bytes
+from headrace.wire.heartbeat import (
+    LARGEST_ALLOCATION_JOBS,
+    LARGEST_PICTURE_BYTES,
+    Heartbeat,
+    TakeBack,
+    TakeBackReason,
+    picture_bytes,
+)
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL
+from headrace.wire.start_stages import StartRecord, StartStage
+from headrace_allocator.decision.extending import GiveBack
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.pool_tree import PoolTree
 
 #: Upper bound of the bytes of one order without its slots, command and record, and of the bytes of one slot.
 _ORDER_BYTES: Final = 256
@@ -66,3 +82,46 @@ class AnswerBudget:
         cut = items[: self._left_bytes // _ORDER_BYTES]
         self._left_bytes -= _ORDER_BYTES * len(cut)
         return cut
+
+
+def start_record(
+    allocation: Allocation, operation: Operation, pools: PoolTree, stage: StartStage, taken: int
+) -> StartRecord:
+    """Return the record of an allocation that is already counted in what its operation holds."""
+    before = (operation.held - allocation.resources).share_of(pools.total)
+    return StartRecord(stage, _short(before), _short_fair_share(operation.fair_share), taken)
+
+
+def _short(share: Share) -> Share:
+    """Return the same share with whole zeros.
+
+    A whole 0 takes one byte on the wire and a float nine, and the log has the record for each job.
+    """
+    slots, cpu, gpu, memory, network = share
+    return slots or 0, cpu or 0, gpu or 0, memory or 0, network or 0
+
+
+#: Cached, since every allocation keeps its record, and the records of one operation mostly have the same fair share.
+_short_fair_share: Final = lru_cache(maxsize=10_000)(_short)
+
+
+#: Milliseconds between the request to end and the kill, for an operation that is not known.
+_INTERRUPTION_TIMEOUT_MS: Final = 10_000
+
+
+def order_to_take_back(allocation: Allocation, operation: Operation | None, *, at_once: bool = False) -> TakeBack:
+    """Return the order for an allocation that must end. `operation` is None if it is not known."""
+    assert allocation.take_back is not None
+    record = allocation.preemption
+    if at_once:
+        timeout_ms = 0
+    elif record is not None:
+        timeout_ms = record.timeout_ms
+    else:
+        timeout_ms = operation.spec.interruption_timeout_ms if operation else _INTERRUPTION_TIMEOUT_MS
+    return TakeBack(allocation.id, allocation.take_back, timeout_ms, record.words if record else "", record)
+
+
+def order_to_give_back(one: GiveBack) -> TakeBack:
+    """Return the order to give an allocation back for use by another operation. The running job is not interrupted."""
+    return TakeBack(allocation=one.allocation.id, reason=TakeBackReason.GIVEN_BACK, timeout_ms=None)

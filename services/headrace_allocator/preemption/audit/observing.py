@@ -18,8 +18,8 @@ from headrace.wire.codec import runs_within
 from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedPreemptions, PreemptionReason
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.preemption.audit import record_of
-from headrace_allocator.preemption.graceful import asked_gracefully
+from headrace_allocator.preemption.audit.records import record_of
+from headrace_allocator.preemption.repairs import asked_gracefully
 from headrace_allocator.preemption.stages import Preemption, run_stages
 
 #: Number of the newest observed preemptions that are kept, for the whole tree.

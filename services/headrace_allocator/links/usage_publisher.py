@@ -23,7 +23,7 @@ from headrace.wire.version import Term
 from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.settings import AllocatorSettings
-from headrace_allocator.telling.usage_cut import UsageCut, usage_changed
+from headrace_allocator.usage_changes import UsageCut, usage_changed
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.runtime.engine import Moment
-from headrace_allocator.decision.reasons import NodeReserved, RoomReserved
+from headrace_allocator.explain.reasons import NodeReserved, RoomReserved
 from headrace_allocator.facts.nodes import Node
 
 

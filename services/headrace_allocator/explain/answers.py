@@ -22,14 +22,14 @@ from headrace.wire.nodes import (
 from headrace.wire.refusals import NotFound
 from headrace.wire.start_plans import FitOperation, OperationFit
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import waiting_reasons
-from headrace_allocator.explain_waiting import explain_waiting, fit_of
+from headrace_allocator.explain.waiting import waiting_reasons
+from headrace_allocator.explain.waiting_operation import explain_waiting, fit_of
+from headrace_allocator.explain.words import words_of, words_of_isolation, words_of_left_out
+from headrace_allocator.explain.words_of_reservations import words_of_reservation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.alarms import PreemptionAlarms
-from headrace_allocator.telling.words_of_reservations import words_of_reservation
-from headrace_allocator.words import words_of, words_of_isolation, words_of_left_out
+from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 
 Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
 Answer = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound

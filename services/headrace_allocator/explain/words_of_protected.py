@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Final
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace_allocator.decision.reasons import KeptBy, PlacesProtected
+from headrace_allocator.explain.reasons import KeptBy, PlacesProtected
 
 _WORDS: Final = {
     KeptBy.ENDING: "their jobs are already ending",

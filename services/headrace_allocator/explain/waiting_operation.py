@@ -24,22 +24,22 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState
 from headrace.wire.start_plans import OperationFit
-from headrace_allocator.decision import reasons as why
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.waiting import (
+from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.protected import places_kept, places_protected
+from headrace_allocator.explain.waiting import (
     MOST_TRIED,
     is_due_something,
     levels_of,
     reasons_before_start,
     waiting_reasons,
 )
+from headrace_allocator.explain.words import cure_of, words_of
+from headrace_allocator.explain.words_of_protected import words_of_rule
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.gangs.fitting import jobs_at_once
-from headrace_allocator.preemption.kept_places import places_kept, places_protected
-from headrace_allocator.telling.words_of_kept_places import words_of_rule
-from headrace_allocator.words import cure_of, words_of
 
 _MOST_TRIES: Final = 3
 

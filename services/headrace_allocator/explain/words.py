@@ -11,12 +11,12 @@ from headrace.wire.heartbeat import JobEnd
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
-from headrace_allocator.decision import reasons as why
+from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.words_of_protected import cure_of_protected, typed, words_of_protected
+from headrace_allocator.explain.words_of_reservations import words_of_reserved
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
-from headrace_allocator.telling.words_of_kept_places import cure_of_protected, typed, words_of_protected
-from headrace_allocator.telling.words_of_reservations import words_of_reserved
 
 #: The text for nodes whose agent is of an older release.
 _UNSAID: Final = "its agent does not say who can reach its key"

@@ -1,1 +1,0 @@
-"""Publications of the allocator: usage for fair_share, and decisions for subscribers."""
