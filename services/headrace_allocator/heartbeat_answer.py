@@ -28,7 +28,7 @@ from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
@@ -51,8 +51,9 @@ from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.audit.overreach import Overreach
 from headrace_allocator.preemption.audit.records import record_of
 from headrace_allocator.preemption.room_for_gangs import Taken
-from headrace_allocator.preemption.stages import Preemption, StageOutcome, may_have_work, starves_itself
+from headrace_allocator.preemption.stages import StageOutcome, may_have_work, starves_itself
 from headrace_allocator.preemption.tries import try_of, try_without_candidates
+from headrace_allocator.preemption.victims import Preemption
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.published_decisions import DecisionsMade
 from headrace_allocator.reserving.node_reservations import NodeReservations

@@ -12,7 +12,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
-from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly

@@ -12,7 +12,7 @@ from headrace.pools import TreeOptions
 from headrace.resources import ZERO
 from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decision.decide import decide
+from headrace_allocator.decide import decide
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.preemption import stages

@@ -21,7 +21,7 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
-from headrace_allocator.decision.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation

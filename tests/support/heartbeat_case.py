@@ -12,7 +12,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.checks.heartbeat_cases import AllocationCase, HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decision.decide import Due, decide
+from headrace_allocator.decide import Due, decide
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.facts.allocations import Allocation
 from tests.support.allocating import Desk

@@ -30,7 +30,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
 from headrace_allocator import heartbeat_answer
-from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report

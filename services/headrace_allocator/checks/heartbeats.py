@@ -26,7 +26,7 @@ from headrace_allocator.checks.heartbeat_cases import (
     allocation_cases,
 )
 from headrace_allocator.checks.plain_decision import decide_plainly
-from headrace_allocator.decision.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import next_in_line

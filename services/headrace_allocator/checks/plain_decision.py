@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decision.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import Due, HeartbeatDecision
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.placing import Choice, start_regularly
@@ -33,14 +33,13 @@ from headrace_allocator.preemption.legacy import blocking_ancestor, held_for
 from headrace_allocator.preemption.repairs import asked_gracefully
 from headrace_allocator.preemption.stages import (
     STAGES,
-    Preemption,
     PreemptiveStage,
     StageOutcome,
     run_for_few_nodes,
     start_with_crossing,
     starves_itself,
 )
-from headrace_allocator.preemption.victims import Candidates
+from headrace_allocator.preemption.victims import Candidates, Preemption
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 from headrace_allocator.preemption.yarn.execution import carried_out
 

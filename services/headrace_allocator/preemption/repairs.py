@@ -11,8 +11,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
-from headrace_allocator.preemption.stages import Preemption
-from headrace_allocator.preemption.victims import keep_order, may_lose
+from headrace_allocator.preemption.victims import Preemption, keep_order, may_lose
 from headrace_allocator.preemption.whole_gangs import goes_whole
 
 

@@ -36,6 +36,7 @@ from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
+    Preemption,
     candidates,
     excess_candidates,
     groups_of,
@@ -69,21 +70,6 @@ _NORMAL: Final = PreemptiveStage(
 )
 #: All stages in the order in which they run.
 STAGES: Final = (_AGGRESSIVE, _NORMAL)
-
-
-class Preemption(msgspec.Struct, frozen=True):
-    """A decision to preempt an allocation, and the operation it benefits."""
-
-    allocation: Allocation
-    reason: PreemptionReason
-    #: The group of the allocation at the time of the decision.
-    group: Group
-    #: The operation that gets the freed resources; None if the preemption is for no start.
-    beneficiary: Operation | None = None
-    #: True if the beneficiary starves itself; false if only a pool above it starves.
-    properly: bool = False
-    #: Milliseconds from the signal to the kill; None for the timeout of the operation.
-    timeout_ms: int | None = None
 
 
 class StageOutcome(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from headrace.pools.pool_config import PreemptionSwitch as PreemptionSwitch
 from headrace.pools.tree_options import VictimRules
 from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationState
+from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
@@ -37,6 +38,21 @@ _ON: Final = PreemptionSwitch.ON
 _OBSERVE: Final = PreemptionSwitch.OBSERVE
 _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """A decision to preempt an allocation, and the operation it benefits."""
+
+    allocation: Allocation
+    reason: PreemptionReason
+    #: The group of the allocation at the time of the decision.
+    group: Group
+    #: The operation that gets the freed resources; None if the preemption is for no start.
+    beneficiary: Operation | None = None
+    #: True if the beneficiary starves itself; false if only a pool above it starves.
+    properly: bool = False
+    #: Milliseconds from the signal to the kill; None for the timeout of the operation.
+    timeout_ms: int | None = None
 
 
 class Candidates(msgspec.Struct, frozen=True):

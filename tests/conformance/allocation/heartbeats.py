@@ -29,7 +29,7 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace.wire.start_stages import StartStage
-from headrace_allocator.decision.decide import HeartbeatDecision
+from headrace_allocator.decide import HeartbeatDecision
 from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.decision.scheduling_order import Batch, in_scheduling_order

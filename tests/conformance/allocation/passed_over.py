@@ -13,7 +13,7 @@ from typing import Final
 from headrace.ids import OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
-from headrace_allocator.decision.decide import HeartbeatDecision
+from headrace_allocator.decide import HeartbeatDecision
 from headrace_allocator.decision.holding_back import (
     demand_covered,
     fair_share_reached,

@@ -45,7 +45,7 @@ from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareCut
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
-from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.victims import Preemption
 from tests.support.allocating import nothing_owed
 from tests.support.largest.agent import LargeNode
 from tests.support.largest.names import FAT, LONGEST_START, MANY, TREE, a_node, an_operation

@@ -12,19 +12,19 @@ import pytest
 
 from headrace.wire.heartbeat import Orders
 from headrace.wire.preemption import PreemptionReason
+from headrace_allocator import decide as heartbeat_decision
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.checks.choices import ChoiceCase
 from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.checks.kept_cases import keep_case
-from headrace_allocator.decision import decide as heartbeat_decision
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import RoomLeft
 from headrace_allocator.effects import KeepCase
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption import stages
-from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.victims import Preemption
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.choice_case import replay as replay_choice
 from tests.support.heartbeat_case import replay

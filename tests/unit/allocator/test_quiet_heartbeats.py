@@ -16,7 +16,7 @@ from headrace.wire.log import OperationSuspended
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
-from headrace_allocator.decision.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation

@@ -20,7 +20,8 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.preemption.audit.records import record_of
 from headrace_allocator.preemption.repairs import asked_gracefully
-from headrace_allocator.preemption.stages import Preemption, run_stages
+from headrace_allocator.preemption.stages import run_stages
+from headrace_allocator.preemption.victims import Preemption
 
 #: Number of the newest observed preemptions that are kept, for the whole tree.
 _MOST_REMEMBERED: Final = 1_000

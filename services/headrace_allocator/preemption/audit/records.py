@@ -13,7 +13,7 @@ from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
-from headrace_allocator.preemption.stages import Preemption
+from headrace_allocator.preemption.victims import Preemption
 
 #: Reasons for which an allocation is preempted regardless of its group.
 _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT, PreemptionReason.POOL_SHORTAGE})
