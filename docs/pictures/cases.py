@@ -19,7 +19,7 @@ from headrace.wire.snapshots import ShareItem
 from headrace_allocator.facts.groups import Group
 from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.allocation.scenario import Scenario
-from tests.conformance.allocation.updates import ShareCut, update
+from tests.conformance.allocation.updates import ShareSnapshot, update
 
 __all__ = ["PAGE", "Beat", "Held", "Moment", "cases", "moments", "with_pool_option"]
 
@@ -75,7 +75,7 @@ def moments(case: dict[str, Any]) -> Iterator[Moment]:
     scenario = Scenario({key: value for key, value in case.items() if key != "events"} | {"name": "", "events": []})
     fleet = Fleet(scenario)
     fleet.add(case)
-    cut: ShareCut | None = None
+    cut: ShareSnapshot | None = None
     for event in case["events"]:
         scenario.now_s = float(event.get("at", scenario.now_s))
         fleet.begin()

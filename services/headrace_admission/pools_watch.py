@@ -175,5 +175,5 @@ class PoolsWatch:
                 tree = read_tree(entries[key].value)
                 self._came[tree.tree] = rules_of(tree)
             except (msgspec.DecodeError, UnicodeDecodeError, BadInput) as error:
-                self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
+                self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
         self._changed.set()

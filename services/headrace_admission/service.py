@@ -16,8 +16,8 @@ from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.runtime.border import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
+from headrace.runtime.endpoints import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, Outcome
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
@@ -115,7 +115,9 @@ class AdmissionService:
         self._log = logger(term=role.term)
         self._reader = reader
         self.engine = reader.engine
-        self._shell: Shell[Event] = Shell("admission", self.engine, runtime.clock, runtime.border, figures=self.figures)
+        self._shell: Shell[Event] = Shell(
+            "admission", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
+        )
         self._pools = pools
         self._news = News(runtime.news)
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
@@ -183,27 +185,27 @@ class AdmissionService:
         return [*self._recorder.figures(), *self._checkpointing.figures(), *self._files.figures()]
 
     async def _serve(self) -> None:
-        border, user, service = self._runtime.border, CallerKind.USER, CallerKind.SERVICE
+        endpoints, user, service = self._runtime.endpoints, CallerKind.USER, CallerKind.SERVICE
         kinds: list[tuple[list[_Served], dict[str, Any]]] = [
             (self._slow_questions(), {"concurrency": SLOW_AT_ONCE}),
             (self._questions_of_the_log(), {"concurrency": _LOG_READERS}),
             (self._requests_of_users(), {}),
         ]
         serving: list[Callable[[], Coroutine[Any, Any, object]]] = [
-            partial(border.serve, subjects.user("*", verb), message, user, handler, **more)
+            partial(endpoints.serve, subjects.user("*", verb), message, user, handler, **more)
             for served, more in kinds
             for verb, message, handler in served
         ]
         serving += [
-            partial(border.serve, subject, message, service, handler)
+            partial(endpoints.serve, subject, message, service, handler)
             for subject, message, handler in self._requests_of_services()
         ]
         draw, on_draw = subjects.ledger("draw"), self._deciding(self.engine.on_draw)
-        serving.append(partial(border.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
+        serving.append(partial(endpoints.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
         log_reader = self._on_log_reader
-        serving.append(partial(border.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
+        serving.append(partial(endpoints.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
         await together(*serving, self._nodes.serve, self._files.serve)
-        await border.serve(
+        await endpoints.serve(
             subjects.user("*", "op.start"),
             wire.StartOperation,
             user,
@@ -261,7 +263,7 @@ class AdmissionService:
         """
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
-            async with self._runtime.border.slow.turn():
+            async with self._runtime.endpoints.slow.turn():
                 answer = question(self.engine.state, request)
             return await self._if_not_missed(answer)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from headrace.obs.tracing import start_of_operation
-from headrace.runtime.border import Caller
+from headrace.runtime.endpoints import Caller
 from headrace.wire.operations import StartOperation
 
 OnStart = Callable[[StartOperation, Caller], Awaitable[msgspec.Struct]]

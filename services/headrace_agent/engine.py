@@ -35,7 +35,7 @@ from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.allocations.starts_to_tell import StartsToTell
+from headrace_agent.allocations.starts_to_tell import UnsentStartRecords
 from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
@@ -78,7 +78,7 @@ class AgentEngine:
         self._faults = HostFaults()
         self._adoption = Adoption(self.held, self._jobs)
         self._stopping = Stopping(identity.stop_timeout_ms)
-        self._starts = StartsToTell()
+        self._starts = UnsentStartRecords()
         self._limits = ""
         #: Why the tree assigns nothing to this node, as the newest answer said; empty: it may get jobs.
         self._left_out = ""

@@ -10,7 +10,7 @@ import anyio
 
 from headrace.obs import tracing
 from headrace.pools.rights import Person
-from headrace.runtime.border import Caller
+from headrace.runtime.endpoints import Caller
 from headrace.wire.heartbeat import Heartbeat
 from headrace.wire.refusals import NotAllowed, NotReady, WrongState, not_allowed
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat

@@ -21,7 +21,7 @@ from headrace.bus import BusError
 from headrace.ids import Incarnation, OperationId, TreeName, tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Outcome
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -119,7 +119,7 @@ class Agent:
         identity = msgspec.structs.replace(identity, files_folder=folders.folder)
         self._fetcher = FilesFetcher(self._bus, runtime.clock, self.node, folders, identity.accounts)
         self.engine = AgentEngine(identity, folders.found())
-        self._shell = Shell("agent", self.engine, runtime.clock, runtime.border, perform=self._perform)
+        self._shell = Shell("agent", self.engine, runtime.clock, runtime.endpoints, perform=self._perform)
         self._runtime = runtime
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
         self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
@@ -228,13 +228,13 @@ class Agent:
 
     async def listen(self) -> None:
         """Subscribe to all requests. All subscriptions are in force on return."""
-        border = self._runtime.border
+        endpoints = self._runtime.endpoints
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
         logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
-        await border.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
+        await endpoints.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
         asked = subjects.user("*", f"debug.heartbeat.{self.node}")
-        await border.serve(asked, TraceHeartbeat, CallerKind.USER, self._heartbeat_traces.on_asked)
-        await border.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)
+        await endpoints.serve(asked, TraceHeartbeat, CallerKind.USER, self._heartbeat_traces.on_asked)
+        await endpoints.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)
 
     def _beat_now(self) -> None:
         self._do(self.engine.on_nudge(Nudge(self.node, self.engine.term), self._shell.moment()))
@@ -332,7 +332,7 @@ class Agent:
         except MessageTooLarge as error:
             self._log.error("request too large", size_bytes=error.size_bytes, **about)
         except BadMessage as error:
-            self._runtime.border.report_malformed("the answer", subject, str(error))
+            self._runtime.endpoints.report_malformed("the answer", subject, str(error))
         except BusError as error:
             getattr(self._log, unanswered)("not answered", why=str(error), **about)
         else:

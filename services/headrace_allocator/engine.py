@@ -41,20 +41,20 @@ from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget
 from headrace_allocator.facts.lost_jobs import lose_doubtful
 from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.reconcile import Findings, reconcile
 from headrace_allocator.facts.slots import not_given_out
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
-from headrace_allocator.index_leasing import next_draw, pending_returns, set_aside_to_return, wants
+from headrace_allocator.index_leasing import next_lease, pending_returns, set_aside_to_return, wants
 from headrace_allocator.lost_nodes import LostNodes, runs_nothing
 from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
-from headrace_allocator.preemption.room_for_gangs import RoomForGangs
+from headrace_allocator.preemption.gang_resources import GangResourceSearch
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.reserving.node_reservations import NodeReservations
 from headrace_allocator.unmet_guarantees import UnmetGuarantees
-from headrace_allocator.usage_changes import UsageCut, UsageCutting
+from headrace_allocator.usage_changes import UsageChanges, UsageCollector
 from headrace_allocator.watchdog import Watchdog
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
@@ -79,7 +79,7 @@ class AllocatorEngine:
         self.answers = HeartbeatAnswers(
             self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs, self.reservations
         )
-        self.room_for_gangs = RoomForGangs(self.facts, self.ranking.order)
+        self.room_for_gangs = GangResourceSearch(self.facts, self.ranking.order)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
@@ -91,7 +91,7 @@ class AllocatorEngine:
         self.watchdog = Watchdog()
         self.unmet_guarantees = UnmetGuarantees()
         self.lost_nodes = LostNodes(self.facts, self.ranking)
-        self._cutting = UsageCutting(self.facts)
+        self._cutting = UsageCollector(self.facts)
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class AllocatorEngine:
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
-    def on_shares(self, cut: ShareCut, moment: Moment) -> Outcome[None, Effect]:
+    def on_shares(self, cut: ShareSnapshot, moment: Moment) -> Outcome[None, Effect]:
         """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
         self.facts.shares_heard_s = moment.steady_s
         self.ranking.on_other_places(self.facts.pools.take(cut))
@@ -323,7 +323,7 @@ class AllocatorEngine:
             expected = f"a node that has been silent for {timeout_s:g} s, or a drained node without jobs"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
-        self.lost_nodes.fall_silent(node)
+        self.lost_nodes.mark_offline(node)
         effects = self.lost_nodes.lose(node, moment, for_good=True)
         effects += self._finish_recovery(moment)
         return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(moment))
@@ -350,7 +350,7 @@ class AllocatorEngine:
         effects += pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
         return Outcome(None, effects + self._settle_gangs(moment))
 
-    def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageCut | None, Effect]:
+    def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageChanges | None, Effect]:
         """Collect the usage of up to `most` operations.
 
         The answer is everything changed since the last answer, or None while there is more.
@@ -457,7 +457,7 @@ class AllocatorEngine:
         return [*self._draws(operation), *self._nudges(operation)]
 
     def _draws(self, operation: Operation) -> list[Effect]:
-        draw = next_draw(operation) if self.facts.term else None
+        draw = next_lease(operation) if self.facts.term else None
         if draw is None:
             return []
         operation.drawing = True

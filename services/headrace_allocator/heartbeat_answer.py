@@ -50,7 +50,7 @@ from headrace_allocator.preemption.audit.deactivations import Deactivations
 from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.audit.overreach import Overreach
 from headrace_allocator.preemption.audit.records import record_of
-from headrace_allocator.preemption.room_for_gangs import Taken
+from headrace_allocator.preemption.gang_resources import Taken
 from headrace_allocator.preemption.stages import StageOutcome, may_have_work, starves_itself
 from headrace_allocator.preemption.tries import try_of, try_without_candidates
 from headrace_allocator.preemption.victims import Preemption
@@ -146,7 +146,7 @@ class HeartbeatAnswers:
             node.preemptive_stages_s = moment.steady_s
             started, taken = carried_out
             starts, take_back = starts + started, take_back + taken
-            if stage.somebody_starves:
+            if stage.tried_to_start:
                 node.tries[stage.stage.priority] = try_of(stage, started, moment)
         take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts()
@@ -278,7 +278,7 @@ class HeartbeatAnswers:
             self._deactivations.add_all_too_large(order)
         node.preemptive_stages_s = moment.steady_s if due.stages else node.preemptive_stages_s
         if due.stages and order.some_starve:
-            self._deactivations.add_nobody_goes(order)
+            self._deactivations.add_without_candidates(order)
             node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, moment)
 
     def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:

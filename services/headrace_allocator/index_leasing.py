@@ -27,7 +27,7 @@ _MOST_WANTED: Final = 4_000
 _MOST_RETURNED: Final = 4_000
 
 
-def next_draw(operation: Operation) -> Draw | None:
+def next_lease(operation: Operation) -> Draw | None:
     """Return the lease of indexes to ask for, or None if enough are ready or a lease is under way."""
     slots = operation.slots
     if not operation.schedulable or operation.drawing:

@@ -76,7 +76,7 @@ class LostNodes:
             if self._facts.nodes.get(node.record.node) is not node:
                 continue
             if node.is_silent(self._facts.timing, moment):
-                self.fall_silent(node)
+                self.mark_offline(node)
             if node.lease_is_over(self._facts.longest_lease_s, moment):
                 effects += self.lose(node, moment)
             if not node.online and runs_nothing(self._facts, node):
@@ -84,7 +84,7 @@ class LostNodes:
         self.remove_gone()
         return effects
 
-    def fall_silent(self, node: Node) -> None:
+    def mark_offline(self, node: Node) -> None:
         """Take a node offline that was silent for too long: its resources leave the total."""
         self._facts.recovery.miss_no_more(node.record.node)
         if self._facts.set_offline(node):

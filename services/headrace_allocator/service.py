@@ -12,13 +12,13 @@ import anyio.to_thread
 import msgspec
 
 from headrace.beats import until_beat
-from headrace.bus import Bus, BusError, Entry, GivingWay, Message, Mirror, Newest, Subscription
+from headrace.bus import Bus, BusError, Entry, Message, Mirror, Newest, Subscription, YieldBudget
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
 from headrace.pools import read_tree
-from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Outcome
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
 from headrace.runtime.fenced import KeyFenced
@@ -61,13 +61,13 @@ from headrace_allocator.effects import (
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain.answers import Question
 from headrace_allocator.facts.nodes import refused_incarnation
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.links.enrolled_nodes import EnrolledNodes
 from headrace_allocator.links.heartbeat_log import HeartbeatLog
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
 from headrace_allocator.links.pictures import PictureReader
-from headrace_allocator.links.usage_publisher import UsageTelling
+from headrace_allocator.links.usage_publisher import UsagePublisher
 from headrace_allocator.links.young_objects import YoungObjects
 from headrace_allocator.pool_metrics import pool_figures
 from headrace_allocator.preemption_passes import PreemptionPasses
@@ -134,19 +134,19 @@ class AllocatorService:
             "allocator",
             self.engine,
             runtime.clock,
-            runtime.border,
+            runtime.endpoints,
             perform=self._perform,
             figures=lambda: [*self._heartbeat_log.figures(), *self._passes.figures()],
         )
         self._passes = PreemptionPasses(self.engine.yarn, runtime.clock, self._take)
-        self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, terms=runtime.terms)
-        self._nodes = EnrolledNodes(tree, runtime.border)
+        self.operations = OperationsFeed(runtime.bus, runtime.endpoints, tree, self, terms=runtime.terms)
+        self._nodes = EnrolledNodes(tree, runtime.endpoints)
         self._mirrors: dict[str, Mirror] = {}
         self._nodes_known, self._options_known = anyio.Event(), anyio.Event()
         self._shares: SnapshotReader[ShareItem, ShareFrame] = SnapshotReader(
             tree, ShareFrame(), key=lambda item: item.key
         )
-        self._usage = UsageTelling(runtime, tree, self.engine, self._shell)
+        self._usage = UsagePublisher(runtime, tree, self.engine, self._shell)
         self._places_changed = anyio.Event()
         #: True once this allocator hands over and no longer answers heartbeats.
         self._is_over = False
@@ -157,7 +157,7 @@ class AllocatorService:
         runtime, tasks = self._runtime, self._runtime.tasks
         self._snapshots = SnapshotFeed(
             runtime.bus,
-            runtime.border,
+            runtime.endpoints,
             runtime.clock,
             subjects.share(self._tree),
             subjects.share_whole(self._tree),
@@ -210,18 +210,18 @@ class AllocatorService:
             self._log.info("jobs that were not given out could not be reported to the next allocator", error=str(error))
 
     async def _serve(self) -> None:
-        border, tree = self._runtime.border, self._tree
-        await border.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._usage.on_whole)
+        endpoints, tree = self._runtime.endpoints, self._tree
+        await endpoints.serve(subjects.usage_whole(tree), WholeRequest, CallerKind.SERVICE, self._usage.on_whole)
         questions: dict[str, Any] = {"node.list": ListNodes, "op.where": WhereRequest}
         questions |= {"op.why": ExplainWaiting, "op.fit": FitOperation, "op.progress": ListProgress}
         for verb, question in questions.items():
             subject = subjects.user("*", subjects.of_tree(verb, tree))
-            await border.serve(subject, question, CallerKind.USER, self._on_question, slow=True)
+            await endpoints.serve(subject, question, CallerKind.USER, self._on_question, slow=True)
         observed = subjects.user("*", subjects.of_tree("preemption.observed", tree))
-        await border.serve(observed, ListObserved, CallerKind.USER, self._on_observed, slow=True)
-        await border.serve(subjects.give_up_node(tree), GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
-        await border.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
-        self._heartbeats = await border.serve(
+        await endpoints.serve(observed, ListObserved, CallerKind.USER, self._on_observed, slow=True)
+        await endpoints.serve(subjects.give_up_node(tree), GiveUpNode, CallerKind.SERVICE, self._on_give_up_node)
+        await endpoints.serve(subjects.WANTED, Wanted, CallerKind.SERVICE, self._on_wanted)
+        self._heartbeats = await endpoints.serve(
             subjects.heartbeat(tree, "*"),
             Heartbeat,
             CallerKind.NODE,
@@ -232,7 +232,7 @@ class AllocatorService:
             # The subject names the node.
             newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
-        self._snapshots.way = GivingWay(self._heartbeats)
+        self._snapshots.way = YieldBudget(self._heartbeats)
 
     # --- heartbeats -----------------------------------------------------------------------------------------------
 
@@ -241,14 +241,14 @@ class AllocatorService:
             # The next allocator answers the node's next heartbeat.
             return None
         if heartbeat.node != caller.name:
-            self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {heartbeat.node}")
+            self._runtime.endpoints.report_forged(caller.name, caller.subject, f"speaks for node {heartbeat.node}")
             return BadRequest("node", heartbeat.node, f"the node of the subject, {caller.name}")
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
         moment = self._shell.moment()
         refusal = refused_incarnation(heartbeat.incarnation, moment)
         if refusal is not None:
-            self._runtime.border.report_malformed(caller.name, caller.subject, refusal.text())
+            self._runtime.endpoints.report_malformed(caller.name, caller.subject, refusal.text())
             return refusal
         orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
         self._young.note()
@@ -278,7 +278,7 @@ class AllocatorService:
 
     async def _on_shares(self, applied: Applied) -> None:
         frame = self._shares.frame
-        cut = ShareCut(self._shares.items, applied.changed, applied.removed, frame.total, frame.options)
+        cut = ShareSnapshot(self._shares.items, applied.changed, applied.removed, frame.total, frame.options)
         self._take(self.engine.on_shares(cut, self._shell.moment()))
         self._places_changed.set()
 
@@ -309,7 +309,7 @@ class AllocatorService:
             self._take(self.engine.on_options(options, self._shell.moment()))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
             # The previous options stay in force, as in fair_share.
-            self._runtime.border.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
+            self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
         self._take(self.engine.on_nodes(self._nodes.take(entries, changed or entries.keys()), self._shell.moment()))
@@ -352,7 +352,7 @@ class AllocatorService:
                 )
             case ForeignClaim(node=node, claims=claims, first=first):
                 more = f", and {claims - 1} more" if claims > 1 else ""
-                self._runtime.border.report_forged(node, subjects.heartbeat(self._tree, node), first + more)
+                self._runtime.endpoints.report_forged(node, subjects.heartbeat(self._tree, node), first + more)
             case UnknownOperation(node=node, allocation=allocation, operation=operation):
                 self._log.warning(
                     "allocation of an unknown operation is taken back",
@@ -437,7 +437,9 @@ class AllocatorService:
         while True:
             await self._places_changed.wait()
             self._places_changed = anyio.Event()
-            way = GivingWay(self._heartbeats)  # so that an operation that changes again before its turn is settled once
+            way = YieldBudget(
+                self._heartbeats
+            )  # so that an operation that changes again before its turn is settled once
             while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await way.give()
             await self._passes.run()

@@ -13,7 +13,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, never_fits
 
 
-class UsageCut(msgspec.Struct, frozen=True):
+class UsageChanges(msgspec.Struct, frozen=True):
     """The changes since the previous publication. `gone` has the keys of removed items: of operations, and of nodes with the same tags."""
 
     frame: UsageFrame
@@ -21,7 +21,7 @@ class UsageCut(msgspec.Struct, frozen=True):
     gone: list[str]
 
 
-class UsageCutting:
+class UsageCollector:
     """Collects changed usage in slices, since very many operations may have changed at once.
 
     Each operation is included as it is when its slice comes. If it changes after that, the next publication includes it again.
@@ -33,7 +33,7 @@ class UsageCutting:
         #: Number of operations that are still to be collected for the current publication.
         self._left = 0
 
-    def slice(self, most: int) -> UsageCut | None:
+    def slice(self, most: int) -> UsageChanges | None:
         """Collect up to `most` operations. Return the changes since the last publication once all are collected, and None before."""
         facts = self._facts
         self._left = self._left or len(facts.touched)
@@ -52,7 +52,7 @@ class UsageCutting:
             items.pop(name, None)
         # The items are in the order in which they changed: sorting very many would take longer than a slice may.
         nodes, empty = _nodes_of_tags(facts)
-        return UsageCut(facts.told_frame, [*items.values(), *nodes], [*gone, *empty])
+        return UsageChanges(facts.told_frame, [*items.values(), *nodes], [*gone, *empty])
 
 
 def usage_changed(facts: Facts) -> bool:

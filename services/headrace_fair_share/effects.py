@@ -12,7 +12,7 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
 from headrace_fair_share.configuration.tree_configuration import Change
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class UpdateSooner(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class SendAdvance(msgspec.Struct, frozen=True):
 class Compute(msgspec.Struct, frozen=True):
     """Compute an update, then call `on_updated` or `on_update_failed`."""
 
-    cut: Cut
+    cut: UpdateFacts
     #: True: compute from scratch, without results kept from previous updates.
     afresh: bool
     #: True: compute on the event loop, because it ends before a thread would start. False: compute in a worker thread.

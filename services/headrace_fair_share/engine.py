@@ -40,7 +40,7 @@ from headrace_fair_share.effects import (
     UpdateSooner,
     WriteTree,
 )
-from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of, misplaced
+from headrace_fair_share.facts.ephemeral_pools import ReportedEphemeralPools, ephemeral_pools_of, misplaced
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
@@ -50,13 +50,13 @@ from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
-from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
-from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.starvation.counted_time import CountedTime
 from headrace_fair_share.update.matching_nodes import MatchingNodes
-from headrace_fair_share.update.promised_nodes import promise_warnings
+from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
+from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.state import YarnState
 
@@ -106,10 +106,10 @@ class FairShareEngine:
         self.wrong_updates = 0
         #: Number of resting operations that the last update skipped.
         self._resting = 0
-        self._ephemeral_pools = ToldEphemeralPools(tree)
+        self._ephemeral_pools = ReportedEphemeralPools(tree)
         #: The existing ephemeral pools under a configuration. None until requested, because finding ten thousand takes 50 ms.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
-        self.time = TimeThatCounts()
+        self.time = CountedTime()
         self._averages = UsageAverages()
         self._schedule = UpdateSchedule(
             options.update_spacing_us, options.update_period_us, options.full_update_period_us
@@ -381,13 +381,15 @@ class FairShareEngine:
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
-    def _cut(self, moment: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False) -> Cut:
+    def _cut(
+        self, moment: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False
+    ) -> UpdateFacts:
         """Return everything known now as the input of an update.
 
         Later changes do not affect it. The input of a brief update shares data with the engine, because it ends before anything can change.
         """
         operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
-        return Cut(
+        return UpdateFacts(
             pools=self.configuration.in_force,
             operations=operations if is_brief else dict(operations),
             usage=usage if is_brief else dict(usage),

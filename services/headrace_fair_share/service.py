@@ -15,8 +15,8 @@ import msgspec
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure, Outcome, counter
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
 from headrace.runtime.fenced import KeyFenced
@@ -115,7 +115,7 @@ class FairShareService:
             "fair_share",
             self.engine,
             runtime.clock,
-            runtime.border,
+            runtime.endpoints,
             perform=self._perform_at_once,
             figures=self.figures,
         )
@@ -139,7 +139,7 @@ class FairShareService:
         )
         self._usage_feed: SnapshotFeed[UsageItem, UsageFrame] = SnapshotFeed(
             runtime.bus,
-            runtime.border,
+            runtime.endpoints,
             runtime.clock,
             subjects.usage(tree),
             subjects.usage_whole(tree),
@@ -150,7 +150,7 @@ class FairShareService:
             terms=runtime.terms,
             publisher=role_of("allocator", tree),
         )
-        self.operations = OperationsFeed(runtime.bus, runtime.border, tree, self, runtime.terms)
+        self.operations = OperationsFeed(runtime.bus, runtime.endpoints, tree, self, runtime.terms)
         self._sooner = anyio.Event()
         self._serves_whole = False
         self._first_snapshots = FirstSnapshots(tree)
@@ -339,7 +339,7 @@ class FairShareService:
         if not self._serves_whole:
             # Serve snapshots only once there is something to publish, and before any reader can miss it.
             subject = subjects.share_whole(self._tree)
-            await self._runtime.border.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
+            await self._runtime.endpoints.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True
         try:
             with self._first_snapshots.published(changed, str(self._publisher.version)):
@@ -360,14 +360,14 @@ class FairShareService:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def _serve_people(self) -> None:
-        border = self._runtime.border
-        await self._requests.serve(border)
-        await self._what_if.serve(border)
-        await border.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, slow=True)
-        await border.serve(
+        endpoints = self._runtime.endpoints
+        await self._requests.serve(endpoints)
+        await self._what_if.serve(endpoints)
+        await endpoints.serve(subjects.user("*", "pool.list"), GetPools, CallerKind.USER, self._on_list, slow=True)
+        await endpoints.serve(
             subjects.user("*", "pool.explain"), ExplainPool, CallerKind.USER, self._on_explain, slow=True
         )
-        await self._history.serve(border, self._requests.unknown_tree)
+        await self._history.serve(endpoints, self._requests.unknown_tree)
 
     async def _on_whole(self, request: WholeRequest, caller: Caller) -> bytes:
         async with self._publishing:

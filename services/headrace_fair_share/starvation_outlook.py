@@ -19,7 +19,7 @@ from headrace_fair_share.demand import demand_of
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.hdrf.arrays import Ints
 from headrace_fair_share.starvation.clocks import NEVER, Clocks, Coming, coming
-from headrace_fair_share.starvation.rules import timeouts_in_force
+from headrace_fair_share.starvation.rules import effective_timeouts
 from headrace_fair_share.update.elements import or_never, pool_key
 
 
@@ -73,7 +73,7 @@ def _to_come(engine: FairShareEngine, way: _Way, clocks: Clocks) -> Coming | Non
     tree = engine.configuration.in_force.options
     if not engine.time.goes_on or tree.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None
-    timeouts = timeouts_in_force(
+    timeouts = effective_timeouts(
         np.array([each.fair_share_starvation_timeout_ms for each in way.options], np.float64),
         np.array([each.enable_aggressive_starvation for each in way.options], np.bool_),
         np.array([or_never(each.min_share_preemption_timeout_ms) for each in way.options], np.float64),

@@ -11,7 +11,7 @@ import msgspec
 from headrace.bus import BusError
 from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure, counter
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Deposed, Role, role_of
@@ -50,7 +50,9 @@ class IntegralService:
         self._store = store
         self._turn = anyio.Lock()
         self.engine = IntegralEngine(tree, role.term)
-        self._shell: Shell[Save] = Shell("integral", self.engine, runtime.clock, runtime.border, figures=self.figures)
+        self._shell: Shell[Save] = Shell(
+            "integral", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
+        )
         self._not_saved = 0
 
     async def run(self) -> None:
@@ -58,8 +60,8 @@ class IntegralService:
         record = await self._store.claim()
         self._shell.take(self.engine.on_restored(record, self._shell.moment()))
         self._runtime.terms.see(role_of("fair_share", self._tree), self.engine.term)
-        border, tree = self._runtime.border, self._tree
-        advances = await border.serve(
+        endpoints, tree = self._runtime.endpoints, self._tree
+        advances = await endpoints.serve(
             subjects.integral_advance(tree),
             Advance,
             CallerKind.SERVICE,
@@ -67,7 +69,7 @@ class IntegralService:
             concurrency=1,
             pending=self._runtime.settings.waiting_advances,
         )
-        volumes = await border.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, self._on_get)
+        volumes = await endpoints.serve(subjects.integral_volumes(tree), GetVolumes, CallerKind.SERVICE, self._on_get)
         self._runtime.tasks.start_soon(self._shell.watch, self._runtime, self._role)
         logger().info("integral serves", tree=tree, term=self._role.term, version=str(self.engine.record.version))
         await self._runtime.stopping.wait()

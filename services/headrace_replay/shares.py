@@ -14,7 +14,7 @@ from headrace.wire.integral import Advance, Advanced, parts_of
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event
 from headrace.wire.replay import ReplayTask
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.configuration.tree_configuration import StoredTree
 from headrace_fair_share.effects import Compute, Effect, KeepBrokenTree, Publish, SendAdvance
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
@@ -74,14 +74,14 @@ class ReplayedShares:
         return self.engine.seconds_until_update(moment)
 
     @property
-    def somebody_starves(self) -> bool:
+    def tried_to_start(self) -> bool:
         """True if a pool or an operation starves, by the last update."""
         return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
 
-    def cut(self, changed: Collection[str], effect: Publish) -> ShareCut:
+    def cut(self, changed: Collection[str], effect: Publish) -> ShareSnapshot:
         """Return the shares in the form in which the allocator takes them."""
         frame = effect.frame
-        return ShareCut(self.engine.items, changed, effect.removed, frame.total, frame.options)
+        return ShareSnapshot(self.engine.items, changed, effect.removed, frame.total, frame.options)
 
     def update(self, moment: Moment) -> None:
         """Compute an update."""

@@ -28,7 +28,7 @@ from headrace_allocator.effects import Draw, Effect, NudgeNode, Release, Report,
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.usage_changes import UsageCut, usage_changed
+from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_replay.account import Account, Counted, Stretches
@@ -151,7 +151,7 @@ class World:
         self._take(self.allocator.on_tick(self.moment))
         self._want_refresh()
         self._feed()
-        if self.shares.somebody_starves:
+        if self.shares.tried_to_start:
             for name in list(self._order)[:_LOOKED_AT]:
                 self._perform(NudgeNode(name))
             self._order.rotate(-_LOOKED_AT)
@@ -219,7 +219,7 @@ class World:
 
     def _tell_usage(self) -> None:
         self._is_usage_due = False
-        cut: UsageCut | None = None
+        cut: UsageChanges | None = None
         while cut is None:
             cut = self._take(self.allocator.on_usage_due(_REFRESHED_AT_ONCE, self.moment))
         self._usage_version += 1

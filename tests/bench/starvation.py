@@ -13,8 +13,8 @@ from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import StarvationStatus, UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import STARVATION
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 OPERATIONS, POOLS, JOBS = 10_000, 1_000, 100
@@ -29,7 +29,7 @@ def used(number: int, running: int) -> UsageItem:
     return UsageItem(OperationId(str(number)), usage=JOB * running, pending=JOB * waiting, pending_jobs=waiting)
 
 
-def a_cut() -> Cut:
+def a_cut() -> UpdateFacts:
     """Pools on three levels, operations in the lowest, of which each has one job of three."""
     parents = [ROOT_POOL if number < 10 else PoolName(f"p{number // 10}") for number in range(POOLS)]
     pools = [Pool(PoolName(f"p{number}"), parent) for number, parent in enumerate(parents)]
@@ -39,7 +39,7 @@ def a_cut() -> Cut:
         )
         for number in range(OPERATIONS)
     ]
-    return Cut(
+    return UpdateFacts(
         pools=PoolTree(Tree(TreeName("default"), pools)),
         operations={each.operation: each for each in known},
         usage={OperationId(str(number)): used(number, 1) for number in range(OPERATIONS)},

@@ -16,10 +16,10 @@ from headrace.wire.codec import decode
 from headrace.wire.parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import MovedShare, ShareFrame, ShareItem, SharePart, UsageItem, WholeRequest
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.allocating import Desk, an_operation, cores
 
@@ -65,7 +65,7 @@ def measured() -> tuple[list[float], list[float]]:
         for each in live
     ]
     wanted = {each.operation: UsageItem(each.operation, pending=_LARGE, pending_jobs=1) for each in live}
-    cut = Cut(
+    cut = UpdateFacts(
         pools=PoolTree(Tree(TREE, [])),
         operations={each.operation: each for each in known},
         usage=wanted,
@@ -91,7 +91,7 @@ def measured() -> tuple[list[float], list[float]]:
         for part in parts:
             applied = reader.on_part(decode(part, SharePart))
         assert applied is not None
-        shares = ShareCut(reader.items, applied.changed, applied.removed, reader.frame.total, reader.frame.options)
+        shares = ShareSnapshot(reader.items, applied.changed, applied.removed, reader.frame.total, reader.frame.options)
         desk.engine.on_shares(shares, desk.moment)
         while desk.engine.on_refresh_due(_REFRESH_SLICE, desk.moment).answer:
             pass

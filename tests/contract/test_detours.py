@@ -16,7 +16,7 @@ from headrace.bus.nats.bus import NatsBus
 from headrace.bus.nats.streams.api import JetStreamRefused
 from headrace.bus.provisioning import provision
 from headrace.ids import TreeName
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
@@ -149,13 +149,13 @@ async def test_a_request_that_a_stream_delivers_is_nobodys(server: Guarded) -> N
         return WhoAnswer(role=request.role, term=1)
 
     async with with_stores(server) as buses:
-        border = Border(buses["admission"], HandClock(), Deposition())
-        await border.serve(subjects.user("*", "op.start"), WhoRequest, CallerKind.USER, answer)
+        endpoints = Endpoints(buses["admission"], HandClock(), Deposition())
+        await endpoints.serve(subjects.user("*", "op.start"), WhoRequest, CallerKind.USER, answer)
         await deliver(
             buses["integral"], f"{TREE}.eve", msgspec.msgpack.encode(WhoRequest("x")), subjects.user("eve", "op.start")
         )
         with anyio.fail_after(PATIENCE_S):
-            while not border.forged:
+            while not endpoints.forged:
                 await buses["admission"].barrier()
 
     assert served == []

@@ -8,8 +8,8 @@ import anyio
 
 from headrace.bus import Message, connect
 from headrace.bus.inbox import Mailbox
-from headrace.bus.lines import Lines
 from headrace.bus.protocol import MAX_PENDING_BYTES
+from headrace.bus.sender_queues import SenderQueues
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer
 
@@ -171,7 +171,7 @@ def test_an_inbox_holds_no_more_bytes_than_it_may_and_keeps_the_newest() -> None
 
 
 async def test_lines_take_turns_and_the_largest_gives_up_its_newest() -> None:
-    lines = Lines(most_messages=4, most_bytes=1_000_000)
+    lines = SenderQueues(most_messages=4, most_bytes=1_000_000)
     given_up = [
         [(waiting.message.subject, waiting.message.data) for waiting in lines.put(sender, a_message(sender, data))]
         for sender, data in [("m", b"1"), ("m", b"2"), ("m", b"3"), ("m", b"4"), ("m", b"5"), ("a", b"1"), ("b", b"1")]
@@ -183,7 +183,7 @@ async def test_lines_take_turns_and_the_largest_gives_up_its_newest() -> None:
 
 
 async def test_a_line_beyond_its_own_bounds_gives_up_its_newest_and_says_how_many_wait() -> None:
-    lines = Lines(most_messages=100, most_bytes=1_000_000, most_of_one=2, most_bytes_of_one=1_000)
+    lines = SenderQueues(most_messages=100, most_bytes=1_000_000, most_of_one=2, most_bytes_of_one=1_000)
     given_up = [
         [(waiting.message.data, waiting.over_quota) for waiting in lines.put(sender, a_message(sender, data))]
         for sender, data in [("m", b"1"), ("m", b"2"), ("m", b"3"), ("a", bytes(700)), ("a", bytes(701)), ("b", b"4")]
@@ -194,7 +194,7 @@ async def test_a_line_beyond_its_own_bounds_gives_up_its_newest_and_says_how_man
 
 
 async def test_lines_are_bounded_by_bytes_whoever_sent_them() -> None:
-    lines = Lines(most_messages=1_000, most_bytes=100_000)
+    lines = SenderQueues(most_messages=1_000, most_bytes=100_000)
     for number in range(10):
         lines.put(f"small-{number}", a_message("s", bytes(5_000)))
     assert [waiting.message.subject for waiting in lines.put("m", a_message("m", bytes(60_000)))] == ["m"]

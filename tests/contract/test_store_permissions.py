@@ -13,7 +13,7 @@ from headrace.access.routes import STORES, PartyKind, Store, StoreKind
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.provisioning import provision
 from headrace.ids import TreeName
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
 from headrace.wire.version import WhoAnswer, WhoRequest
@@ -186,9 +186,9 @@ async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(s
 
     async with with_stores(server) as buses:
         allocator, n1 = buses["allocator"], buses["n1"]
-        border = Border(allocator, HandClock(), Deposition())
+        endpoints = Endpoints(allocator, HandClock(), Deposition())
         heartbeat = subjects.heartbeat("east", "n1")
-        serving = await border.serve(subjects.heartbeat("east", "*"), WhoRequest, CallerKind.NODE, answer, name_at=4)
+        serving = await endpoints.serve(subjects.heartbeat("east", "*"), WhoRequest, CallerKind.NODE, answer, name_at=4)
         hears = {"_INBOX.node.n2.x": "n2", "_INBOX.user.anna.x.asked.y": "anna", subjects.nudge("n2"): "n2"}
         inbox = await buses[hears[elsewhere]].subscribe(elsewhere) if elsewhere in hears else None
 
@@ -198,7 +198,7 @@ async def test_an_answer_that_is_wanted_at_somebody_elses_subject_goes_nowhere(s
         await allocator.barrier()
 
         assert serving.statistics()["received"] == 2
-        assert border.forged == 1
+        assert endpoints.forged == 1
         assert allocator._link.refused_publishes == 0
         if inbox is not None:
             await buses[hears[elsewhere]].barrier()

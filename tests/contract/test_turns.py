@@ -92,7 +92,7 @@ async def test_work_in_slices_waits_while_messages_wait_and_goes_on_where_these_
     monkeypatch.setattr(anyio, "sleep", note)
     monkeypatch.setattr(anyio.lowlevel, "checkpoint", partial(note, 0))
     heartbeats = Waiting(pending=1)
-    way = turns.GivingWay(heartbeats)
+    way = turns.YieldBudget(heartbeats)
     for heartbeats.pending in (1, 0, 1):
         await way.give()
     assert waits_s == [turns._BEHIND_S, 0, turns._BEHIND_S]

@@ -659,7 +659,7 @@ async def test_an_answer_is_never_sent_to_another_party(server: NatsServer) -> N
         with pytest.raises(BusError):
             await forger.request(subjects.user("victim", "op.list"), encode(ListOperations()), timeout_s=0.3)
 
-        assert runtime.border.forged == 1
+        assert runtime.endpoints.forged == 1
 
 
 async def test_bad_requests_name_the_place_the_value_and_what_was_expected(server: NatsServer) -> None:

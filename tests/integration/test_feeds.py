@@ -8,11 +8,11 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, GivingWay, Log, Message
+from headrace.bus import Bus, Log, Message, YieldBudget
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import Resources
-from headrace.runtime.border import Border
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
@@ -87,7 +87,7 @@ async def hear(server: NatsServer, what: list[str], expected: int) -> Hearing:
         admission = SmallAdmission(bus)
         admission.operations = [live("operation-1", "p")]
         await admission.serve()
-        feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
+        feed = OperationsFeed(reading, Endpoints(reading, SystemClock(), Deposition()), TREE, hearing)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(feed.run)
             await feed.catch_up()
@@ -129,7 +129,7 @@ async def test_when_the_log_has_forgotten_what_was_missed_the_whole_is_asked_for
             log = await bus.log(subjects.STREAM, subjects.LOG)
             admission = SmallAdmission(bus)
             await admission.serve()
-            feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
+            feed = OperationsFeed(reading, Endpoints(reading, SystemClock(), Deposition()), TREE, hearing)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(feed.run)
                 await feed.catch_up()
@@ -168,7 +168,7 @@ async def test_an_operation_of_which_100_000_jobs_run_again_is_learnt_in_pages()
         async with a_bus(server, "service", "admission") as bus, a_bus(server, "service", "reader") as reading:
             await bus.log(subjects.STREAM, subjects.LOG)
             await bus.serve(subjects.OPERATIONS_WHOLE, answer)
-            feed = OperationsFeed(reading, Border(reading, SystemClock(), Deposition()), TREE, hearing)
+            feed = OperationsFeed(reading, Endpoints(reading, SystemClock(), Deposition()), TREE, hearing)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(feed.run)
                 with anyio.fail_after(PATIENCE_S):
@@ -199,9 +199,11 @@ def following(
     async def applied(_applied: Applied) -> None:
         on_applied()
 
-    border = Border(bus, HandClock(), Deposition())
+    endpoints = Endpoints(bus, HandClock(), Deposition())
     subject, whole = subjects.usage(TREE), subjects.usage_whole(TREE)
-    return SnapshotFeed(bus, border, LoopClock(loop), subject, whole, UsagePart, reader, applied, silence_s=silence_s)
+    return SnapshotFeed(
+        bus, endpoints, LoopClock(loop), subject, whole, UsagePart, reader, applied, silence_s=silence_s
+    )
 
 
 def follow_usage(seed: int, faults: Faults) -> int:
@@ -262,7 +264,7 @@ def test_messages_that_wait_go_before_the_parts_of_a_snapshot_but_not_for_ever()
             )
             applied_s: list[float] = []
             feed = following(reading, loop, reader, silence_s=60, on_applied=lambda: applied_s.append(loop.time()))
-            feed.way = GivingWay(waiting)
+            feed.way = YieldBudget(waiting)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(feed.run)
                 for waiting.pending, items, count in (0, 5_000, 4), (1, 5_000, 4), (1, 50_000, 34):

@@ -23,7 +23,7 @@ from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import BusClosed, BusError, CredentialRefused, Message, NoResponders, PermissionRefused, connect
-from headrace.bus.account_word import tell_account_word
+from headrace.bus.account_jwt import push_account_jwt
 from headrace.bus.credential_files import read_credential
 from headrace.client import Client, NotAdmitted, Refused, Unanswered
 from headrace.client import connect as connect_client
@@ -100,8 +100,8 @@ async def revoke_words_before(cluster: Cluster, key: str, second: int) -> None:
         [cluster.url], name="test", credential=authority.system, inbox_prefix=OPERATOR_INBOX, ca_file=cluster.ca_file
     )
     async with connection as system:
-        assert await tell_account_word(
-            system, authority.account, lambda known: authority.account_word(known, {key: second - 1}, second - 1)
+        assert await push_account_jwt(
+            system, authority.account, lambda known: authority.account_jwt(known, {key: second - 1}, second - 1)
         )
 
 

@@ -14,7 +14,7 @@ from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
 from headrace.bus import CredentialRefused, connect
-from headrace.bus.account_word import tell_account_word
+from headrace.bus.account_jwt import push_account_jwt
 from headrace.bus.credential_files import read_credential
 from headrace.client import connect as connect_client
 from headrace.errors import BadInput
@@ -59,7 +59,7 @@ async def hands_over(cluster: Cluster, authority: AccountAuthority, *, ahead_s: 
         connect_timeout_s=PATIENCE_S,
     )
     async with connection as bus:
-        await tell_account_word(bus, authority.account, lambda known: authority.account_word(known, revoked, now_s))
+        await push_account_jwt(bus, authority.account, lambda known: authority.account_jwt(known, revoked, now_s))
 
 
 def known_credential(cluster: Cluster) -> KeyCredential:

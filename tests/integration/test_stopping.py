@@ -11,7 +11,7 @@ import pytest
 from headrace.bus import Message
 from headrace.bus.provisioning import provision
 from headrace.ids import TreeName
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime, _run
 from headrace.runtime.settings import CommonSettings
@@ -37,7 +37,7 @@ async def serve_late(runtime: Runtime[Any], begun: anyio.Event) -> None:
         raise AssertionError
 
     while True:
-        await runtime.border.serve(subjects.user("*", "test.late"), WhoRequest, CallerKind.USER, answer)
+        await runtime.endpoints.serve(subjects.user("*", "test.late"), WhoRequest, CallerKind.USER, answer)
         begun.set()
 
 

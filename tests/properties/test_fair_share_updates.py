@@ -24,9 +24,9 @@ from headrace_fair_share.configuration.tree_configuration import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS
-from headrace_fair_share.update.results import FEW_ALIKE
+from headrace_fair_share.update.results import MAX_REBUILT_ITEMS
 from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS
 from tests.support.effort import few_or_many
 from tests.support.tree_services import live
 
@@ -101,12 +101,12 @@ class Course(RuleBasedStateMachine):
 
     @initialize(
         listed=configurations(),
-        few_alike=st.sampled_from([0, FEW_ALIKE]),
-        most_in_plenty=st.sampled_from([0, 5, 8, MOST_ELEMENTS]),
+        max_rebuilt_items=st.sampled_from([0, MAX_REBUILT_ITEMS]),
+        largest_unsaturated=st.sampled_from([0, 5, 8, MOST_ELEMENTS]),
     )
-    def begin(self, listed: list[Pool], few_alike: int, most_in_plenty: int) -> None:
+    def begin(self, listed: list[Pool], max_rebuilt_items: int, largest_unsaturated: int) -> None:
         self.engine = FairShareEngine(TREE, 1, GOING_ON)
-        self.updater = Updater(few_alike=few_alike, most_in_plenty=most_in_plenty)
+        self.updater = Updater(max_rebuilt_items=max_rebuilt_items, largest_unsaturated=largest_unsaturated)
         self.revision = self.epoch = 0
         self.now_ms = 1_000_000
         self.told: dict[str, ShareItem] = {}
@@ -189,7 +189,7 @@ class Course(RuleBasedStateMachine):
         assert isinstance(compute, Compute)
         assert not compute.afresh
         update = self.updater.update(compute.cut)
-        anew = Updater(most_in_plenty=0).update(compute.cut)
+        anew = Updater(largest_unsaturated=0).update(compute.cut)
         self.engine.on_updated(update, self.now)
 
         expected = {item.key: item for item in anew.changed}

@@ -18,7 +18,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decision.view import Overlay, View
-from headrace_allocator.explain.protected import why_kept
+from headrace_allocator.explain.protected import protecting_rule
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.victims import candidates
@@ -258,7 +258,7 @@ class RandomGangs(GangFleet):
                 for gang, places in found.gangs.items():
                     goes = is_owed_room_of(gang, starving, self.facts.pools, starving.held)
                     for one in places:
-                        assert (why_kept(overlay, one, starving) is None) is (goes or gang is starving)
+                        assert (protecting_rule(overlay, one, starving) is None) is (goes or gang is starving)
 
     def judge(self, decided: Decided) -> None:
         """A gang goes for what is short of all of its room, and of more than it is owed."""

@@ -22,7 +22,7 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.view import Overlay, View
-from headrace_allocator.explain.protected import why_kept
+from headrace_allocator.explain.protected import protecting_rule
 from headrace_allocator.explain.reasons import KeptBy
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import is_owed_a_job
@@ -104,7 +104,7 @@ class RandomFleet(Fleet):
                 if is_owed_a_job(starving, starving.held):
                     may_go.update(found.crossing_for(overlay, starving))
                 others = [one for one in view.allocations if one.operation != starving.id]
-                kept = {one: why_kept(overlay, one, starving) for one in others}
+                kept = {one: protecting_rule(overlay, one, starving) for one in others}
                 assert may_go.intersection(others) == {one for one in others if kept[one] is None}
                 RULES.update(rule.by for rule in kept.values() if rule is not None)
 

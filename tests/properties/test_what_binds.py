@@ -27,12 +27,12 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_fair_share.demand import Demand
 from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.hdrf.model import Limits, OperationInput, PoolInput, TreeInput
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import elements_of
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import results_of
 from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.effort import few_or_many
 
 TOTAL: Final = Resources(user_slots=99_991, cpu=1_000_003, memory=1_000_000_007)
@@ -98,7 +98,9 @@ def shares_of(tree: TreeInput) -> Shares:
     running, lightweight = [True] * len(demands), [False] * len(demands)
     given_input = UpdateInput(elements, tree, demands, running, lightweight, [None] * len(elements.names))
     results, _ = results_of(
-        Cut(pools=PoolTree(Tree(TreeName("default")))), given_input, share_updater(tree.options.sharing).update(tree)
+        UpdateFacts(pools=PoolTree(Tree(TreeName("default")))),
+        given_input,
+        share_updater(tree.options.sharing).update(tree),
     )
     items = items_of(elements, results, np.arange(len(elements.names)))
     return Shares(TreeName("default"), ShareFrame(total=tree.total), {item.key: item for item in items}, {}, {})

@@ -77,7 +77,7 @@ class House:
 
     @property
     def forged(self) -> int:
-        return self.allocator.border.forged
+        return self.allocator.endpoints.forged
 
 
 @asynccontextmanager

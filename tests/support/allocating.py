@@ -12,7 +12,7 @@ from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources, Share
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, Orders
@@ -28,9 +28,9 @@ from headrace_allocator.explain.words import words_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.links.pictures import PictureReader
-from headrace_allocator.usage_changes import UsageCut
+from headrace_allocator.usage_changes import UsageChanges
 from tests.support.clocks import at
 
 __all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "drawn_before", "nothing_owed"]
@@ -130,7 +130,7 @@ class Desk:
             effects += passed.effects
         return [*effects, *passed.effects]
 
-    def cut_usage(self) -> UsageCut:
+    def cut_usage(self) -> UsageChanges:
         """The usage that changed since the last cut."""
         cut = None
         while cut is None:
@@ -158,7 +158,7 @@ class Desk:
         """
         total = Resources.sum(self.nodes.values()) if total is None else total
         items = {item.key: self._in_its_pool(item) for item in shares}
-        self.engine.on_shares(ShareCut(items, items.keys(), total=total, options=self.options), self.moment)
+        self.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=self.options), self.moment)
         return self.refresh()
 
     def _in_its_pool(self, item: ShareItem) -> ShareItem:

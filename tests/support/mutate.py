@@ -15,7 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from headrace.resources import MOST_OF_A_NODE, Resources
-from headrace.runtime.border import Border
+from headrace.runtime.endpoints import Endpoints
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import AllocationReport, Heartbeat, Start
 from headrace.wire.refusals import BadRequest
@@ -50,7 +50,7 @@ def mutated(kind: Any) -> st.SearchStrategy[bytes]:
 
 
 def mutated_several(kind: Any) -> st.SearchStrategy[list[bytes]]:
-    """As many as one life of a service is sent in a test of its border."""
+    """As many as one life of a service is sent in a test of its endpoints."""
     return st.lists(mutated(kind), min_size=5, max_size=25)
 
 
@@ -70,16 +70,20 @@ def reads(data: bytes, kind: Any) -> bool:
 
 
 async def answers_to(
-    messages: Sequence[bytes], kind: Any, answer: Any, border: Border, ask: Callable[[bytes], Awaitable[bytes | None]]
+    messages: Sequence[bytes],
+    kind: Any,
+    answer: Any,
+    endpoints: Endpoints,
+    ask: Callable[[bytes], Awaitable[bytes | None]],
 ) -> list[Any]:
-    """The answers to all messages, of which the border has refused and counted those that are none, and only those.
+    """The answers to all messages, of which the endpoints has refused and counted those that are none, and only those.
 
     `ask` returns None for a message that another service is to answer.
     """
     replies = [await ask(message) for message in messages]
     answers = [decode(reply, answer) for reply in replies if reply is not None]
     broken = [each for each in answers if isinstance(each, BadRequest) and each.place == "message"]
-    assert len(broken) == sum(not reads(message, kind) for message in messages) == border.malformed
+    assert len(broken) == sum(not reads(message, kind) for message in messages) == endpoints.malformed
     return answers
 
 

@@ -34,7 +34,7 @@ from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
@@ -146,7 +146,7 @@ class Fleet(Desk):
         update = updated(self._fair_share, self._updater, self.moment)
         items = self._fair_share.items
         changed = [item.key for item in update.changed]
-        told = ShareCut(items, changed, update.removed, update.frame.total, update.frame.options)
+        told = ShareSnapshot(items, changed, update.removed, update.frame.total, update.frame.options)
         self.engine.on_shares(told, self.moment)
         self.refresh()
 

@@ -17,7 +17,7 @@ from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders
@@ -50,7 +50,7 @@ from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt,
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.links.pictures import PictureReader
 from tests.support.allocating import nothing_owed
 
@@ -323,7 +323,7 @@ class World:
         """A snapshot that names all operations and owes nothing to any."""
         items = {item.key: item for item in map(nothing_owed, self._live())}
         total = Resources.sum(host.total for host in self.hosts.values())
-        self.allocator.on_shares(ShareCut(items, items.keys(), total=total, options=_OPTIONS), self.moment)
+        self.allocator.on_shares(ShareSnapshot(items, items.keys(), total=total, options=_OPTIONS), self.moment)
 
     def _allocator_tick(self) -> None:
         self._tell_shares()

@@ -13,7 +13,7 @@ from tests.support.allocating import TERM, Desk, an_operation, cores
 from tests.support.work import lines_run
 
 JOBS, RETRIES = 1_000_000, 100_000
-#: Lines for some hundred pages, and some for each of the first retries that go with an operation.
+#: SenderQueues for some hundred pages, and some for each of the first retries that go with an operation.
 FEW = 20_000
 THREE_FOR_EACH_RETRY = 3 * RETRIES + FEW
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from headrace.beats import until_beat
-from headrace.runtime.border import Border
+from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.engine import Check, Figure, Histogram, Outcome, counter, run_checks
 from headrace.runtime.role import Deposed, Deposition, Role
 from headrace.runtime.shell import LoopPauses, Shell
@@ -38,7 +38,7 @@ class TwoBoxes:
 def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:
     bus: Any = SimpleNamespace(statistics=dict)
     clock = HandClock()
-    return Shell("boxes", engine, clock, Border(bus, clock, Deposition()), perform=performed.append)
+    return Shell("boxes", engine, clock, Endpoints(bus, clock, Deposition()), perform=performed.append)
 
 
 def test_effects_are_performed_in_their_order_and_the_answer_is_returned() -> None:
@@ -130,5 +130,5 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
 def test_what_both_connections_dropped_is_counted_together() -> None:
     bus: Any = SimpleNamespace(statistics=lambda: {"dropped": 2, "reconnects": 1})
     users: Any = SimpleNamespace(statistics=lambda: {"dropped": 3})
-    figures = {one.name: one.value for one in Border(bus, HandClock(), Deposition(), users=users).figures()}
+    figures = {one.name: one.value for one in Endpoints(bus, HandClock(), Deposition(), users=users).figures()}
     assert (figures["dropped_messages"], figures["reconnects"]) == (5, 1)

@@ -10,7 +10,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool, TreePlacement
-from headrace_admission.decisions.limits import full_pool
+from headrace_admission.decisions.limits import first_pool_without_running_slot
 from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.promotion import release_lightweight, settle
 from headrace_admission.decisions.target_pool import default_parent, with_parent_settings
@@ -101,5 +101,5 @@ def _rehome(transaction: Transaction, tree: TreeName) -> None:
     book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):
-        blocked_by = full_pool(book, member.pool) or member.pool
+        blocked_by = first_pool_without_running_slot(book, member.pool) or member.pool
         place(transaction, member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by))

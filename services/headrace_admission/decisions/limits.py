@@ -21,10 +21,10 @@ from headrace_admission.state.tree_book import Member, TreeBook
 
 def blocking_pool(book: TreeBook, pool: PoolName, *, vanilla: bool) -> PoolName | None:
     """Return the pool at which an operation of this pool has to wait, or None if it may run."""
-    return None if book.is_lightweight(pool, vanilla) else full_pool(book, pool)
+    return None if book.is_lightweight(pool, vanilla) else first_pool_without_running_slot(book, pool)
 
 
-def full_pool(book: TreeBook, pool: PoolName) -> PoolName | None:
+def first_pool_without_running_slot(book: TreeBook, pool: PoolName) -> PoolName | None:
     """Return the first pool on the way up to the root that has no free running slot, or None."""
     for each in book.upwards(pool):
         if not book.free_slots(each):
@@ -57,7 +57,7 @@ def bytes_limit(state: State, spec: OperationSpec, user: str) -> LimitBroken | N
     return None
 
 
-def pool_limit(
+def first_exceeded_operation_count(
     tree: TreeName, book: TreeBook, target: Target, *, running: bool = False, skipped: frozenset[PoolName] = frozenset()
 ) -> LimitBroken | None:
     """Return the first limit, from the target up, that allows no further operation; with `running`, no further running operation.
@@ -123,7 +123,7 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
     runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
     shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
     lightweight = not target.made and book.is_lightweight(target.pool, member.vanilla)
-    return pool_limit(tree, book, target, running=not lightweight, skipped=shared)
+    return first_exceeded_operation_count(tree, book, target, running=not lightweight, skipped=shared)
 
 
 def unfit_pool(

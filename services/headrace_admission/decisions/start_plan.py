@@ -14,8 +14,8 @@ from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit,
 from headrace_admission.decisions.limits import (
     bytes_limit,
     ephemeral_pool_limit,
+    first_exceeded_operation_count,
     global_limit,
-    pool_limit,
     unfit_pool,
     user_limit,
 )
@@ -136,7 +136,7 @@ def _within_limits(
     broken: dict[TreeName, LimitBroken] = {}
     for tree, target in targets.items():
         book = state.books[tree]
-        limit = pool_limit(tree, book, target) or ephemeral_pool_limit(tree, book, target, user)
+        limit = first_exceeded_operation_count(tree, book, target) or ephemeral_pool_limit(tree, book, target, user)
         if limit is not None:
             broken[tree] = limit
     firm = [

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.bus import BusError, MissingStore
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure
 from headrace.runtime.fenced import KeyFenced
 from headrace.runtime.role import Role
@@ -63,12 +63,12 @@ class FileRequests:
 
     async def serve(self) -> None:
         """Serve the requests, and remove archives that no operation needs. Raises `BusError`."""
-        border = self._runtime.border
+        endpoints = self._runtime.endpoints
         upload = subjects.user("*", "op.upload")
-        await border.serve(upload, Upload, CallerKind.USER, self._on_upload, concurrency=_AT_ONCE)
+        await endpoints.serve(upload, Upload, CallerKind.USER, self._on_upload, concurrency=_AT_ONCE)
         fetch = subjects.fetch_piece("*")
-        await border.serve(fetch, FetchPiece, CallerKind.NODE, self._on_fetch, concurrency=_AT_ONCE)
-        await border.serve(subjects.ask_over("*"), AskOver, CallerKind.NODE, self._on_ask_over)
+        await endpoints.serve(fetch, FetchPiece, CallerKind.NODE, self._on_fetch, concurrency=_AT_ONCE)
+        await endpoints.serve(subjects.ask_over("*"), AskOver, CallerKind.NODE, self._on_ask_over)
         self._runtime.tasks.start_soon(self._sweep)
         self._runtime.tasks.start_soon(self._checks.run)
 

@@ -13,8 +13,8 @@ from headrace.access.account_authority import AccountAuthority, read_account_aut
 from headrace.bus import BusError, NoResponders, NotConnected
 from headrace.bus.credential_files import read_secret
 from headrace.pools.rights import Person
-from headrace.runtime.border import Caller, CallerKind
 from headrace.runtime.copied_bucket import CopiedBucket
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.runtime.together import together
 from headrace.wire import subjects
@@ -69,14 +69,14 @@ class NodeRequests:
 
     async def serve(self) -> None:
         """Serve the requests. Raises `BusError`."""
-        border = self._runtime.border
+        endpoints = self._runtime.endpoints
         user = CallerKind.USER
         await together(
-            partial(border.serve, subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol),
-            partial(border.serve, subjects.renew("*"), Renew, CallerKind.NODE, self._on_renew),
-            partial(border.serve, subjects.join("*"), Join, CallerKind.HOST, self._on_join),
-            partial(border.serve, subjects.user("*", "node.change"), ChangeNode, user, self._on_change),
-            partial(border.serve, subjects.user("*", "node.token"), MakeToken, user, self._on_make_token),
+            partial(endpoints.serve, subjects.enrol("*"), Enrol, CallerKind.NODE, self._on_enrol),
+            partial(endpoints.serve, subjects.renew("*"), Renew, CallerKind.NODE, self._on_renew),
+            partial(endpoints.serve, subjects.join("*"), Join, CallerKind.HOST, self._on_join),
+            partial(endpoints.serve, subjects.user("*", "node.change"), ChangeNode, user, self._on_change),
+            partial(endpoints.serve, subjects.user("*", "node.token"), MakeToken, user, self._on_make_token),
         )
 
     async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
@@ -138,5 +138,5 @@ class NodeRequests:
             return NotRecorded(int((self._runtime.clock.steady_s() - began_s) * 1000), f"{why}: {error}")
 
     def _forged(self, node: str, caller: Caller) -> BadRequest:
-        self._runtime.border.report_forged(caller.name, caller.subject, f"speaks for node {node}")
+        self._runtime.endpoints.report_forged(caller.name, caller.subject, f"speaks for node {node}")
         return BadRequest("node", node, f"the node of the subject, {caller.name}")

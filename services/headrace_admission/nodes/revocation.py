@@ -8,7 +8,7 @@ import anyio
 
 from headrace.access.account_authority import OPERATOR_INBOX, AccountAuthority
 from headrace.bus import Bus, connect
-from headrace.bus.account_word import tell_account_word
+from headrace.bus.account_jwt import push_account_jwt
 from headrace.errors import HeadraceError
 from headrace.ids import NodeName
 from headrace.obs.logging import logger
@@ -60,8 +60,8 @@ class Revocations:
         async with self._telling, connection as system:
             revoked = await self._keys.revoked()
             now_s = self._now_s()
-            if await tell_account_word(
-                system, self._authority.account, lambda known: self._authority.account_word(known, revoked, now_s)
+            if await push_account_jwt(
+                system, self._authority.account, lambda known: self._authority.account_jwt(known, revoked, now_s)
             ):
                 logger().info("list of revoked keys sent to the server", keys=len(revoked))
 

@@ -14,7 +14,7 @@ from headrace.wire.start_stages import StartRecord
 from headrace_agent.allocations.allocation import Allocation
 
 
-class StartsToTell:
+class UnsentStartRecords:
     """The start records that the allocator does not have yet; empty most of the time."""
 
     def __init__(self) -> None:

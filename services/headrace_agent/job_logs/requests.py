@@ -12,8 +12,8 @@ import anyio.to_thread
 from headrace.bus import Bus, BusError
 from headrace.errors import BadInput, shortened
 from headrace.ids import OperationId
-from headrace.runtime.border import Caller
 from headrace.runtime.clock import Clock
+from headrace.runtime.endpoints import Caller
 from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.logs import AskLogReader, LogChunk, LogReader, ReadLog

@@ -26,7 +26,7 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, is_owed_a_job
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
-from headrace_allocator.preemption.at_bound import crosses_bound, goes_for, may_be_taken_at_bound
+from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
@@ -51,7 +51,7 @@ def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation
         by_yarn = (why_kept_by_yarn(facts, one, starving) for one in node.allocations.values())
         return Counter(kept for kept in by_yarn if kept is not None)
     overlay = Overlay(View.of(facts, node, order, pace_ms=0, stirring=()))
-    found = (why_kept(overlay, one, starving) for one in overlay.view.allocations)
+    found = (protecting_rule(overlay, one, starving) for one in overlay.view.allocations)
     return Counter(kept for kept in found if kept is not None)
 
 
@@ -128,7 +128,7 @@ def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) 
     )
 
 
-def why_kept(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
+def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
     """Return the first rule that protects an allocation from `starving`.
 
     Return None if there is none or it is an allocation of `starving` itself.
@@ -173,7 +173,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
     ):
         return False
     is_owed = is_owed_a_job(starving, overlay.held(starving))
-    return is_owed and crosses_bound(overlay, allocation) and goes_for(overlay, allocation, starving)
+    return is_owed and crosses_bound(overlay, allocation) and may_be_preempted_for(overlay, allocation, starving)
 
 
 def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:

@@ -25,13 +25,13 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.empty_nodes import EmptyNodes
+from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation, note_progress
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
-from headrace_allocator.facts.rooms import Rooms
 from headrace_allocator.gangs.book import Gangs
 from headrace_allocator.unsettled import Unsettled
 
@@ -77,7 +77,7 @@ class Facts:
         self.pools = PoolTree()
         #: Time of the last snapshot of shares, even if nothing in it was new (steady clock, seconds). None before the first snapshot.
         self.shares_heard_s: float | None = None
-        self.rooms = Rooms()
+        self.rooms = FreeResources()
         self.last_heard = LastHeard()
         #: Nodes that are no longer enrolled and may still hold allocations.
         self.leaving: set[NodeName] = set()

@@ -30,7 +30,7 @@ from headrace.wire.snapshots import ShareItem
 _DEFAULTS: Final = EffectiveOptions()
 
 
-class ShareCut(msgspec.Struct, frozen=True):
+class ShareSnapshot(msgspec.Struct, frozen=True):
     """A snapshot of shares, and what changed in it."""
 
     #: All items of the snapshot, by `ShareItem.key`.
@@ -160,7 +160,7 @@ class PoolTree:
             pool = self._known[name] = Pool(name, self.root)
         return pool
 
-    def take(self, cut: ShareCut) -> OtherPlaces:
+    def take(self, cut: ShareSnapshot) -> OtherPlaces:
         """Take over a snapshot. Returns the operations and pools whose position it may change, apart from the operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:

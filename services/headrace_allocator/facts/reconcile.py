@@ -35,7 +35,7 @@ from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
 from headrace_allocator.facts.slots import has_ended
 from headrace_allocator.gangs.gang import GangPhase
-from headrace_allocator.gangs.holds import hold_again
+from headrace_allocator.gangs.holds import restore_hold
 
 
 class Findings:
@@ -213,7 +213,7 @@ class _Reconciliation:
                 continue
             if obeyed or allocation.id in self._picture:
                 self._facts.confirm(allocation)
-            elif never_happened and hold_again(self._facts, allocation):
+            elif never_happened and restore_hold(self._facts, allocation):
                 self._findings.operations.add(allocation.operation)
             elif never_happened:
                 self._give_back(allocation, list(allocation.slots.values()))

@@ -28,7 +28,7 @@ def let_go(facts: Facts, operation: Operation, node: Node | None = None) -> None
             _let_go(facts, operation, allocation)
 
 
-def let_go_of_empty(facts: Facts, operation: Operation) -> None:
+def release_ended(facts: Facts, operation: Operation) -> None:
     """Release resources held for jobs that the ledger has reported as ended."""
     for allocation in [] if operation.gang is None else [*operation.gang.holds]:
         if not allocation.slots:
@@ -43,7 +43,7 @@ def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
     node.picture.booked = None
 
 
-def hold_again(facts: Facts, allocation: Allocation) -> bool:
+def restore_hold(facts: Facts, allocation: Allocation) -> bool:
     """Turn an allocation back into a hold after the node did not obey its start, so that the next answer orders it again.
 
     Return False, and change nothing, if the operation is not a gang that is starting.

@@ -25,7 +25,7 @@ from headrace_allocator.facts.operations import Operation, break_up, members, ne
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.fitting import bounds_of_gangs
 from headrace_allocator.gangs.gang import Gang, GangPhase
-from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, let_go_of_empty, take_up
+from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, release_ended, take_up
 
 #: Seconds from the start order until every node must have shown its jobs.
 _START_S: Final = 10.0
@@ -140,7 +140,7 @@ class GangStarts:
         gang, slots = operation.gang, operation.slots
         if gang is None:
             return
-        let_go_of_empty(self._facts, operation)
+        release_ended(self._facts, operation)
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
             # A former allocator started the gang.
             self._enter(operation, GangPhase.RUNNING)

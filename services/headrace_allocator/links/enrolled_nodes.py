@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.bus import Entry
 from headrace.ids import NodeName, TreeName
-from headrace.runtime.border import Border
+from headrace.runtime.endpoints import Endpoints
 from headrace.wire import subjects
 from headrace.wire.nodes import NodeRecord
 
@@ -16,9 +16,9 @@ from headrace.wire.nodes import NodeRecord
 class EnrolledNodes:
     """The records of the tree's enrolled nodes, by node name."""
 
-    def __init__(self, tree: TreeName, border: Border) -> None:
+    def __init__(self, tree: TreeName, endpoints: Endpoints) -> None:
         self._tree = tree
-        self._border = border
+        self._endpoints = endpoints
         self.records: dict[NodeName, NodeRecord] = {}
 
     def take(self, entries: Mapping[str, Entry], keys: Collection[str]) -> dict[NodeName, NodeRecord | None]:
@@ -38,6 +38,6 @@ class EnrolledNodes:
         try:
             record = msgspec.json.decode(entry.value, type=NodeRecord)
         except msgspec.DecodeError as error:
-            self._border.report_malformed(f"bucket {subjects.NODES_BUCKET}", key, str(error))
+            self._endpoints.report_malformed(f"bucket {subjects.NODES_BUCKET}", key, str(error))
             return None
         return record if record.tree == self._tree and record.node == key else None

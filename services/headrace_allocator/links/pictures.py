@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from headrace.runtime.border import Caller
+from headrace.runtime.endpoints import Caller
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 

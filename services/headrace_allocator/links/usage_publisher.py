@@ -13,7 +13,7 @@ import anyio.to_thread
 from headrace.bus import BusError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.runtime.border import Caller
+from headrace.runtime.endpoints import Caller
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
@@ -23,7 +23,7 @@ from headrace.wire.version import Term
 from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.settings import AllocatorSettings
-from headrace_allocator.usage_changes import UsageCut, usage_changed
+from headrace_allocator.usage_changes import UsageChanges, usage_changed
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _SLICE: Final = 100
 _MANY: Final = 500
 
 
-class UsageTelling:
+class UsagePublisher:
     """Publishes the usage of one tree while this allocator leads."""
 
     _publisher: SnapshotPublisher[UsageItem, UsageFrame]
@@ -77,7 +77,7 @@ class UsageTelling:
         async with self._publishing:
             return await _beside(len(self._publisher.items), partial(self._publisher.page, request))
 
-    async def _parts(self, cut: UsageCut) -> list[bytes]:
+    async def _parts(self, cut: UsageChanges) -> list[bytes]:
         async with self._publishing:
             many = len(cut.items) + len(cut.gone)
             return await _beside(many, partial(self._publisher.advance, cut.frame, cut.items, cut.gone))

@@ -39,7 +39,7 @@ def crosses_bound(overlay: Overlay, allocation: Allocation) -> bool:
     return operation.cut_groups(overlay.view.pools).crosses(allocation, freed)
 
 
-def goes_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bool:
+def may_be_preempted_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bool:
     """True if an allocation that crosses the bound may be preempted for the operation `starter`."""
     pools = overlay.view.pools
     loser = overlay.view.operations[allocation.operation]
@@ -50,7 +50,7 @@ def goes_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bo
     return overlay.satisfaction(loser) > 1 + EPS and all(overlay.entry_of_pool(pool)[0] > 1 + EPS for pool in alone)
 
 
-def choice_of_owed(choose: Choice, there: Callable[[Operation], Resources]) -> Choice:
+def skipping_too_large(choose: Choice, there: Callable[[Operation], Resources]) -> Choice:
     """Return a choice like `choose` that skips operations whose next job does not fit.
 
     `there` returns the resources that are available to a given operation.

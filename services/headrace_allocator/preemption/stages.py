@@ -30,7 +30,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.at_bound import choice_of_owed
+from headrace_allocator.preemption.at_bound import skipping_too_large
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
@@ -77,7 +77,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
 
     stage: PreemptiveStage
     #: True if the stage tried to start a job; false if it only repaired the node or limits.
-    somebody_starves: bool
+    tried_to_start: bool
     placement: Placement | None
     preemptions: list[Preemption]
     #: Number of allocations that could be preempted, and their usage together. Allocations whose jobs are too young do not count.
@@ -155,7 +155,7 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose, somebody_starves=stage in starving)
+        outcome = _run(overlay, stage, choose, tried_to_start=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
@@ -196,7 +196,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         return
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_starves: bool) -> StageOutcome:
+def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_start: bool) -> StageOutcome:
     """Run one stage: find the candidates, start the job that fits if they are gone, and preempt as many of them as the job needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     # Allocations that were freed before this stage are no candidates.
@@ -205,7 +205,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     placement = deactivations = None
     of_gang: list[Allocation] = []
     crossing: list[Allocation] = []
-    if somebody_starves:
+    if tried_to_start:
         placement, of_gang, crossing = start_with_crossing(overlay, stage, found, discount, choose)
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
@@ -236,7 +236,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, somebody_s
     exempt = len(found.exempt), min(found.exempt.values(), default=0)
     return StageOutcome(
         stage,
-        somebody_starves,
+        tried_to_start,
         placement,
         preemptions,
         len(found.free),
@@ -269,7 +269,7 @@ def start_with_crossing(
 
     more = discount + Resources.sum(one.usage for one in found.crossing)
     without_gangs = msgspec.structs.replace(found, gangs={})
-    placement, _ = start_of_stage(overlay, stage, without_gangs, more, choice_of_owed(choose, there))
+    placement, _ = start_of_stage(overlay, stage, without_gangs, more, skipping_too_large(choose, there))
     overlay.consider()
     return placement, [], [] if placement is None else for_each[placement.operation.id]
 

@@ -27,7 +27,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import Pool
-from headrace_allocator.preemption.at_bound import crosses_bound, goes_for, may_be_taken_at_bound
+from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 
@@ -79,7 +79,7 @@ class Candidates(msgspec.Struct, frozen=True):
 
     def crossing_for(self, overlay: Overlay, starter: Operation) -> list[Allocation]:
         """Return the allocations that cross a bound and may be preempted for this operation."""
-        return [one for one in self.crossing if goes_for(overlay, one, starter)]
+        return [one for one in self.crossing if may_be_preempted_for(overlay, one, starter)]
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:

@@ -19,7 +19,13 @@ from typing import Final, Protocol
 import msgspec
 
 from headrace.access import jwt
-from headrace.access.account_authority import OPERATOR_INBOX, AccountAuthority, next_word, word_lookup, word_update
+from headrace.access.account_authority import (
+    OPERATOR_INBOX,
+    AccountAuthority,
+    jwt_lookup_subject,
+    jwt_update_subject,
+    next_jwt,
+)
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, server_users
@@ -148,18 +154,18 @@ class Operator:
         """Return the public key of the account."""
         return self._account.public
 
-    def word_after(self, known: str) -> str | None:
+    def jwt_after(self, known: str) -> str | None:
         """Return the account JWT that must replace `known`, the server's: this folder's claims with the revocations in `known`.
 
         Returns None if the server's JWT is up to date.
         """
-        own, there = jwt.claims_of(self._account_word()), jwt.claims_of(known)
+        own, there = jwt.claims_of(self._account_jwt()), jwt.claims_of(known)
         claims = jwt.with_revoked(own, jwt.revoked_by(there))
         signers = (self._operator.public, self._operator_signing.public, *self._former_of(_OPERATOR_SIGNING))
         is_known = claims["nats"] == there["nats"] and there["iss"] in signers
-        return None if is_known else next_word(self._operator, known, claims, self._now_s())
+        return None if is_known else next_jwt(self._operator, known, claims, self._now_s())
 
-    def _account_word(self) -> str:
+    def _account_jwt(self) -> str:
         file = self._folder / _ACCOUNT_WORD
         try:
             return file.read_text(encoding="utf-8").strip()
@@ -170,7 +176,7 @@ class Operator:
 
     def _issue_system(self, file: str, name: str) -> KeyCredential:
         """Return the credential of a user in the server's system account, who may look up and update the account JWT."""
-        rights = (word_update(self._account.public), word_lookup(self._account.public))
+        rights = (jwt_update_subject(self._account.public), jwt_lookup_subject(self._account.public))
         return self._issue(
             self._folder / file, self._system, lambda key: jwt.system_claims(key.public, name, rights, OPERATOR_INBOX)
         )[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.access.account_authority import OPERATOR_INBOX
-from headrace.bus.account_word import tell_account_word
+from headrace.bus.account_jwt import push_account_jwt
 from headrace.client.connecting import open_bus
 from headrace.client.place import find_place
 from headrace.client.places.endpoint import CREDENTIAL_FILE
@@ -21,4 +21,4 @@ async def tell_server(path: Path) -> None:
     operator = folder.operator()
     place = find_place(state=path / "client", credential_file=folder.authority / CREDENTIAL_FILE)
     async with open_bus(place, "headrace cluster push", OPERATOR_INBOX) as bus:
-        await tell_account_word(bus, operator.account, operator.word_after)
+        await push_account_jwt(bus, operator.account, operator.jwt_after)

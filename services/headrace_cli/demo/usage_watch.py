@@ -14,8 +14,8 @@ from headrace.access.routes import PartyKind
 from headrace.client import find_place
 from headrace.client.connecting import open_bus
 from headrace.ids import TreeName
-from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
+from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.feeds import SnapshotFeed
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
@@ -46,7 +46,7 @@ async def watch_usage(
     ):
         feed = SnapshotFeed(
             bus,
-            Border(bus, clock, Deposition()),
+            Endpoints(bus, clock, Deposition()),
             clock,
             subjects.usage(_TREE),
             subjects.usage_whole(_TREE),

@@ -17,7 +17,7 @@ from headrace.ids import TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
@@ -56,14 +56,14 @@ class ConfigurationRequests:
         self._others = others
         self._person = person
 
-    async def serve(self, border: Border) -> None:
+    async def serve(self, endpoints: Endpoints) -> None:
         """Start to answer requests of users."""
         user = CallerKind.USER
-        await border.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
-        await border.serve(subjects.user("*", "pool.move_to_tree"), MovePoolToTree, user, self._on_move)
-        await border.serve(subjects.user("*", "tree.list"), ListTrees, user, self._on_trees)
-        await border.serve(subjects.user("*", "tree.create"), CreateTree, user, self._on_trees)
-        await border.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
+        await endpoints.serve(subjects.user("*", "pool.change"), ChangePools, user, self._on_change)
+        await endpoints.serve(subjects.user("*", "pool.move_to_tree"), MovePoolToTree, user, self._on_move)
+        await endpoints.serve(subjects.user("*", "tree.list"), ListTrees, user, self._on_trees)
+        await endpoints.serve(subjects.user("*", "tree.create"), CreateTree, user, self._on_trees)
+        await endpoints.serve(subjects.user("*", "tree.remove"), RemoveTree, user, self._on_trees)
 
     async def keep_stored(self, make_bucket: Callable[[], Awaitable[object]]) -> None:
         """Write the configuration again whenever the bucket has lost it, and retry until that succeeds."""

@@ -15,7 +15,7 @@ from headrace.wire.placements import EphemeralPool
 _KEPT_AT_LEAST = 1_000
 
 
-class ToldEphemeralPools:
+class ReportedEphemeralPools:
     """The ephemeral pools that admission reported. Pools without operations stay until there are too many."""
 
     def __init__(self, tree: TreeName) -> None:

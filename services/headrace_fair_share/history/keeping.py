@@ -18,7 +18,7 @@ from headrace.ids import ROOT_POOL, TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.engine import Figure, counter
 from headrace.runtime.fenced import FencedRecords, KeyFenced
 from headrace.runtime.role import Role
@@ -101,11 +101,11 @@ class HistoryKeeper:
                 # The stream may have been deleted.
                 records = await self._open()
 
-    async def serve(self, border: Border, unknown_tree: Callable[[str], NotFound | None]) -> None:
+    async def serve(self, endpoints: Endpoints, unknown_tree: Callable[[str], NotFound | None]) -> None:
         """Start to answer `pool.history`. `unknown_tree` returns the answer for a tree that this process does not serve."""
         self._unknown_tree = unknown_tree
         subject = subjects.user("*", "pool.history")
-        await border.serve(
+        await endpoints.serve(
             subject,
             GetHistory,
             CallerKind.USER,

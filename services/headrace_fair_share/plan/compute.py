@@ -24,12 +24,12 @@ from headrace_fair_share.hdrf.integral import ratio_by_volume
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.plan.description import Description
 from headrace_fair_share.update.binding import Bindings
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import results_of
 from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 #: Relative difference above which configured and effective guarantees count as different.
 _NEARLY: Final = 1e-6
@@ -80,7 +80,7 @@ class _Planned:
         demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
         running, lightweight = [True] * len(demands), [False] * len(demands)
         given = UpdateInput(elements, tree, demands, running, lightweight, [None] * len(elements.names))
-        results, _ = results_of(Cut(pools=description.tree), given, shares)
+        results, _ = results_of(UpdateFacts(pools=description.tree), given, shares)
         self._items = items_of(elements, results, np.arange(len(elements.names)))
         gangs = {
             operation.name

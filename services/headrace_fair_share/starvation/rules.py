@@ -69,7 +69,7 @@ class Timeouts:
     short_ms: Floats
 
 
-def part_of_timeouts(needed_slots: Ints | int, coefficient: float) -> Floats:
+def small_operation_factor(needed_slots: Ints | int, coefficient: float) -> Floats:
     """Return the fraction of their timeouts after which operations starve, from 0 to 1: min(needed slots / coefficient, 1).
 
     `coefficient` is the tree's `allocation_count_preemption_timeout_coefficient`, at least 1.
@@ -77,7 +77,7 @@ def part_of_timeouts(needed_slots: Ints | int, coefficient: float) -> Floats:
     return np.asarray(np.minimum(needed_slots / coefficient, 1.0))
 
 
-def timeouts_in_force(
+def effective_timeouts(
     starving_ms: Floats, aggressive_enabled: Bools, short_ms: Floats, needed_slots: Iterable[int], options: TreeOptions
 ) -> Timeouts:
     """Return the effective timeouts of elements from their settings. Operations that need few slots have shorter timeouts.
@@ -87,7 +87,7 @@ def timeouts_in_force(
     part = np.ones(len(starving_ms))
     coefficient = options.allocation_count_preemption_timeout_coefficient
     if coefficient > 1.0:
-        of_operations = part_of_timeouts(np.fromiter(needed_slots, np.int64), coefficient)
+        of_operations = small_operation_factor(np.fromiter(needed_slots, np.int64), coefficient)
         part[len(part) - len(of_operations) :] = of_operations
     return Timeouts(
         starving_ms=starving_ms * part,

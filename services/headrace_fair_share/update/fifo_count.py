@@ -9,11 +9,11 @@ import numpy as np
 from headrace.ids import PoolName
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
-def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, fair_share: Floats) -> Bools:
+def within_fifo_count(cut: UpdateFacts, elements: Elements, pending: Bools, rank: Ints, fair_share: Floats) -> Bools:
     """Return False for operations without fair share that have too many operations before them in their fifo pool.
 
     Only operations with pending jobs count. `pending` is by position among the operations. `rank` is the position in the order of a fifo
@@ -32,7 +32,7 @@ def within_fifo_count(cut: Cut, elements: Elements, pending: Bools, rank: Ints, 
     return within
 
 
-def _most(cut: Cut, elements: Elements) -> Floats:
+def _most(cut: UpdateFacts, elements: Elements) -> Floats:
     """Return the option's value for each pool; infinite if there is no limit."""
     of_tree = cut.pools.options.max_schedulable_element_count_in_fifo_pool
     most = np.full(elements.pools, math.inf if of_tree is None else of_tree)

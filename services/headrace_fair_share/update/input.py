@@ -38,10 +38,10 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
     Volume,
 )
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
-from headrace_fair_share.update.promised_nodes import broken_promises, promises_of
+from headrace_fair_share.update.node_guarantees import node_overcommits, promises_of
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class UpdateInput:
     #: Resources of the nodes that match each element's tag filters; None for elements without filters.
     most: Sequence[Resources | None]
     #: Errors about guarantees that exceed what the nodes matching the pools' filters have.
-    broken_promises: Sequence[GuaranteeError] = ()
+    node_overcommits: Sequence[GuaranteeError] = ()
 
     @cached_property
     def pending(self) -> Bools:
@@ -129,7 +129,7 @@ class InputMaker:
         self._broken_promises: list[GuaranteeError] = []
         self._elements: Elements | None = None
 
-    def take(self, cut: Cut, part: OperationsOfCut | None = None) -> UpdateInput:
+    def take(self, cut: UpdateFacts, part: OperationsOfCut | None = None) -> UpdateInput:
         """Make the algorithm's input from an update's input: all its pools, and all its operations or only `part` of them."""
         if part is None:
             part = OperationsOfCut(
@@ -187,7 +187,7 @@ class InputMaker:
             runs=[entry.runs and not light for entry, light in zip(entries.values(), lightweight, strict=True)],
             runs_lightweight=[entry.runs and light for entry, light in zip(entries.values(), lightweight, strict=True)],
             most=[None, *self._most, *(entry.most for entry in entries.values())],
-            broken_promises=self._broken_promises,
+            node_overcommits=self._broken_promises,
         )
 
     def _lightweight(self) -> list[bool]:
@@ -205,7 +205,7 @@ class InputMaker:
         }
         return self._nodes.divided(places, self._pool_filters)
 
-    def _take_pools(self, cut: Cut, used: Sequence[PoolName]) -> bool:
+    def _take_pools(self, cut: UpdateFacts, used: Sequence[PoolName]) -> bool:
         """Take over the pools of an update's input. Return True if they differ from the previous pools."""
         configured = cut.pools
         unconfigured = [name for name in used if name not in configured.pools]
@@ -223,7 +223,7 @@ class InputMaker:
             if not same_nodes:
                 self._nodes = MatchingNodes(cut.rooms)
             if anew or not same_nodes:
-                self._broken_promises = list(broken_promises(promises_of(configured), self._nodes))
+                self._broken_promises = list(node_overcommits(promises_of(configured), self._nodes))
             filters = filters_of_all_below(self._as_configured, self._options)
             self._most = [self._nodes.resources(formulas) for formulas in filters[1:]]
             self._pool_filters = {place: formulas for place, formulas in enumerate(filters[1:]) if formulas}

@@ -124,7 +124,7 @@ _COLUMNS: Final = tuple(field.name for field in fields(ElementResults))
 _BIT: Final = {name: 1 << number for number, name in enumerate(_COLUMNS)}
 ALL_COLUMNS: Final = sum(_BIT.values())
 #: Items are made from scratch if at most this many elements changed in the same columns: a partial copy costs as much.
-FEW_ALIKE: Final = 16
+MAX_REBUILT_ITEMS: Final = 16
 
 
 class Differences(NamedTuple):

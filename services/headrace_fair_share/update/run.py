@@ -22,15 +22,12 @@ from headrace_fair_share.starvation.rules import (
     satisfaction_ratios,
 )
 from headrace_fair_share.update.comparison import UpdatesDiffer, difference
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
-from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS, Outcome, first_difference, outcome_in_plenty
-from headrace_fair_share.update.plenty.resting import RestingOperations
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
-    FEW_ALIKE,
+    MAX_REBUILT_ITEMS,
     NO_MOMENT,
     Differences,
     ElementResults,
@@ -42,6 +39,9 @@ from headrace_fair_share.update.results import (
 from headrace_fair_share.update.share_models import ShareUpdater, share_updater
 from headrace_fair_share.update.shortages import Judged, judge
 from headrace_fair_share.update.statuses import JudgedShares
+from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, first_difference, unsaturated_outcome
+from headrace_fair_share.update.unsaturated.resting import RestingOperations
+from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn.starvation import due_amounts
 from headrace_fair_share.yarn.state import YarnState
 
@@ -98,14 +98,14 @@ class _Previous(NamedTuple):
 class Updater:
     """Computes the updates of one tree one after another. Anything unchanged since the previous update is not computed again."""
 
-    def __init__(self, *, few_alike: int = FEW_ALIKE, most_in_plenty: int = MOST_ELEMENTS) -> None:
+    def __init__(self, *, max_rebuilt_items: int = MAX_REBUILT_ITEMS, largest_unsaturated: int = MOST_ELEMENTS) -> None:
         """Create an updater.
 
-        Unsaturated trees of up to `most_in_plenty` elements are computed without numpy. Resting operations do not count as elements here.
-        `few_alike` is passed to `items_after`.
+        Unsaturated trees of up to `largest_unsaturated` elements are computed without numpy. Resting operations are not counted.
+        `max_rebuilt_items` is passed to `items_after`.
         """
-        self._few_alike = few_alike
-        self._most_in_plenty = most_in_plenty
+        self._few_alike = max_rebuilt_items
+        self._most_in_plenty = largest_unsaturated
         self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
@@ -121,7 +121,7 @@ class Updater:
         #: The tree of the update that started last.
         self._tree: TreeInput | None = None
 
-    def compute(self, cut: Cut, *, afresh: bool = False) -> Update | FailedUpdate:
+    def compute(self, cut: UpdateFacts, *, afresh: bool = False) -> Update | FailedUpdate:
         """Compute an update. Return a `FailedUpdate` if the algorithm fails; the results of the previous update then stay in force."""
         self._tree = None
         try:
@@ -129,7 +129,7 @@ class Updater:
         except FAULTS as fault:
             return FailedUpdate(fault, self._tree, cut.now_ms)
 
-    def update(self, cut: Cut, *, afresh: bool = False) -> Update:
+    def update(self, cut: UpdateFacts, *, afresh: bool = False) -> Update:
         """Compute all results of the tree. With `afresh`, compute from scratch without anything kept from previous updates.
 
         Raises `BrokenInvariant`.
@@ -160,7 +160,7 @@ class Updater:
         pool_results = pool_results_of(given.elements, results, differences.places)
         if self._previous is None or self._told_since:
             changed = [item for item in changed if self._items.get(item.key) != item]
-        frame = frame_of(cut, [*shares.fixed.errors, *given.broken_promises])
+        frame = frame_of(cut, [*shares.fixed.errors, *given.node_overcommits])
         self._previous, self._told_since = _Previous(given.elements, results), set()
         expected = None if in_plenty is None else in_plenty.items
         if resting is not None and of_awake is not None:
@@ -183,11 +183,11 @@ class Updater:
             wrong=wrong,
         )
 
-    def _in_plenty(self, cut: Cut, given: UpdateInput) -> Outcome | None:
+    def _in_plenty(self, cut: UpdateFacts, given: UpdateInput) -> Outcome | None:
         is_small = len(given.elements.names) <= self._most_in_plenty
-        return outcome_in_plenty(cut, given) if is_small else None
+        return unsaturated_outcome(cut, given) if is_small else None
 
-    def _taken(self, cut: Cut, outcome: Outcome) -> Update:
+    def _taken(self, cut: UpdateFacts, outcome: Outcome) -> Update:
         """Return the outcome of an unsaturated update that covers the whole tree."""
         before, self._items, self._previous, self._told_since = self._items, outcome.items, None, set()
         return Update(
@@ -199,7 +199,7 @@ class Updater:
             yarn=YarnState(),
         )
 
-    def _of_awake(self, cut: Cut, resting: RestingOperations) -> Outcome | None:
+    def _of_awake(self, cut: UpdateFacts, resting: RestingOperations) -> Outcome | None:
         """Compute the results of all elements except resting operations. Return None if the numpy computation is needed."""
         awake = resting.wake(cut)
         if awake is None:
@@ -209,13 +209,13 @@ class Updater:
         if len(given.elements.names) > self._most_in_plenty:
             return None
         looks = resting.idle_pools.looks(given, cut.clocks, awake.left.values())
-        outcome = outcome_in_plenty(cut, given, resting.counts, looks.places)
+        outcome = unsaturated_outcome(cut, given, resting.counts, looks.places)
         if outcome is not None:
             outcome.items.update((key, self._items[key]) for key in looks.idle)
             resting.rest(cut, given, outcome.clocks)
         return outcome
 
-    def _gone_on(self, cut: Cut, resting: RestingOperations, outcome: Outcome) -> Update:
+    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: Outcome) -> Update:
         """Return the outcome of an unsaturated update that skipped resting operations."""
         pairs = ((item, self._items.get(key)) for key, item in outcome.items.items())
         changed = [item for item, before in pairs if before is not item and before != item]
@@ -229,7 +229,7 @@ class Updater:
         results, clocks = outcome.pool_results, outcome.clocks
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
-    def _put_to_rest(self, cut: Cut, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
+    def _put_to_rest(self, cut: UpdateFacts, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
         """Put operations to rest if the tree is too large to be computed without numpy, but small enough without those operations.
 
         In a tree where some demand does not fit this would be useless, so nothing is put to rest there.
@@ -271,7 +271,7 @@ class Updater:
 
 
 def _compared(
-    cut: Cut, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, updater: ShareUpdater
+    cut: UpdateFacts, given: UpdateInput, shares: TreeShares, input_maker: InputMaker, updater: ShareUpdater
 ) -> WrongTree | None:
     """Compare an update from scratch with an incremental update that uses what was kept. Return the difference, if any."""
     try:
@@ -282,7 +282,7 @@ def _compared(
     return None if fault is None else WrongTree(given.tree, fault)
 
 
-def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Judged]:
+def results_of(cut: UpdateFacts, given: UpdateInput, shares: TreeShares) -> tuple[ElementResults, Judged]:
     """Return the results of all elements in the order of `Elements`, and the starvation state for the next update."""
     elements, fixed, details = given.elements, shares.fixed, shares.details
     order = np.concatenate(([0], shares.layout.of_pool, shares.layout.of_operation))
@@ -344,7 +344,7 @@ def results_of(cut: Cut, given: UpdateInput, shares: TreeShares) -> tuple[Elemen
     return results, judged
 
 
-def _priorities(cut: Cut, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:
+def _priorities(cut: UpdateFacts, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:
     """Return the preemption priorities of operations. They are all zero under a YARN policy, which has no preemptive stages."""
     options = cut.pools.options
     causes = starvation if options.preemption_policy is PreemptionPolicy.YTSAURUS else np.zeros_like(starvation)
@@ -359,12 +359,12 @@ def _grants(shares: TreeShares) -> Floats:
     return grants
 
 
-def _unix_ms(moments: Ints, cut: Cut) -> Ints:
+def _unix_ms(moments: Ints, cut: UpdateFacts) -> Ints:
     """Convert counted time to milliseconds of Unix time. `NEVER` becomes `NO_MOMENT`."""
     return np.where(moments == NEVER, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
 
 
-def _ratio_volumes(cut: Cut, elements: Elements) -> Floats:
+def _ratio_volumes(cut: UpdateFacts, elements: Elements) -> Floats:
     ratios = np.zeros(len(elements.names))
     for name, volume in cut.volumes.items():
         place = elements.places.get(f"/{name}")
@@ -385,7 +385,7 @@ def _counted(elements: Elements, which: Bools) -> Ints:
     return counts
 
 
-def frame_of(cut: Cut, errors: Sequence[GuaranteeError]) -> ShareFrame:
+def frame_of(cut: UpdateFacts, errors: Sequence[GuaranteeError]) -> ShareFrame:
     """Return the frame of a share snapshot: facts about the update's input, and the errors that the algorithm reported."""
     return ShareFrame(
         usage_version=cut.usage_version,

@@ -10,9 +10,9 @@ from headrace.pools import PreemptionPolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, column
 from headrace_fair_share.starvation.clocks import Clocks
 from headrace_fair_share.starvation.rules import below_fair_share
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.statuses import JudgedShares, clocks_after
+from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn.starvation import JudgedAmounts, clocks_of_state, state_after
 from headrace_fair_share.yarn.state import YarnState
 
@@ -24,7 +24,7 @@ class Judged(NamedTuple):
     yarn: YarnState = YarnState()
 
 
-def judge(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Judged:
+def judge(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Judged:
     """Return the starvation state of all elements by the rules of the tree's preemption policy."""
     if cut.pools.options.preemption_policy is PreemptionPolicy.YTSAURUS:
         return Judged(clocks_after(cut, given, shares, schedulable))

@@ -13,12 +13,12 @@ from headrace_fair_share.starvation.rules import (
     Timeouts,
     below_fair_share,
     below_guarantee,
+    effective_timeouts,
     lacks_a_job,
-    timeouts_in_force,
 )
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class JudgedShares(NamedTuple):
@@ -34,7 +34,7 @@ class JudgedShares(NamedTuple):
     rank: Ints
 
 
-def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
+def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
     """Return the starvation clocks of all elements after the update.
 
     If usage does not count, the clocks stay as they are; only those of operations that are suspended or lost their running slot are reset.
@@ -59,7 +59,7 @@ def clocks_after(cut: Cut, given: UpdateInput, shares: JudgedShares, schedulable
     return after.in_place_of(before, elements.is_operation)
 
 
-def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
+def _takes_part(cut: UpdateFacts, elements: Elements, clocks: Clocks) -> Bools:
     """Return False for operations with a running clock that are suspended or have no running slot any more, else True."""
     takes_part = np.ones(len(elements.names), np.bool_)
     for place in clocks.running[clocks.running >= elements.pools].tolist():
@@ -67,7 +67,7 @@ def _takes_part(cut: Cut, elements: Elements, clocks: Clocks) -> Bools:
     return takes_part
 
 
-def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
+def _below(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares) -> Bools:
     elements, (usage, fair, demand, *_) = given.elements, shares
     below = below_fair_share(usage, fair, demand, elements.tolerance, elements.is_operation)
     if cut.pools.options.enable_absolute_fair_share_starvation_tolerance:
@@ -78,10 +78,10 @@ def _below(cut: Cut, given: UpdateInput, shares: JudgedShares) -> Bools:
     return below
 
 
-def timeouts_of(cut: Cut, given: UpdateInput) -> Timeouts:
+def timeouts_of(cut: UpdateFacts, given: UpdateInput) -> Timeouts:
     """Return the effective starvation timeouts of an update."""
     elements = given.elements
-    return timeouts_in_force(
+    return effective_timeouts(
         elements.starvation_timeout_ms,
         elements.aggressive_enabled,
         elements.min_share_timeout_ms,

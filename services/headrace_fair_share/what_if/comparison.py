@@ -18,13 +18,13 @@ from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column
 from headrace_fair_share.starvation.clocks import NEVER, Clocks, coming
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import ElementResults
 from headrace_fair_share.update.run import results_of
 from headrace_fair_share.update.share_models import share_updater
 from headrace_fair_share.update.statuses import timeouts_of
+from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed
 
 #: Largest size of the plan, and of the elements, in an answer.
@@ -37,7 +37,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class World(NamedTuple):
     """The input of one world and the results of its update."""
 
-    cut: Cut
+    cut: UpdateFacts
     elements: Elements
     results: ElementResults
     #: Milliseconds until each element starves; infinite if it will not.
@@ -59,7 +59,7 @@ class World(NamedTuple):
         )
 
 
-def world_of(cut: Cut) -> World:
+def world_of(cut: UpdateFacts) -> World:
     """Compute the update of one world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
     given = InputMaker().take(cut)
     shares = share_updater(given.tree.options.sharing).update(given.tree)
@@ -201,7 +201,7 @@ def _places(world: World, keys: list[str]) -> Ints:
     return np.fromiter((places.get(key, -1) for key in keys), np.int64, len(keys))
 
 
-def _starves_in_ms(cut: Cut, given: UpdateInput, clocks: Clocks) -> Floats:
+def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floats:
     """Return the milliseconds until each element starves if nothing else changes.
 
     Under a YARN policy only elements that already starve are known: 0 for these, infinite for the others.
@@ -222,7 +222,7 @@ def _left_ms(moments: Ints, now_ms: int) -> Floats:
     return np.where(comes, np.maximum(np.where(comes, moments, 0) - 1 - now_ms, 0), np.inf)
 
 
-def _notes(cut: Cut) -> list[str]:
+def _notes(cut: UpdateFacts) -> list[str]:
     """Return notes about why future starvation cannot be predicted."""
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return ["under a YARN policy, only what already starves is known, and not what will starve"]

@@ -16,7 +16,7 @@ import msgspec
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.pools import Person
-from headrace.runtime.border import Border, Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
@@ -54,9 +54,9 @@ class WhatIfRequests:
         self._waiting: list[int] = []
         self._rested_us = 0
 
-    async def serve(self, border: Border) -> None:
+    async def serve(self, endpoints: Endpoints) -> None:
         """Start to answer what-if questions."""
-        await border.serve(subjects.user("*", "pool.what_if"), WhatIf, CallerKind.USER, self._on_what_if)
+        await endpoints.serve(subjects.user("*", "pool.what_if"), WhatIf, CallerKind.USER, self._on_what_if)
 
     async def _on_what_if(self, request: WhatIf, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:

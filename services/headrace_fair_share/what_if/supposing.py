@@ -19,25 +19,25 @@ from headrace.wire.refusals import BadRequest, NotFound, Refusal
 from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.matching_nodes import MatchingNodes
-from headrace_fair_share.update.promised_nodes import promise_warnings
+from headrace_fair_share.update.node_guarantees import promise_warnings
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class Supposed(NamedTuple):
     """Two worlds at one point in time, each the input of an update."""
 
     plan: PoolPlan
-    before: Cut
+    before: UpdateFacts
     #: None if not even an administrator could make the changes.
-    after: Cut | None
+    after: UpdateFacts | None
     notes: list[str]
 
 
 def supposed(
     request: WhatIf,
     person: Person,
-    cut: Cut,
+    cut: UpdateFacts,
     configuration: TreeConfiguration,
     held_back: Callable[[PoolTree], str],
 ) -> Supposed | Refusal:
@@ -58,19 +58,19 @@ def supposed(
     after = msgspec.structs.replace(cut, pools=cut.pools if why else pools)
     for nodes in request.nodes:
         with_nodes = _with_nodes(after, nodes)
-        if not isinstance(with_nodes, Cut):
+        if not isinstance(with_nodes, UpdateFacts):
             return with_nodes
         after = with_nodes
     for operation in request.operations:
         started = _with_operation(after, operation, notes)
-        if not isinstance(started, Cut):
+        if not isinstance(started, UpdateFacts):
             return started
         after = started
     return Supposed(plan, cut, after, notes)
 
 
 def _decided(
-    request: WhatIf, person: Person, cut: Cut, configuration: TreeConfiguration, in_use: Mapping[PoolName, int]
+    request: WhatIf, person: Person, cut: UpdateFacts, configuration: TreeConfiguration, in_use: Mapping[PoolName, int]
 ) -> tuple[PoolPlan, PoolTree | None] | Refusal:
     """Return the plan of the changes, and the resulting tree if an administrator could make them."""
     if not request.changes:
@@ -87,7 +87,7 @@ def _decided(
     return decision, by_anybody.pools if isinstance(by_anybody, Change) else None
 
 
-def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
+def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal:
     """Return the input with more nodes, or with fewer if that many exist."""
     moved = nodes.resources * abs(nodes.count)
     total = cut.total + moved if nodes.count > 0 else cut.total - moved
@@ -116,7 +116,7 @@ def _with_nodes(cut: Cut, nodes: SupposedNodes) -> Cut | Refusal:
     return msgspec.structs.replace(cut, total=total, rooms=rooms)
 
 
-def _with_operation(cut: Cut, asked: SupposedOperation, notes: list[str]) -> Cut | Refusal:
+def _with_operation(cut: UpdateFacts, asked: SupposedOperation, notes: list[str]) -> UpdateFacts | Refusal:
     """Return the input with one more operation, none of whose jobs runs yet."""
     spec = asked.spec
     told: dict[PoolName, EphemeralPool] = {
@@ -150,7 +150,7 @@ def _free_names() -> Iterator[OperationId]:
         yield OperationId(f"supposed-{number}")
 
 
-def _full(cut: Cut, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
+def _full(cut: UpdateFacts, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
     """Return which pool on the operation's path has reached its limit of running operations, as a text; empty if none has."""
     pools, running = cut.pools, Counter[PoolName]()
     counted = (each.pool for each in cut.operations.values() if not each.waits and not _is_lightweight(pools, each))

@@ -19,9 +19,9 @@ from headrace.yarn_comparison import QueuePolicy, Sibling
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.starvation.clocks import NEVER, STARVATION, Clocks
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
+from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn import queue_shortage
 from headrace_fair_share.yarn.shortage import Applicant, Due, Queue, Rules, examine, gate_is_open
 from headrace_fair_share.yarn.shortage import Clocks as Moments
@@ -44,7 +44,7 @@ class JudgedAmounts(NamedTuple):
     rank: Ints
 
 
-def state_after(cut: Cut, given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools) -> YarnState:
+def state_after(cut: UpdateFacts, given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools) -> YarnState:
     """Check all queues that can starve. While too little of the cluster is used, nothing is due and no clock advances."""
     options, elements, before = cut.pools.options, given.elements, cut.yarn
     if not cut.usage_counts:
@@ -73,7 +73,7 @@ def state_after(cut: Cut, given: UpdateInput, amounts: JudgedAmounts, schedulabl
     return YarnState(had.fair, had.least, {key: due for key, due in dues.items() if due.amount != ZERO})
 
 
-def clocks_of_state(cut: Cut, elements: Elements, state: YarnState, below: Bools) -> Clocks:
+def clocks_of_state(cut: UpdateFacts, elements: Elements, state: YarnState, below: Bools) -> Clocks:
     """Return the clocks of all elements for display. `below` marks the elements that are below their threshold."""
     before, now_ms = cut.clocks.of(elements.keys, elements.places), cut.clock_ms
     had = _column(elements, state.had_share_ms)
@@ -156,7 +156,7 @@ def _policy(pool: PoolInput | None, *, memory_only: bool) -> QueuePolicy:
     return QueuePolicy.FAIR if memory_only else QueuePolicy.DRF
 
 
-def _paused(cut: Cut) -> set[OperationId]:
+def _paused(cut: UpdateFacts) -> set[OperationId]:
     """Return the operations that preemption handled so recently that the pause is not over."""
     yarn = cut.pools.options.yarn
     pause_ms = yarn.wait_before_kill + yarn.heartbeat_allowance + yarn.wait_before_next_check

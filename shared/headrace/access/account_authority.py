@@ -41,7 +41,7 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         claims["exp"] = now_s + lifetime_s
         return jwt.signed(SigningKey.from_seed(self.account_seed), claims, now_s)
 
-    def account_word(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
+    def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
         A revocation is left out once its second has passed: the JWTs signed for that key have expired by then.
@@ -51,13 +51,13 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         if lasting == {**lasting, **revoked} == dict(jwt.revoked_by(claims)):
             return None
         base = {**claims, "nats": {**claims["nats"], "revocations": lasting}}
-        return next_word(SigningKey.from_seed(self.operator_seed), known, jwt.with_revoked(base, revoked), now_s)
+        return next_jwt(SigningKey.from_seed(self.operator_seed), known, jwt.with_revoked(base, revoked), now_s)
 
     def __repr__(self) -> str:
         return f"AccountAuthority({self.account}, ...)"
 
 
-def next_word(operator: SigningKey, known: str, claims: jwt.Claims, now_s: int) -> str:
+def next_jwt(operator: SigningKey, known: str, claims: jwt.Claims, now_s: int) -> str:
     """Sign the JWT that replaces `known`. It is issued at least one second later: of two JWTs of the same second the server
     may keep either.
     """
@@ -75,11 +75,11 @@ def read_account_authority(text: str, place: str) -> AccountAuthority:
     return read
 
 
-def word_update(account: str) -> str:
+def jwt_update_subject(account: str) -> str:
     """Return the subject on which the server accepts a new JWT of an account."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.UPDATE"
 
 
-def word_lookup(account: str) -> str:
+def jwt_lookup_subject(account: str) -> str:
     """Return the subject on which the server returns the JWT of an account."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"

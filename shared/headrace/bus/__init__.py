@@ -45,7 +45,7 @@ from headrace.bus.protocol import (
     WrongConfiguration,
     WrongRevision,
 )
-from headrace.bus.turns import GivingWay
+from headrace.bus.turns import YieldBudget
 
 __all__ = [
     "MAX_GROUP_BYTES",
@@ -62,7 +62,6 @@ __all__ = [
     "CredentialRefused",
     "DamagedValue",
     "Entry",
-    "GivingWay",
     "GroupAppender",
     "Handler",
     "Inbox",
@@ -87,5 +86,6 @@ __all__ = [
     "Writes",
     "WrongConfiguration",
     "WrongRevision",
+    "YieldBudget",
     "connect",
 ]

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AsyncExitStack
 
-from headrace.bus.lines import Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusClosed, Message
+from headrace.bus.sender_queues import Waiting
 
 
 class Mailbox:

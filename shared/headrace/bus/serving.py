@@ -18,8 +18,8 @@ import anyio.lowlevel
 import msgspec
 
 from headrace.bus.inbox import Mailbox
-from headrace.bus.lines import Lines, Waiting
 from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Refused, Senders, TooLarge
+from headrace.bus.sender_queues import SenderQueues, Waiting
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.obs.tracing import received
@@ -110,7 +110,7 @@ class Serving:
         self._most_running_bytes = running_bytes
         self._senders = senders
         self._more_statistics = statistics
-        self._waiting = Lines(
+        self._waiting = SenderQueues(
             pending,
             MAX_PENDING_BYTES,
             most_of_one=senders.most_messages if senders else None,

@@ -32,7 +32,7 @@ class Turns:
         return max(0.0, self._over_s - now_s - _AT_ONCE * _SPACING_S)
 
 
-class GivingWay:
+class YieldBudget:
     """Pauses between the slices of a long piece of work while messages of another subscription wait.
 
     The number of pauses is bounded, so that the work continues even if such messages never stop.

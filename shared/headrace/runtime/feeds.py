@@ -16,12 +16,12 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from headrace.bus import Bus, BusError, GivingWay, Log
+from headrace.bus import Bus, BusError, Log, YieldBudget
 from headrace.ids import TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
-from headrace.runtime.border import Border
 from headrace.runtime.clock import Clock
+from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.role import Deposed
 from headrace.runtime.terms import TermBook
 from headrace.wire import subjects
@@ -68,10 +68,10 @@ class OperationsFeed:
     """Follows admission's log of operations. `sequence` is the number of the last entry that the reader has."""
 
     def __init__(
-        self, bus: Bus, border: Border, tree: TreeName, reader: OperationsReader, terms: TermBook | None = None
+        self, bus: Bus, endpoints: Endpoints, tree: TreeName, reader: OperationsReader, terms: TermBook | None = None
     ) -> None:
         self._bus = bus
-        self._border = border
+        self._endpoints = endpoints
         self._tree = tree
         self._reader = reader
         self._terms = terms
@@ -102,7 +102,7 @@ class OperationsFeed:
         await self._take_whole()
         self._ready.set()
         async for message in inbox:
-            published = self._border.decode(message, Published)
+            published = self._endpoints.decode(message, Published)
             # Admission and its log serve all trees. The reader picks the events that concern its tree.
             if published is None:
                 continue
@@ -142,7 +142,7 @@ class OperationsFeed:
                 first, last = await log.bounds()
                 if last <= self.sequence:
                     # Entries are durable before they are published, so no honest admission published these.
-                    self._border.report_forged(
+                    self._endpoints.report_forged(
                         subjects.EVENTS, subjects.EVENTS, f"it names entry {sequence}, but the log ends at entry {last}"
                     )
                     return
@@ -158,7 +158,7 @@ class OperationsFeed:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
                         # Admission did not write this entry, and skips it too.
-                        self._border.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
+                        self._endpoints.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)
@@ -218,7 +218,7 @@ class SnapshotFeed(Generic[Item, Frame]):
     def __init__(
         self,
         bus: Bus,
-        border: Border,
+        endpoints: Endpoints,
         clock: Clock,
         subject: str,
         whole_subject: str,
@@ -234,7 +234,7 @@ class SnapshotFeed(Generic[Item, Frame]):
         ignored.
         """
         self._bus = bus
-        self._border = border
+        self._endpoints = endpoints
         self._clock = clock
         self._subject = subject
         self._whole_subject = whole_subject
@@ -245,7 +245,7 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._terms = terms
         self._publisher = publisher
         #: Lets other work go before the parts of published snapshots.
-        self.way: GivingWay | None = None
+        self.way: YieldBudget | None = None
         #: Number of parts refused because their term was succeeded, or was taken by no process.
         self.refused = 0
         self._heard_s = 0.0
@@ -265,7 +265,7 @@ class SnapshotFeed(Generic[Item, Frame]):
             self._missing.set()
             async for message in inbox:
                 with tracing.linked("apply snapshot", message.headers) if message.headers else _NO_SPAN:
-                    part = self._border.decode(message, self._part_type)
+                    part = self._endpoints.decode(message, self._part_type)
                     if part is not None:
                         await self._apply(part)
                 await (anyio.lowlevel.checkpoint() if self.way is None else self.way.give(_WAYS_OF_A_PART))

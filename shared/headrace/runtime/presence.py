@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 
 from headrace.bus import Bus, BusError
-from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.engine import Figure
 from headrace.runtime.role import Role
 from headrace.wire import subjects
@@ -37,14 +37,14 @@ class Presence:
         self._troubles: list[Callable[[], str]] = [self._foreign_entries]
         self._figures: list[Callable[[], list[Figure]]] = []
 
-    async def stand_by(self, name: str, border: Border, sequence: Callable[[], int] | None) -> None:
+    async def stand_by(self, name: str, endpoints: Endpoints, sequence: Callable[[], int] | None) -> None:
         """Answer `service list` from now on, for a role that another process may lead.
 
         `sequence` returns the number of the last log entry that the process has taken.
         """
         self._name = name
         self._sequence = sequence
-        await border.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
+        await endpoints.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
 
     def watches(self, trouble: Callable[[], str], figures: Callable[[], list[Figure]] = list) -> None:
         """Also report this trouble (a text, empty if there is no trouble) and these metrics."""

@@ -33,8 +33,8 @@ from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing
 from headrace.own_process import share_one_arena
-from headrace.runtime.border import Border, UserQuota
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.endpoints import Endpoints, UserQuota
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
@@ -67,7 +67,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     #: Connection for publications that any number of persons may subscribe to; `bus` if there is no separate one.
     news: Bus
     clock: Clock
-    border: Border
+    endpoints: Endpoints
     terms: TermBook
     deposition: Deposition
     presence: Presence
@@ -94,13 +94,13 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
 
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
-            self.border.leads = held
+            self.endpoints.leads = held
             await serve(held)
             # The next leader must be the only process that answers.
             if self.users is not self.bus:
                 await self.users.stop_serving()
 
-        await self.presence.stand_by(role, self.border, sequence)
+        await self.presence.stand_by(role, self.endpoints, sequence)
         await lead(
             self.bus,
             self.terms,
@@ -137,7 +137,7 @@ def runtime_on(
         users=users or bus,
         news=news or bus,
         clock=clock,
-        border=Border(
+        endpoints=Endpoints(
             bus,
             clock,
             deposition,

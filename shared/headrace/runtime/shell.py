@@ -17,8 +17,8 @@ import anyio
 from headrace.beats import until_beat
 from headrace.bus import Message
 from headrace.obs.logging import logger, lost_lines
-from headrace.runtime.border import Border, Caller, CallerKind
 from headrace.runtime.clock import Clock
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.engine import Check, Engine, Figure, FigureKind, Histogram, Moment, Outcome, counter, gauge
 from headrace.runtime.metrics import Details, no_details
 from headrace.runtime.role import Role
@@ -44,7 +44,7 @@ class Shell(Generic[E]):
         service: str,
         engine: Engine,
         clock: Clock,
-        border: Border,
+        endpoints: Endpoints,
         *,
         perform: Callable[[E], None] | None = None,
         figures: Callable[[], list[Figure]] = list,
@@ -53,7 +53,7 @@ class Shell(Generic[E]):
         self._service = service
         self._engine = engine
         self._clock = clock
-        self._border = border
+        self._endpoints = endpoints
         self._perform = perform
         self._role: Role | None = None
         self._instance = ""
@@ -80,7 +80,7 @@ class Shell(Generic[E]):
         return [
             *self._engine.figures(),
             *self._figures(),
-            *self._border.figures(),
+            *self._endpoints.figures(),
             *self._of_presence(),
             counter(
                 "broken_invariants",
@@ -107,7 +107,7 @@ class Shell(Generic[E]):
         runtime.metrics.tell(role, self.figures, details)
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")
-        await self._border.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked, slow=True)
+        await self._endpoints.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked, slow=True)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_looking)
             while True:

@@ -43,7 +43,7 @@ from headrace_allocator.preemption.stages import StageOutcome
 from tests.conformance.allocation.passed_over import BEFORE_ATTEMPTS, PassedOver, known_reasons
 from tests.conformance.allocation.places import EPOCH_S, Place, waiter_on
 from tests.conformance.allocation.scenario import TREE, Scenario
-from tests.conformance.allocation.updates import ShareCut, agree
+from tests.conformance.allocation.updates import ShareSnapshot, agree
 from tests.conformance.reporting import Comparison, Problem, Unsupported, only
 
 __all__ = ["KEYS", "Fleet"]
@@ -103,7 +103,7 @@ class Fleet:
         self._numbers = 0
         #: What the case calls an allocation.
         self._names: dict[str, str] = {}
-        self._cut: ShareCut | None = None
+        self._cut: ShareSnapshot | None = None
         self.engine = self._an_engine()
 
     def revive(self) -> None:
@@ -124,12 +124,12 @@ class Fleet:
                 self._run(one, progress_s)
         self.write_back()
 
-    def take(self, cut: ShareCut) -> None:
+    def take(self, cut: ShareSnapshot) -> None:
         """A snapshot of shares."""
         self._cut = cut
         self._sync_operations()
         removed = [key for key in self.engine.facts.pools.pools if f"/{key}" not in cut.items]
-        told = pool_tree.ShareCut(
+        told = pool_tree.ShareSnapshot(
             cut.items, cut.items.keys(), [f"/{key}" for key in removed], cut.frame.total, cut.frame.options
         )
         self.engine.on_shares(told, self.moment)

@@ -100,7 +100,7 @@ class PassedOver:
         """The reasons of stages that tried the operation and started nothing."""
         for outcome in self._decided.stages:
             room = outcome.room + outcome.discount
-            tried = outcome.somebody_starves and operation.preemption_priority is outcome.stage.priority
+            tried = outcome.tried_to_start and operation.preemption_priority is outcome.stage.priority
             if not tried or outcome.placement is not None or not room.dominates(self._facts.pools.min_spare):
                 continue
             why = self._why_not(operation, room + Resources.sum(outcome.held.values()), tolerant=True)

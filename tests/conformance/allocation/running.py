@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.conformance.allocation import heartbeats, updates
 from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.allocation.scenario import Scenario, amounts
-from tests.conformance.allocation.updates import ShareCut, update, with_tolerances
+from tests.conformance.allocation.updates import ShareSnapshot, update, with_tolerances
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Outcome, Problem, only_keys
 
@@ -50,7 +50,7 @@ class _Course:
         self.scenario = Scenario(case)
         self.fleet = Fleet(self.scenario)
         self.fleet.add(case)
-        self.cut: ShareCut | None = None
+        self.cut: ShareSnapshot | None = None
 
     def run(self) -> list[Comparison]:
         """All comparisons, event after event."""

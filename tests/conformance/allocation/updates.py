@@ -29,17 +29,17 @@ from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import STARVATION, Clocks
 from headrace_fair_share.starvation.rules import PREEMPTION_PRIORITY, preemption_priorities
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import items_of
 from headrace_fair_share.update.run import frame_of, results_of
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.conformance.allocation.scenario import Scenario, Work, pool_name_of
 from tests.conformance.reporting import Comparison, Problem
 
-__all__ = ["KEYS", "ShareCut", "agree", "compared", "update", "with_tolerances"]
+__all__ = ["KEYS", "ShareSnapshot", "agree", "compared", "update", "with_tolerances"]
 
 
-class ShareCut(NamedTuple):
+class ShareSnapshot(NamedTuple):
     """A snapshot of shares, as the allocator gets it."""
 
     frame: ShareFrame
@@ -49,9 +49,9 @@ class ShareCut(NamedTuple):
     clocks: Clocks
 
 
-def update(scenario: Scenario, event: Mapping[str, Any], before: ShareCut | None) -> ShareCut:
+def update(scenario: Scenario, event: Mapping[str, Any], before: ShareSnapshot | None) -> ShareSnapshot:
     """An update at the scenario's moment. `event` says the fair share, `before` is the last update since a restart."""
-    cut = Cut(
+    cut = UpdateFacts(
         pools=PoolTree(scenario.tree()),
         operations={OperationId(name): _known(name, work) for name, work in scenario.operations.items()},
         usage={OperationId(name): _usage(name, work) for name, work in scenario.operations.items()},
@@ -65,10 +65,10 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareCut | None
     shares = _prescribed(TreeUpdater().update(given.tree), given, event)
     results, judged = results_of(cut, given, shares)
     items = items_of(given.elements, results, np.arange(len(given.elements.names)))
-    return ShareCut(frame_of(cut, shares.fixed.errors), {item.key: item for item in items}, judged.clocks)
+    return ShareSnapshot(frame_of(cut, shares.fixed.errors), {item.key: item for item in items}, judged.clocks)
 
 
-def with_tolerances(cut: ShareCut, scenario: Scenario) -> ShareCut:
+def with_tolerances(cut: ShareSnapshot, scenario: Scenario) -> ShareSnapshot:
     """The snapshot with the tolerances of limits as they are now: a heartbeat looks them up where they are kept."""
     items = dict(cut.items)
     for pool in scenario.tree().pools:
@@ -150,7 +150,9 @@ def _on_the_way(largest: float, usage: Floats, demand: Floats) -> Floats:
 # What is expected of an update.
 
 
-def compared(expect: Mapping[str, Any], scenario: Scenario, cut: ShareCut, tolerance: float) -> Iterator[Comparison]:
+def compared(
+    expect: Mapping[str, Any], scenario: Scenario, cut: ShareSnapshot, tolerance: float
+) -> Iterator[Comparison]:
     """Comparisons of those expectations that an update answers."""
     for key in KEYS & expect.keys():
         for name, expected in expect[key].items():
@@ -171,24 +173,24 @@ def agree(expected: object, actual: object, tolerance: float) -> bool:
     return expected == actual
 
 
-def _item(name: str, cut: ShareCut) -> ShareItem:
+def _item(name: str, cut: ShareSnapshot) -> ShareItem:
     found = cut.items.get(f"/{pool_name_of(name)}") or cut.items.get(name)
     if found is None:
         raise Problem(f"no element is named {name}")
     return found
 
 
-def _since(name: str, scenario: Scenario, cut: ShareCut) -> float | None:
+def _since(name: str, scenario: Scenario, cut: ShareSnapshot) -> float | None:
     since_ms = _item(name, cut).below_fair_share_since_ms
     return None if since_ms is None else since_ms / 1000
 
 
-def _satisfaction(name: str, scenario: Scenario, cut: ShareCut) -> object:
+def _satisfaction(name: str, scenario: Scenario, cut: ShareSnapshot) -> object:
     ratio = _item(name, cut).local_satisfaction_ratio
     return "infinite" if ratio >= INFINITE_SATISFACTION else ratio
 
 
-def _effective(name: str, scenario: Scenario, cut: ShareCut) -> dict[str, object]:
+def _effective(name: str, scenario: Scenario, cut: ShareSnapshot) -> dict[str, object]:
     """Options in force by their names in cases, lengths of time in seconds."""
     item = _item(name, cut)
     found: dict[str, object] = {}
@@ -204,7 +206,7 @@ def _effective(name: str, scenario: Scenario, cut: ShareCut) -> dict[str, object
     return found
 
 
-def _options_of(item: ShareItem, scenario: Scenario, cut: ShareCut) -> dict[str, Any]:
+def _options_of(item: ShareItem, scenario: Scenario, cut: ShareSnapshot) -> dict[str, Any]:
     options = item.options
     if item.kind is ElementKind.OPERATION:
         above = cut.items[f"/{item.parent}"].options
@@ -214,12 +216,12 @@ def _options_of(item: ShareItem, scenario: Scenario, cut: ShareCut) -> dict[str,
     return {name: getattr(options, name) for name in EffectiveOptions.__struct_fields__}
 
 
-def _ancestor(name: str, cut: ShareCut, *, aggressively: bool) -> str | None:
+def _ancestor(name: str, cut: ShareSnapshot, *, aggressively: bool) -> str | None:
     found = lowest_starving_ancestor(cut.items, _item(name, cut), aggressively=aggressively)
     return None if found is None else found.name
 
 
-def _counts_by_scope(scope: str, scenario: Scenario, cut: ShareCut) -> dict[str, int]:
+def _counts_by_scope(scope: str, scenario: Scenario, cut: ShareSnapshot) -> dict[str, int]:
     """How many operations have each priority under a scope, the tree's own or another."""
     keys = list(cut.items)
     pools = [cut.items[key].kind is not ElementKind.OPERATION for key in keys].count(True)
@@ -236,7 +238,7 @@ def _counts_by_scope(scope: str, scenario: Scenario, cut: ShareCut) -> dict[str,
     return {priority.value: counts[priority] for priority in PreemptionPriority}
 
 
-def _count_of_priority(priority: str, scenario: Scenario, cut: ShareCut) -> int:
+def _count_of_priority(priority: str, scenario: Scenario, cut: ShareSnapshot) -> int:
     operations = [item for item in cut.items.values() if item.kind is ElementKind.OPERATION]
     return sum(item.preemption_priority == priority for item in operations)
 
@@ -245,7 +247,7 @@ def _share(share: Share) -> dict[str, float]:
     return dict(zip(RESOURCE_NAMES, share, strict=True))
 
 
-_Figure = Callable[[str, Scenario, ShareCut], object]
+_Figure = Callable[[str, Scenario, ShareSnapshot], object]
 _FIGURES: Final[dict[str, _Figure]] = {
     "status": lambda name, scenario, cut: _item(name, cut).scheduling_status.value,
     "starvation": lambda name, scenario, cut: _item(name, cut).starvation_status.value,

@@ -42,7 +42,7 @@ from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.victims import Preemption
@@ -70,7 +70,7 @@ def an_engine(*operations: LiveOperation, nodes: int = 1) -> AllocatorEngine:
     engine.on_nodes({a_node(number): NodeRecord(a_node(number), TREE) for number in range(1, nodes + 1)}, moment)
     engine.on_operations(operations, moment)
     shares = {item.key: item for item in map(nothing_owed, operations)}
-    engine.on_shares(ShareCut(shares, shares.keys(), total=Resources(*[2**60] * 5)), moment)
+    engine.on_shares(ShareSnapshot(shares, shares.keys(), total=Resources(*[2**60] * 5)), moment)
     while engine.on_refresh_due(MANY, moment).answer:
         pass
     return engine

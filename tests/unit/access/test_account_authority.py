@@ -33,7 +33,7 @@ def revoked_in(word: str | None) -> dict[str, int]:
 
 def test_a_word_keeps_what_others_revoked_and_all_else_and_is_newer_whatever_the_clock_says() -> None:
     known = a_word({"old": FOREVER_S})
-    word = AUTHORITY.account_word(known, {"new": 500}, 50)
+    word = AUTHORITY.account_jwt(known, {"new": 500}, 50)
 
     assert revoked_in(word) == {"old": FOREVER_S, "new": 500}
     assert word is not None
@@ -43,15 +43,15 @@ def test_a_word_keeps_what_others_revoked_and_all_else_and_is_newer_whatever_the
 
 
 def test_a_word_that_says_it_already_is_not_written_anew() -> None:
-    assert AUTHORITY.account_word(a_word({"one": 500, "two": FOREVER_S}), {"one": 500}, 200) is None
-    assert AUTHORITY.account_word(a_word({}), {}, 200) is None
+    assert AUTHORITY.account_jwt(a_word({"one": 500, "two": FOREVER_S}), {"one": 500}, 200) is None
+    assert AUTHORITY.account_jwt(a_word({}), {}, 200) is None
 
 
 def test_a_revocation_is_left_out_once_all_that_was_signed_before_has_expired() -> None:
     known = a_word({"one": 500, "two": FOREVER_S})
 
-    assert AUTHORITY.account_word(known, {}, 500) is None
-    assert revoked_in(AUTHORITY.account_word(known, {}, 501)) == {"two": FOREVER_S}
+    assert AUTHORITY.account_jwt(known, {}, 500) is None
+    assert revoked_in(AUTHORITY.account_jwt(known, {}, 501)) == {"two": FOREVER_S}
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"account": "A", "account_seed": "x"}', AUTHORITY.account_seed])

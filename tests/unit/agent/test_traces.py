@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.pools.rights import person_of
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.refusals import NotAllowed, WrongState
 from headrace.wire.trace import SpanContext, TraceHeartbeat, job_span, placement_span

@@ -49,7 +49,7 @@ from headrace_allocator.effects import (
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain.answers import list_nodes
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.pool_metrics import pool_figures
 from headrace_allocator.usage_changes import usage_changed
 from tests.support.allocating import TERM, TREE, Desk, a_share, an_operation, cores
@@ -657,7 +657,7 @@ def test_new_shares_are_taken_in_slices_and_by_operations_without_a_share_first(
     desk.share(operation_0=0.1, operation_1=0.1, operation_2=0.1)
     desk.node("n1").nudged = False
     items = {item.key: item for item in (a_share(f"operation-{number}", 0.2) for number in range(4))}
-    desk.engine.on_shares(ShareCut(items, items.keys(), options=desk.options), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.moment)
 
     more, effects = msgspec.structs.astuple(desk.engine.on_refresh_due(1, desk.moment))
     owed = [desk.operation(f"operation-{number}").fair_share[1] for number in range(4)]

@@ -51,9 +51,9 @@ def test_a_node_that_is_removed_or_goes_to_another_tree_is_in_this_one_no_more()
 
 
 def test_an_entry_that_cannot_be_read_is_reported_and_its_node_is_in_no_tree() -> None:
-    border = CountingBorder()
-    nodes = EnrolledNodes(TREE, border)  # type: ignore[arg-type]
+    endpoints = CountingBorder()
+    nodes = EnrolledNodes(TREE, endpoints)  # type: ignore[arg-type]
     nodes.take(bucket := entries(NodeRecord(N1)), bucket.keys())
 
     assert nodes.take({N1: Entry(N1, b"{", 2)}, [N1]) == {N1: None}
-    assert border.malformed == [N1]
+    assert endpoints.malformed == [N1]

@@ -13,7 +13,7 @@ from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_allocator.decision.least_satisfied import satisfaction
 from headrace_allocator.effects import NudgeNode
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from tests.support.allocating import TREE, Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
 
@@ -85,7 +85,7 @@ def test_a_snapshot_of_another_cluster_gives_all_a_place_by_it_though_their_shar
     desk.tell([item])
     desk.beat("n1")
 
-    cut = ShareCut({"op": item}, [], total=cores(16, slots=9), options=desk.options)
+    cut = ShareSnapshot({"op": item}, [], total=cores(16, slots=9), options=desk.options)
     desk.engine.on_shares(cut, desk.moment)
     desk.refresh()
 

@@ -13,9 +13,9 @@ from headrace.resources import ZERO
 from headrace.wire.heartbeat import AllocationReport, AllocationState, RunningJob, Start
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.free_resources import FreeResources
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.recovery import Recovery
-from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.work import lines_run
 
@@ -105,7 +105,7 @@ def test_the_word_of_a_node_is_not_held_against_all_that_were_lost() -> None:
 
 def test_who_looks_for_room_enters_only_what_changed_of_late() -> None:
     def look(nodes: int) -> int:
-        desk, rooms = of_nodes(nodes), Rooms()
+        desk, rooms = of_nodes(nodes), FreeResources()
         for node in desk.facts.nodes.values():
             rooms.note(node)
         return lines_run(lambda: list(rooms.fitting(cores(2))))
@@ -126,7 +126,7 @@ def test_whoever_waits_for_a_busy_node_with_tags_costs_no_look_at_each_free_node
         desk.refresh()
         items = {each.key: each for each in (a_share(name, 0.01) for name in names)}
         total = cores(nodes, slots=nodes)
-        desk.engine.on_shares(ShareCut(items, items.keys(), total=total, options=desk.options), desk.moment)
+        desk.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=desk.options), desk.moment)
         return lines_run(lambda: desk.engine.on_refresh_due(SLICE, desk.moment))
 
     assert news_of_waiting(MANY) < 1.1 * news_of_waiting(FEW)

@@ -155,11 +155,11 @@ def test_where_the_rules_changed_since_the_node_was_looked_at_it_is_what_they_sa
 
 
 def test_nothing_of_it_is_looked_for_on_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_places, "why_kept", None)
+    monkeypatch.setattr(kept_places, "protecting_rule", None)
     host = on_a_full_node(pool=NO_NORMAL)
 
     assert host.next_beat().start == []
-    assert not hasattr(stages, "why_kept")
+    assert not hasattr(stages, "protecting_rule")
 
 
 def test_no_more_than_a_thousand_places_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

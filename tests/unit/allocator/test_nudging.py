@@ -19,8 +19,8 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import Effect, NudgeNode
+from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.rooms import Rooms
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_learning import running
 
@@ -150,13 +150,13 @@ def test_where_very_many_wait_below_a_limit_few_are_looked_at_on_the_heartbeat_t
     starts = desk.beat("n1")[0].start
     desk.beat("n1", allocations=[running(each) for each in starts])
     looks: list[Resources] = []
-    fitting = Rooms.fitting
+    fitting = FreeResources.fitting
 
-    def counted(rooms: Rooms, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
+    def counted(rooms: FreeResources, size: Resources, filters: tuple[str, ...] = ()) -> Iterator[Node]:
         looks.append(size)
         return fitting(rooms, size, filters)
 
-    monkeypatch.setattr(Rooms, "fitting", counted)
+    monkeypatch.setattr(FreeResources, "fitting", counted)
 
     desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.moment)
     _, effects = desk.beat("n1", ends=[end_of(each) for each in starts])
@@ -208,7 +208,7 @@ def test_always_those_nodes_where_the_job_fits_when_each_is_asked() -> None:
     desk = Desk({f"n{number}": cores(4, slots=9) for number in range(40)})
     for name in desk.nodes:
         desk.beat(name)
-    nodes, rooms = list(desk.facts.nodes.values()), Rooms()
+    nodes, rooms = list(desk.facts.nodes.values()), FreeResources()
     kept = dict.fromkeys(nodes)
     for each in nodes:
         rooms.note(each)

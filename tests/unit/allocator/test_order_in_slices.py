@@ -8,7 +8,7 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.wire.snapshots import ElementKind, MovedShare, PreemptionPriority, ShareItem
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from tests.support.allocating import Desk, a_share, an_operation, cores
 
 COUNT = 30
@@ -39,7 +39,7 @@ def test_each_operation_gets_its_place_though_the_room_changes_before_every_slic
     assert len(desk.engine.ranking.order.pools()) > SLICE
 
     items = {item.key: item for item in a_snapshot(0.02)}
-    desk.engine.on_shares(ShareCut(items, items.keys(), options=desk.options), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.moment)
     for _ in range(10 * COUNT // SLICE):
         desk.engine.ranking.mark_all()
         desk.engine.on_refresh_due(SLICE, desk.moment)
@@ -73,7 +73,7 @@ def test_a_pool_that_comes_changes_or_goes_moves_nobody_but_those_in_it() -> Non
         for key in removed:
             del items[key]
         keys = [item.key for item in changed]
-        cut = ShareCut(items, keys, removed, cores(1), desk.options)
+        cut = ShareSnapshot(items, keys, removed, cores(1), desk.options)
         desk.engine.on_shares(cut, desk.moment)
         more = desk.engine.on_refresh_due(1, desk.moment).answer  # the operation: the pool has no turn of its own
         assert desk.engine.check() == []

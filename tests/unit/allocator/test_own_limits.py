@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.pools.amounts import PartialResources
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_preemption import FOUR, a_share
@@ -60,7 +60,7 @@ def test_an_operation_at_its_limit_may_pass_it_once_the_tree_lets_it_though_its_
     desk.refresh()
 
     lenient = msgspec.structs.replace(desk.options, enable_infinite_resource_limits_overcommit=True)
-    desk.engine.on_shares(ShareCut({share.key: share}, changed=[], total=FOUR, options=lenient), desk.moment)
+    desk.engine.on_shares(ShareSnapshot({share.key: share}, changed=[], total=FOUR, options=lenient), desk.moment)
     desk.refresh()
     desk.now_s += 6
 

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, TreeName
 from headrace.resources import Resources
-from headrace.runtime.border import Caller, CallerKind
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.heartbeat import (
     AllocationReport,

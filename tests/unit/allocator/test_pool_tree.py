@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_allocator.facts.pool_tree import PoolTree, ShareCut
+from headrace_allocator.facts.pool_tree import PoolTree, ShareSnapshot
 from tests.support.allocating import a_share, an_operation, cores
 from tests.unit.allocator.test_limits import TOTAL, Tree, a_pool
 
@@ -34,7 +34,7 @@ def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() 
 def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     items = {item.key: item for item in tree.told}
-    tree.engine.on_shares(ShareCut(items, [], ["/p"], TOTAL, tree.options), tree.moment)
+    tree.engine.on_shares(ShareSnapshot(items, [], ["/p"], TOTAL, tree.options), tree.moment)
     tree.refresh()
     tree.beat("n")
 
@@ -70,9 +70,9 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
                 items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
                 changed.add(key)
         total = random.choice([TOTAL, cores(20, slots=100)])
-        pools.take(ShareCut(items, changed, removed, total))
+        pools.take(ShareSnapshot(items, changed, removed, total))
         whole = PoolTree()
-        whole.take(ShareCut(items, items.keys(), [], total))
+        whole.take(ShareSnapshot(items, items.keys(), [], total))
         for name, amount in held:
             whole.use(name, amount, amount)
 
@@ -87,6 +87,6 @@ def test_shares_of_operations_are_no_pools() -> None:
     pools = PoolTree()
     share = a_share("a", 0.5)
 
-    pools.take(ShareCut({share.key: share}, [share.key], [], TOTAL))
+    pools.take(ShareSnapshot({share.key: share}, [share.key], [], TOTAL))
 
     assert pools.pools == {}

@@ -19,7 +19,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_allocator.effects import NudgeNode
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.yarn_course import Comer, Course, course
@@ -172,7 +172,7 @@ def test_claims_that_a_snapshot_repeats_count_once_the_policy_is_yarns() -> None
     assert desk.claim(2) == []
     items = {item.key: item for item in (a_claim("hog", 0.5, 0), a_claim("poor", 0.5, 2))}
 
-    desk.engine.on_shares(ShareCut(items, (), total=cores(8, slots=18), options=yarn), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, (), total=cores(8, slots=18), options=yarn), desk.moment)
 
     assert [each.node for each in desk.refresh() if isinstance(each, NudgeNode)] == ["n1"]
 

@@ -67,9 +67,9 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.clocks import Age, Ages, clocks_of
-from headrace_fair_share.update.plenty.resting import RestingOperations
-from headrace_fair_share.update.results import FEW_ALIKE
+from headrace_fair_share.update.results import MAX_REBUILT_ITEMS
 from headrace_fair_share.update.run import FailedUpdate, Update, Updater
+from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.view import pool_list
 from tests.support.clocks import NOW
 from tests.support.fair_share import create_pool, remove_pool, set_pool, stored, updated
@@ -331,7 +331,7 @@ def test_what_changes_alike_for_many_is_told_as_if_all_was_worked_out_anew(chang
     update = desk.updater.update(compute.cut)
     desk.engine.on_updated(update, desk.now)
 
-    assert len(update.changed) > FEW_ALIKE
+    assert len(update.changed) > MAX_REBUILT_ITEMS
     assert {item.key: item for item in Updater().update(compute.cut).changed} == desk.engine.items
 
 
@@ -898,7 +898,7 @@ def test_settings_of_an_unknown_pool_are_not_read() -> None:
 
 def test_a_figure_that_is_no_number_never_leaves_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(("a", ROOT_POOL))
-    desk.updater = Updater(most_in_plenty=0)
+    desk.updater = Updater(largest_unsaturated=0)
     desk.operations(live("operation-1", "a", 4))
     desk.update()
     before = dict(desk.engine.items)

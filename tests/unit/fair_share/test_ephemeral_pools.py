@@ -23,7 +23,7 @@ from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.snapshots import UsageFrame
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
-from headrace_fair_share.facts.ephemeral_pools import ToldEphemeralPools, ephemeral_pools_of
+from headrace_fair_share.facts.ephemeral_pools import ReportedEphemeralPools, ephemeral_pools_of
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
 from headrace_fair_share.view import pool_list
@@ -144,7 +144,7 @@ def test_a_page_of_pools_looks_at_very_many_ephemeral_ones_only_once_and_misses_
 
 
 def test_one_of_very_many_ephemeral_pools_is_told_without_a_copy_of_all() -> None:
-    pools, many = ToldEphemeralPools(TREE), 10_000
+    pools, many = ReportedEphemeralPools(TREE), 10_000
     names = [PoolName(f"hub${number}") for number in range(many)]
     for name in names:
         pools.apply(EphemeralPoolSet(TREE, EphemeralPool(name, HUB)), lambda: names)

@@ -10,16 +10,16 @@ from headrace.pools import Pool, PoolTree, Tree
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.update import input as update_input
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import InputMaker
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.allocating import an_operation, cores
 
 
-def a_cut(*pools: str) -> Cut:
+def a_cut(*pools: str) -> UpdateFacts:
     live = an_operation("o")
     known = KnownOperation.of(live.spec, 1, operation=live.operation, state=live.state, suspended=False)
     tree = Tree(TreeName("default"), [Pool(PoolName(name), ROOT_POOL) for name in pools])
-    return Cut(
+    return UpdateFacts(
         pools=PoolTree(tree),
         operations={OperationId("o"): replace(known, pool=PoolName(pools[0]))},
         usage={OperationId("o"): UsageItem(OperationId("o"))},

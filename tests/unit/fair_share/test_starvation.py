@@ -25,8 +25,8 @@ from headrace_fair_share.starvation.clocks import (
     coming,
     step,
 )
+from headrace_fair_share.starvation.counted_time import CountedTime
 from headrace_fair_share.starvation.rules import Timeouts
-from headrace_fair_share.starvation.time_that_counts import TimeThatCounts
 
 NON_STARVING, STARVING, AGGRESSIVE = STARVATION
 BELOW, NORMAL = True, False
@@ -235,7 +235,7 @@ def at(ms: int, wall_ms: int | None = None) -> Moment:
 
 
 def test_the_first_update_of_a_life_has_seen_no_time_pass() -> None:
-    clock = TimeThatCounts()
+    clock = CountedTime()
 
     assert clock.on_update(at(5_000), usage_counts=True, complete=True) == 0
     assert clock.now_ms == 0
@@ -244,7 +244,7 @@ def test_the_first_update_of_a_life_has_seen_no_time_pass() -> None:
 
 
 def test_time_counts_only_between_two_updates_of_a_complete_picture() -> None:
-    clock = TimeThatCounts()
+    clock = CountedTime()
     passed = [
         clock.on_update(at(ms), usage_counts=complete, complete=complete)
         for ms, complete in ((0, True), (100, True), (200, False), (300, False), (400, True), (500, True))
@@ -255,7 +255,7 @@ def test_time_counts_only_between_two_updates_of_a_complete_picture() -> None:
 
 
 def test_moments_of_unix_time_stay_as_told_while_the_clock_runs_and_move_while_it_stands() -> None:
-    clock = TimeThatCounts()
+    clock = CountedTime()
     clock.on_update(at(0), usage_counts=True, complete=True)
     since = clock.now_ms
     clock.on_update(at(1_000, wall_ms=1_007), usage_counts=True, complete=True)
@@ -267,7 +267,7 @@ def test_moments_of_unix_time_stay_as_told_while_the_clock_runs_and_move_while_i
 
 
 def test_a_clock_that_jumps_back_counts_nothing() -> None:
-    clock = TimeThatCounts()
+    clock = CountedTime()
     clock.on_update(at(5_000), usage_counts=True, complete=True)
 
     assert clock.on_update(at(4_000), usage_counts=True, complete=True) == 0

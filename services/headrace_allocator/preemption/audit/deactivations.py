@@ -50,7 +50,7 @@ class Deactivations(msgspec.Struct):
         self.min_needed_resources_unsatisfied += len(order.root.counts)
         self.resource_limits_exceeded += order.shut_classes
 
-    def add_nobody_goes(self, order: LeastSatisfied) -> None:
+    def add_without_candidates(self, order: LeastSatisfied) -> None:
         """Count the classes that a normal preemptive stage passes over on a node without free resources and without possible victims."""
         eligible = (order.root.classes & order.classes.of_priority(PreemptionPriority.NORMAL)).bit_count()
         self.min_needed_resources_unsatisfied += eligible

@@ -55,7 +55,7 @@ class Claims:
         """True if at least one claim is not paused."""
         return any(self._paused_until_s.get(name, 0.0) <= moment.steady_s for name in self._due)
 
-    def see_to_all(self, moment: Moment) -> Iterator[NodeName | None]:
+    def handle_all(self, moment: Moment) -> Iterator[NodeName | None]:
         """Process the claims, one step for each node that is examined. Yield a node for which a plan was made, or None."""
         now_s = moment.steady_s
         self._paused_until_s = {name: until_s for name, until_s in self._paused_until_s.items() if until_s > now_s}

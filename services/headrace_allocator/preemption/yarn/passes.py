@@ -10,7 +10,7 @@ from headrace.pools import PreemptionPolicy
 from headrace.runtime.engine import Figure, Moment, Outcome, by_label, counter, gauge
 from headrace_allocator.effects import Effect, NudgeNode
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.pool_tree import ShareCut
+from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.preemption.yarn.claims import Claims
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.preemption.yarn.rounds import Rounds
@@ -27,7 +27,7 @@ class YarnPasses:
         self._policy = PreemptionPolicy.YTSAURUS
         self._pass: Iterator[NodeName | None] | None = None
 
-    def on_shares(self, cut: ShareCut) -> None:
+    def on_shares(self, cut: ShareSnapshot) -> None:
         """Record which operations or pools claim something. If the policy changed, drop all earlier claims, plans and warnings."""
         keys: Iterable[str] = (*cut.changed, *cut.removed)
         if cut.options.preemption_policy is not self._policy:
@@ -52,7 +52,7 @@ class YarnPasses:
             self.plans.drop(before_s=moment.steady_s)
         if self._pass is None and self._may_begin(moment):
             is_legacy = self._policy is PreemptionPolicy.YARN_LEGACY
-            self._pass = self.rounds.run(moment) if is_legacy else self.claims.see_to_all(moment)
+            self._pass = self.rounds.run(moment) if is_legacy else self.claims.handle_all(moment)
         effects: list[Effect] = []
         steps: Iterator[NodeName | None] = self._pass or iter(())
         taken = list(islice(steps, most))

@@ -80,7 +80,7 @@ class Round(Generic[Id]):
         #: False for Hadoop before the last 2.8 releases, where the round ends at a queue that has nothing above its share.
         self._skips_content = skips_content
 
-    def still_needs(self, branch: Branch[Id], size: Resources) -> bool:
+    def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
         """Take the container of a branch that was warned before. False if the amount of the round is already reached."""
         if not self._is_some_left:
             return False
@@ -151,7 +151,7 @@ class WarnedContainers(Generic[Id]):
         before, self.listed = self.listed, {}
         for one, warned_ms in before.items():
             found = find(one)
-            if found is not None and part.still_needs(*found):
+            if found is not None and part.take_warned(*found):
                 self.listed[one] = warned_ms
                 yield one if now_ms - warned_ms > wait_ms else None
         while (picked := part.pick()) is not None:

@@ -36,7 +36,7 @@ def promises_of(tree: PoolTree) -> list[Promise]:
     return promises
 
 
-def broken_promises(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterator[GuaranteeError]:
+def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterator[GuaranteeError]:
     """Yield an error for each set of nodes that has less than is guaranteed to the pools that can run nowhere else."""
     bound = [place for place, each in enumerate(promises) if each.filters and any(each.guarantee.as_tuple())]
     told: set[tuple[str, ...]] = set()
@@ -64,7 +64,7 @@ def broken_promises(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterat
 
 def promise_warnings(nodes: MatchingNodes) -> Callable[[PoolTree], list[str]]:
     """Return a function that lists what a configuration guarantees beyond what these nodes have."""
-    return lambda tree: [each.text for each in broken_promises(promises_of(tree), nodes)]
+    return lambda tree: [each.text for each in node_overcommits(promises_of(tree), nodes)]
 
 
 def _above(promises: Sequence[Promise], place: int) -> Iterator[int]:

@@ -27,11 +27,11 @@ from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import InputMaker
-from headrace_fair_share.update.plenty.outcome import MOST_ELEMENTS, Outcome, outcome_in_plenty
-from headrace_fair_share.update.plenty.resting import RestingOperations
 from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, unsaturated_outcome
+from headrace_fair_share.update.unsaturated.resting import RestingOperations
+from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.effort import few_or_many
 from tests.support.tree_services import live
 
@@ -173,7 +173,7 @@ class Course:
             min_needed=Resources(1, 100),
         )
 
-    def cut(self) -> Cut:
+    def cut(self) -> UpdateFacts:
         effects = self.engine.on_update_due(self.now).effects
         if not isinstance(effects[0], Compute):
             effects = self.engine.on_advance_answer(None, self.now).effects
@@ -219,7 +219,7 @@ class WatchedUpdater(Updater):
 
     passed_over = 0
 
-    def _gone_on(self, cut: Cut, resting: RestingOperations, outcome: Outcome) -> Update:
+    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: Outcome) -> Update:
         self.passed_over += len(resting) > 0
         looked_at = [key for key in outcome.items if not key.startswith("/")]
         assert looked_at == [name for name in cut.operations if name in outcome.items]
@@ -237,12 +237,12 @@ def test_always_plain_numbers_end_in_what_arrays_end_in(kind: type[Course]) -> N
     @settings(max_examples=few_or_many(40, 1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.randoms(use_true_random=True))
     def compare(draw: Random) -> None:
-        course, updater = kind(draw), WatchedUpdater(most_in_plenty=draw.choice([MOST_ELEMENTS, 4, 8, 12, 12]))
+        course, updater = kind(draw), WatchedUpdater(largest_unsaturated=draw.choice([MOST_ELEMENTS, 4, 8, 12, 12]))
         for _ in range(15):
             course.happens()
             cut = course.cut()
-            outcome = outcome_in_plenty(cut, InputMaker().take(cut))
-            anew = Updater(most_in_plenty=0).update(cut)
+            outcome = unsaturated_outcome(cut, InputMaker().take(cut))
+            anew = Updater(largest_unsaturated=0).update(cut)
 
             before = updater.passed_over
             update = updater.update(cut, afresh=draw.randrange(8) == 0)

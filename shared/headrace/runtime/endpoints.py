@@ -80,7 +80,7 @@ class UserQuota(msgspec.Struct, frozen=True):
         )
 
 
-class Border:
+class Endpoints:
     """Wraps the request handlers of one service."""
 
     def __init__(

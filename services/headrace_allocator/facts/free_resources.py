@@ -21,7 +21,7 @@ _HALF: Final = 32
 _MOST_KEPT: Final = 512
 
 
-class Rooms:
+class FreeResources:
     """The free resources of nodes. Changes are entered before the next lookup, or once there are many."""
 
     def __init__(self) -> None:

@@ -9,15 +9,15 @@ import numpy as np
 from headrace.ids import OperationId
 from headrace.resources import EPS
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
-from headrace_fair_share.starvation.rules import part_of_timeouts
-from headrace_fair_share.update.cut import Cut
+from headrace_fair_share.starvation.rules import small_operation_factor
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
-from headrace_fair_share.update.plenty.shares import PlainShares
+from headrace_fair_share.update.unsaturated.shares import PlainShares
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
-def clocks_in_plenty(
-    cut: Cut, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], places: Sequence[int]
+def unsaturated_clocks(
+    cut: UpdateFacts, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], places: Sequence[int]
 ) -> Clocks | None:
     """Return the clocks of all elements, which run at the given positions only. None if an element starves or may starve."""
     elements, options = given.elements, cut.pools.options
@@ -56,7 +56,7 @@ def _running(clocks: Clocks) -> dict[str, int] | None:
     return dict(zip(keys, clocks.below_since[running].tolist(), strict=True))
 
 
-def _takes_part(cut: Cut, key: str) -> bool:
+def _takes_part(cut: UpdateFacts, key: str) -> bool:
     return cut.operations[OperationId(key)].takes_part
 
 
@@ -67,7 +67,7 @@ def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
     return any(min(tolerance * owed, owed) - used > EPS for owed, used in pairs)
 
 
-def _may_starve(cut: Cut, given: UpdateInput, place: int, passed_ms: int) -> bool:
+def _may_starve(cut: UpdateFacts, given: UpdateInput, place: int, passed_ms: int) -> bool:
     """Return True if an element that has been below its fair share for `passed_ms` may have reached a timeout.
 
     An operation's own timeouts are never shorter than those of its pool.
@@ -76,6 +76,6 @@ def _may_starve(cut: Cut, given: UpdateInput, place: int, passed_ms: int) -> boo
     options = elements.options[place if place < elements.pools else elements.above[place]]
     part, coefficient = 1.0, tree.allocation_count_preemption_timeout_coefficient
     if coefficient > 1.0 and place >= elements.pools:
-        part = float(part_of_timeouts(given.demands[place - elements.pools].needed_slots, coefficient))
+        part = float(small_operation_factor(given.demands[place - elements.pools].needed_slots, coefficient))
     shortest_ms = min(options.fair_share_starvation_timeout_ms, tree.fair_share_aggressive_starvation_timeout)
     return passed_ms > shortest_ms * part

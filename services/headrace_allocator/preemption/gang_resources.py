@@ -63,7 +63,7 @@ class Taken(msgspec.Struct, frozen=True):
         yield from (allocation for gang in self.gangs for allocation in gang.allocations.values())
 
 
-class RoomForGangs:
+class GangResourceSearch:
     """The search for resources for gangs, one gang at a time."""
 
     def __init__(self, facts: Facts, order: LeastSatisfied) -> None:

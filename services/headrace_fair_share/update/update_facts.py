@@ -18,7 +18,7 @@ from headrace_fair_share.starvation.clocks import Clocks
 from headrace_fair_share.yarn.state import YarnState
 
 
-class Cut(msgspec.Struct, frozen=True):
+class UpdateFacts(msgspec.Struct, frozen=True):
     """The frozen input of an update. The objects that it holds are never changed."""
 
     pools: PoolTree

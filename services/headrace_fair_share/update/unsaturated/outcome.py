@@ -19,13 +19,13 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
-from headrace_fair_share.update.plenty.clocks import clocks_in_plenty
-from headrace_fair_share.update.plenty.resting import PoolCounts
-from headrace_fair_share.update.plenty.shares import PlainShares, shares_in_plenty
 from headrace_fair_share.update.results import PoolResults
+from headrace_fair_share.update.unsaturated.clocks import unsaturated_clocks
+from headrace_fair_share.update.unsaturated.resting import PoolCounts
+from headrace_fair_share.update.unsaturated.shares import PlainShares, unsaturated_shares
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 #: Number of elements above which the numpy computation is faster.
 MOST_ELEMENTS: Final = 128
@@ -41,8 +41,8 @@ class Outcome(NamedTuple):
     clocks: Clocks
 
 
-def outcome_in_plenty(
-    cut: Cut,
+def unsaturated_outcome(
+    cut: UpdateFacts,
     given: UpdateInput,
     resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS,
     places: Sequence[int] | None = None,
@@ -57,11 +57,11 @@ def outcome_in_plenty(
         return None
     elements = given.elements
     places = range(len(elements.names)) if places is None else places
-    shares = shares_in_plenty(given.tree, elements.above, places)
+    shares = unsaturated_shares(given.tree, elements.above, places)
     if shares is None:
         return None
     schedulable = [True] * elements.pools + [demand.is_pending for demand in given.demands]
-    clocks = clocks_in_plenty(cut, given, shares, schedulable, places)
+    clocks = unsaturated_clocks(cut, given, shares, schedulable, places)
     if clocks is None:
         return None
     items = _items(cut, given, shares, clocks, schedulable, places)
@@ -69,7 +69,7 @@ def outcome_in_plenty(
 
 
 def _items(
-    cut: Cut,
+    cut: UpdateFacts,
     given: UpdateInput,
     shares: PlainShares,
     clocks: Clocks,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.runtime.engine import Moment
 
 
-class TimeThatCounts:
+class CountedTime:
     """Sums the counted time between updates since the service started."""
 
     def __init__(self) -> None:

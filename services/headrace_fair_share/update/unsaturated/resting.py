@@ -16,10 +16,10 @@ from headrace.resources import ZERO
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.update.cut import Cut
 from headrace_fair_share.update.input import OperationsOfCut, UpdateInput
-from headrace_fair_share.update.plenty.idle_pools import IdlePools
-from headrace_fair_share.update.plenty.shares import is_plain_operation
+from headrace_fair_share.update.unsaturated.idle_pools import IdlePools
+from headrace_fair_share.update.unsaturated.shares import is_plain_operation
+from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 class PoolCounts(NamedTuple):
@@ -56,7 +56,7 @@ class Awake(NamedTuple):
 class RestingOperations:
     """The operations that rest. The object becomes invalid when anything else changes that their share items depend on."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: UpdateFacts) -> None:
         self._of: dict[OperationId, _Resting] = {}
         self._since = cut.pools, cut.rooms, cut.ephemeral_pools
         self._total, self._term = cut.total, cut.usage_version.term
@@ -78,7 +78,7 @@ class RestingOperations:
     def __contains__(self, key: str) -> bool:
         return key in self._of
 
-    def rest(self, cut: Cut, given: UpdateInput, clocks: Clocks) -> None:
+    def rest(self, cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> None:
         """Add the operations of an update that have no usage, no demand and no running clock."""
         running = {clocks.keys[place] for place in clocks.running.tolist()}
         for each, demand, runs in zip(given.tree.operations, given.demands, given.runs, strict=True):
@@ -91,7 +91,7 @@ class RestingOperations:
                 if self._awake is not None:
                     self._awake.pop(name, None)
 
-    def wake(self, cut: Cut) -> Awake | None:
+    def wake(self, cut: UpdateFacts) -> Awake | None:
         """Wake the operations that changed. Return None if anything else changed; the caller then recomputes everything."""
         if not self._are_same(cut):
             return None
@@ -102,7 +102,9 @@ class RestingOperations:
             left = self._take(cut, awake, news)
         return Awake(OperationsOfCut(awake.copy(), list(self._members)), left)
 
-    def _disorders(self, cut: Cut, awake: Mapping[OperationId, KnownOperation], name: OperationId, came: bool) -> bool:
+    def _disorders(
+        self, cut: UpdateFacts, awake: Mapping[OperationId, KnownOperation], name: OperationId, came: bool
+    ) -> bool:
         """Return True if this operation may change the order of the awake operations or of the pools."""
         known, before = cut.operations.get(name), awake.get(name)
         if known is not None and not came:
@@ -114,7 +116,7 @@ class RestingOperations:
         return self._first[before.pool] == name and self._members[before.pool] > 1
 
     def _take(
-        self, cut: Cut, awake: dict[OperationId, KnownOperation], news: Mapping[OperationId, bool]
+        self, cut: UpdateFacts, awake: dict[OperationId, KnownOperation], news: Mapping[OperationId, bool]
     ) -> Mapping[OperationId, PoolName]:
         """Apply the few operations that are new or changed. Return the operations that stopped resting, with their pools."""
         left = {}
@@ -143,7 +145,9 @@ class RestingOperations:
         self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
         return one.known
 
-    def _look_at_all(self, cut: Cut) -> tuple[dict[OperationId, KnownOperation], Mapping[OperationId, PoolName]]:
+    def _look_at_all(
+        self, cut: UpdateFacts
+    ) -> tuple[dict[OperationId, KnownOperation], Mapping[OperationId, PoolName]]:
         """Find the awake operations by comparing all operations. Return them, and the operations that stopped resting with their pools."""
         of, usage, names = self._of, cut.usage, list(cut.operations)
         awake = self._awake = {}
@@ -158,7 +162,7 @@ class RestingOperations:
         left = [name for name in of if name in awake or name not in cut.operations]
         return awake, {name: self._let_go(name).pool for name in left}
 
-    def _are_same(self, cut: Cut) -> bool:
+    def _are_same(self, cut: UpdateFacts) -> bool:
         """Return True if nothing that resting operations depend on changed, apart from operations and their usage."""
         now = cut.pools, cut.rooms, cut.ephemeral_pools
         # The set of named operations belongs to one term of the allocator.

@@ -1,4 +1,4 @@
-"""The border of every service, on a real server: what is malformed or forged is counted, told once a minute, and goes no further."""
+"""The endpoints of every service, on a real server: what is malformed or forged is counted, told once a minute, and goes no further."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from headrace.bus import Bus, BusError, RequestTimeout, Subscription
 from headrace.bus.protocol import MAX_PENDING_BYTES
-from headrace.runtime.border import Border, Caller, CallerKind, UserQuota
+from headrace.runtime.endpoints import Caller, CallerKind, Endpoints, UserQuota
 from headrace.runtime.lease import LeaseRecord
 from headrace.runtime.role import Deposition, Role
 from headrace.runtime.service import runtime_on
@@ -37,8 +37,8 @@ SUBJECT = subjects.user("*", "test.ask")
 class Service:
     """Answers `WhoRequest`; a role of digits is answered by so many bytes."""
 
-    def __init__(self, border: Border, clock: HandClock) -> None:
-        self.border = border
+    def __init__(self, endpoints: Endpoints, clock: HandClock) -> None:
+        self.endpoints = endpoints
         self.clock = clock
         self.asked: list[str] = []
 
@@ -59,8 +59,8 @@ def server() -> Iterator[NatsServer]:
 async def a_service(server: NatsServer) -> AsyncIterator[Service]:
     async with a_bus(server, "service", "tested") as bus:
         clock = HandClock()
-        service = Service(Border(bus, clock, Deposition()), clock)
-        await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+        service = Service(Endpoints(bus, clock, Deposition()), clock)
+        await service.endpoints.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
         yield service
 
 
@@ -72,8 +72,8 @@ async def test_a_header_of_a_person_makes_no_span_and_those_of_a_node_few(
     subject = {CallerKind.USER: SUBJECT, CallerKind.NODE: subjects.enrol("*")}.get(kind, subjects.WHO)
     headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     async with a_bus(server, "service", "tested") as bus, a_bus(server, kind.value, "anna") as anna:
-        service = Service(Border(bus, HandClock(), Deposition()), HandClock())
-        await service.border.serve(subject, WhoRequest, kind, service.on_ask)
+        service = Service(Endpoints(bus, HandClock(), Deposition()), HandClock())
+        await service.endpoints.serve(subject, WhoRequest, kind, service.on_ask)
         with tracing_on(wall_ns=lambda: 1_000_000_000) as spans:
             for _ in range(100):
                 asked = subject.replace("*", "anna")
@@ -90,9 +90,9 @@ async def test_who_may_have_been_succeeded_answers_neither_persons_nor_nodes_unt
     """A former admission told nodes that operations were over of which only its successor had heard."""
     subject = SUBJECT if kind is CallerKind.USER else subjects.enrol("*")
     async with a_bus(server, "service", "tested") as bus, a_bus(server, kind.value, "anna") as anna:
-        service = Service(Border(bus, HandClock(), Deposition()), HandClock())
-        role = service.border.leads = Role("tested", 1, Deposition())
-        await service.border.serve(subject, WhoRequest, kind, service.on_ask)
+        service = Service(Endpoints(bus, HandClock(), Deposition()), HandClock())
+        role = service.endpoints.leads = Role("tested", 1, Deposition())
+        await service.endpoints.serve(subject, WhoRequest, kind, service.on_ask)
         await anna.request(subject.replace("*", "anna"), encode(WhoRequest("x")), timeout_s=5)
         role.doubt()
         with pytest.raises(RequestTimeout):
@@ -127,14 +127,14 @@ async def test_a_malformed_request_is_answered_by_what_was_expected_and_reaches_
 
     assert (refusal.place, refusal.expected) == ("message", "WhoRequest")
     assert service.asked == []
-    assert service.border.malformed == 1
+    assert service.endpoints.malformed == 1
 
 
 async def test_a_request_over_the_cap_is_malformed(server: NatsServer) -> None:
     async with a_service(server) as service, a_bus(server, "user", "anna") as bus:
         await bus.request(subjects.user("anna", "test.ask"), b"\xa0" * (LARGEST_MESSAGE_BYTES + 1), timeout_s=5)
 
-    assert service.border.malformed == 1
+    assert service.endpoints.malformed == 1
 
 
 async def test_a_sender_of_rubbish_is_logged_once_a_minute_and_counted_each_time(
@@ -149,7 +149,7 @@ async def test_a_sender_of_rubbish_is_logged_once_a_minute_and_counted_each_time
     logs = map(json.loads, capsys.readouterr().err.splitlines())
     told = [line["sender"] for line in logs if line["event"] == "malformed message"]
     assert told == ["anna", "boris", "anna"]
-    assert service.border.malformed == 5
+    assert service.endpoints.malformed == 5
 
 
 async def test_an_answer_that_should_go_to_another_partys_inbox_is_not_given(server: NatsServer) -> None:
@@ -158,7 +158,7 @@ async def test_an_answer_that_should_go_to_another_partys_inbox_is_not_given(ser
             await ask(server, encode(WhoRequest("r")), user="anna", inbox="mallory")
 
     assert service.asked == []
-    assert service.border.forged == 1
+    assert service.endpoints.forged == 1
 
 
 async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServer) -> None:
@@ -170,7 +170,7 @@ async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServ
 
     assert refusal.size_bytes > LARGEST_MESSAGE_BYTES
     assert "request less" in refusal.text()
-    assert service.border.answered_too_large == 1
+    assert service.endpoints.answered_too_large == 1
 
 
 class HeldService:
@@ -214,8 +214,8 @@ async def test_a_flood_is_refused_beyond_its_room_and_nobody_else_waits_behind_i
         a_bus(server, "user", "mallory") as mallory,
         a_bus(server, "user", "anna") as anna,
     ):
-        border = Border(bus, HandClock(), Deposition(), quota=UserQuota(longest_wait_s=math.inf))
-        serving = await border.serve(
+        endpoints = Endpoints(bus, HandClock(), Deposition(), quota=UserQuota(longest_wait_s=math.inf))
+        serving = await endpoints.serve(
             SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1, pending=pending
         )
         answers = await mallory.subscribe(f"{subjects.inbox('user', 'mallory')}.flood")
@@ -257,8 +257,8 @@ async def test_a_user_over_the_quota_is_refused_alone_and_nobody_is_behind_them(
         a_bus(server, "user", "ben") as ben,
         anyio.create_task_group() as tasks,
     ):
-        border = Border(bus, HandClock(), Deposition(), quota=quota)
-        serving = await border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1)
+        endpoints = Endpoints(bus, HandClock(), Deposition(), quota=quota)
+        serving = await endpoints.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask, concurrency=1)
         inbox = f"{subjects.inbox('user', 'mallory')}.flood"
         answers = await mallory.subscribe(inbox)
         await flood(mallory, serving, inbox, 50, size_bytes)
@@ -297,8 +297,8 @@ async def test_the_requests_of_one_node_leave_three_quarters_of_the_handlers_to_
         a_bus(server, "node", "n2") as liar,
         anyio.create_task_group() as tasks,
     ):
-        border = Border(bus, HandClock(), Deposition())
-        serving = await border.serve(subjects.enrol("*"), WhoRequest, CallerKind.NODE, service.on_ask, concurrency=4)
+        endpoints = Endpoints(bus, HandClock(), Deposition())
+        serving = await endpoints.serve(subjects.enrol("*"), WhoRequest, CallerKind.NODE, service.on_ask, concurrency=4)
         for _ in range(50):
             inbox = f"{subjects.inbox('node', 'n2')}.flood"
             await liar._link.send(subjects.enrol("n2"), encode(WhoRequest("m")), reply=inbox)
@@ -320,8 +320,8 @@ async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_serv
             a_bus(server, "user", "mallory") as mallory,
             a_bus(server, "user", "anna") as anna,
         ):
-            service = Service(Border(bus, HandClock(), Deposition(), users=users), HandClock())
-            await service.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+            service = Service(Endpoints(bus, HandClock(), Deposition(), users=users), HandClock())
+            await service.endpoints.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
 
             data = encode(WhoRequest("m" * 400_000))
             while not users.statistics()["reconnects"]:
@@ -334,7 +334,7 @@ async def test_a_flood_that_cuts_the_connection_of_users_leaves_that_of_the_serv
 
             assert decode(answer, WhoAnswer) == WhoAnswer("r", 7)
             assert bus.statistics()["reconnects"] == 0
-            assert {one.name: one.value for one in service.border.figures()}["reconnects"] >= 1  # type: ignore[operator]
+            assert {one.name: one.value for one in service.endpoints.figures()}["reconnects"] >= 1  # type: ignore[operator]
 
 
 async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:
@@ -343,7 +343,7 @@ async def test_the_lead_is_handed_over_when_all_users_are_answered() -> None:
     stopping = anyio.Event()
 
     async def serve(role: Role) -> None:
-        await runtime.border.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
+        await runtime.endpoints.serve(SUBJECT, WhoRequest, CallerKind.USER, service.on_ask)
         serving.set()
         await stopping.wait()
 

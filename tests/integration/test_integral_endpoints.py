@@ -41,7 +41,7 @@ async def test_never_do_damaged_requests_move_a_volume(
     async with a_bus(server) as bus, running(server, IntegralSettings(), serve) as runtime:
         before = await ask(bus, volumes, GetVolumes(TREE), Advanced)
         answers = await answers_to(
-            messages, kind, ANSWER, runtime.border, lambda message: bus.request(subject, message, timeout_s=5)
+            messages, kind, ANSWER, runtime.endpoints, lambda message: bus.request(subject, message, timeout_s=5)
         )
         after = await ask(bus, volumes, GetVolumes(TREE), Advanced)
 

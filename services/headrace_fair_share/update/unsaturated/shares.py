@@ -31,11 +31,11 @@ class PlainShares(NamedTuple):
     limits_share: dict[int, Share]
 
 
-def shares_in_plenty(tree: TreeInput, above: Sequence[int], places: Sequence[int]) -> PlainShares | None:
+def unsaturated_shares(tree: TreeInput, above: Sequence[int], places: Sequence[int]) -> PlainShares | None:
     """Return shares in which every element has its demand. None if something does not fit, or if anything but demand may matter.
 
     The result is as exact as `everything_fits` of the numpy computation, but fewer trees qualify: no guarantees, no fifo pools, no tiny
-    weights. `tests/properties/test_fair_share_plenty.py` compares both to the last bit.
+    weights. `tests/properties/test_fair_share_unsaturated.py` compares both to the last bit.
 
     `above` gives the position of each element's parent. Only the elements at `places` are computed, in this order, the root first.
     """

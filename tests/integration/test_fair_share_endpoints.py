@@ -106,7 +106,7 @@ async def test_never_do_damaged_requests_change_anything(
                     return None
                 raise AssertionError(f"no answer to {message!r}") from error
 
-        answers = await answers_to(messages, kind, ANSWERS[kind] | Refusal, runtime.border, answer)
+        answers = await answers_to(messages, kind, ANSWERS[kind] | Refusal, runtime.endpoints, answer)
         if not any(isinstance(answer, PoolPlan) for answer in answers):
             assert await names(world) == before
         for made in await other_trees(world):
@@ -129,10 +129,10 @@ async def test_never_do_damaged_publications_stop_the_service(server: NatsServer
             await world.service.publish(subject, message)
         await world.service.barrier()
         count = sum(not reads(message, kind) for _, kind, message in sent)
-        await eventually(lambda: runtime.border.malformed >= count)
+        await eventually(lambda: runtime.endpoints.malformed >= count)
         at = world.shares.reader.version
         await world.shares.until(lambda shares: shares.version.epoch >= at.epoch + 2)
-        assert runtime.border.malformed == count
+        assert runtime.endpoints.malformed == count
 
 
 async def test_an_oversized_request_is_answered(server: NatsServer) -> None:
@@ -141,7 +141,7 @@ async def test_an_oversized_request_is_answered(server: NatsServer) -> None:
         await names(world)
         too_much = await world.user.request(subjects.user("anna", "pool.change"), message + b" " * 1_000, timeout_s=5)
         too_deep = await world.user.request(subjects.user("anna", "pool.change"), message, timeout_s=5)
-        counted = runtime.border.malformed
+        counted = runtime.endpoints.malformed
 
     answer: Any = PoolPlan | Refusal
     assert isinstance(decode(too_much, answer), BadRequest)
@@ -155,7 +155,7 @@ async def test_an_answer_is_not_sent_into_somebody_elses_inbox(server: NatsServe
         await names(world)
         with pytest.raises(BusError):
             await world.user.request(subjects.user("bob", "pool.list"), encode(GetPools()), timeout_s=0.3)
-        forged = runtime.border.forged
+        forged = runtime.endpoints.forged
 
     assert forged == 1
 

@@ -23,13 +23,13 @@ class Waiting(msgspec.Struct, frozen=True):
     over_quota: int = 0
 
 
-class _Line:
+class _SenderQueue:
     def __init__(self) -> None:
         self.waiting: deque[Waiting] = deque()
         self.bytes = 0
 
 
-class Lines:
+class SenderQueues:
     """Waiting messages, bounded in number and in bytes. The queues of the senders take turns.
 
     If one sender's queue is over its own bounds, it drops its newest message. If all queues together are over the bounds,
@@ -49,7 +49,7 @@ class Lines:
         self._most_of_one = most_messages if most_of_one is None else most_of_one
         self._most_bytes_of_one = most_bytes if most_bytes_of_one is None else most_bytes_of_one
         #: Queues by sender, in the order of their turns. No queue is empty.
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._lines: OrderedDict[str, _SenderQueue] = OrderedDict()
         self._messages = 0
         self._bytes = 0
 
@@ -64,7 +64,7 @@ class Lines:
         """Add a message to its sender's queue. Return the messages that were dropped for it, which may include the message
         itself.
         """
-        line = self._lines.setdefault(sender, _Line())
+        line = self._lines.setdefault(sender, _SenderQueue())
         line.waiting.append(Waiting(message, anyio.current_time()))
         self._count(sender, message, 1)
         if len(line.waiting) > self._most_of_one or line.bytes > self._most_bytes_of_one:
