@@ -26,9 +26,11 @@ _FIONREAD = 0x541B
 _PROC_BYTES = 4096
 #: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
-#: Field 26 of /proc/<pid>/stat, counted from the state: the address of the code. For a readable process it is 0 only during
-#: exec, which sets it last.
+#: Fields 26, 50 and 51 of /proc/<pid>/stat, counted from the state: the address of the code, and the addresses at which the
+#: environment begins and ends. For a readable process the first is 0 only during exec, which sets it last.
 _CODE_ADDRESS = 23
+_ENVIRONMENT_BEGINS = 47
+_ENVIRONMENT_ENDS = 48
 
 
 class Reaped(NamedTuple):
@@ -157,15 +159,8 @@ class LinuxProcesses:
         """
         try:
             environment = _read_all(f"/proc/{pid}/environ")
-            if not environment:
-                # During exec the environment is briefly empty; the environment of a process that was started without
-                # variables stays empty. It is read between two checks of the field that exec sets last. Otherwise an exec that ends between
-                # two reads would look like the second case.
-                if not _has_its_program(pid):
-                    return None
-                environment = _read_all(f"/proc/{pid}/environ")
-                if not environment and not _has_its_program(pid):
-                    return None
+            if not environment and not _is_without_variables(pid):
+                return None  # Read during exec, when the environment is briefly empty.
         except ProcessLookupError:
             # A process that is ending has no memory any more, and until it has ended its children are not the runner's yet.
             return None
@@ -220,13 +215,12 @@ def _stat_fields(pid: int) -> list[bytes] | None:
         return None
 
 
-def _has_its_program(pid: int) -> bool:
-    """False while the process is starting another program: the address of its code is not set yet.
-
-    True if the process is gone.
-    """
+def _is_without_variables(pid: int) -> bool:
+    """True if the process is gone, or runs a program that was started without variables. False during exec."""
     fields = _stat_fields(pid)
-    return fields is None or fields[_CODE_ADDRESS] != b"0"
+    if fields is None:
+        return True
+    return fields[_CODE_ADDRESS] != b"0" and fields[_ENVIRONMENT_BEGINS] == fields[_ENVIRONMENT_ENDS]
 
 
 def _parent(pid: int) -> int:
