@@ -262,7 +262,8 @@ def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSe
     no limit of a resource stops it.
 
     A child whose weight is below the smallest weight that counts is offered less than 1, so such trees need the functions. So do grants and
-    promised guarantee shares, which depend on functions even if everything fits. `tests/properties/test_hdrf_unsaturated.py` compares both ways.
+    promised guarantee shares, which depend on functions even if everything fits.
+    `tests/properties/test_hdrf_unsaturated.py` compares both ways.
     """
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
         return False
