@@ -79,7 +79,7 @@ class AllocatorEngine:
         self.answers = HeartbeatAnswers(
             self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs, self.reservations
         )
-        self.room_for_gangs = GangResourceSearch(self.facts, self.ranking.order)
+        self.gang_resources = GangResourceSearch(self.facts, self.ranking.order)
         self.heartbeats = 0
         #: Heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
@@ -483,7 +483,7 @@ class AllocatorEngine:
         may_take = facts.recovery.complete and not (facts.preemption_paused or facts.starts_paused or facts.superseded)
         if not (may_take and facts.pools.limits_known and facts.term) or facts.shares_are_old(moment):
             return []
-        taken = self.room_for_gangs.tick(moment)
+        taken = self.gang_resources.tick(moment)
         return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, moment)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:

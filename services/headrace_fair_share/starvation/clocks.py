@@ -1,7 +1,7 @@
 """Starvation clocks: for how long elements have been below what they are owed. Pure.
 
 Every element has two clocks. One runs while the element is below its fair share, the other while a pool is below its strong guarantee.
-Times are counted time (`time_that_counts`). Ages survive a restart.
+Times are counted time (`counted_time`). Ages survive a restart.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _PROC_BYTES = 4096
 #: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
 #: Fields 26, 50 and 51 of /proc/<pid>/stat, counted from the state: the address of the code, and the addresses at which the
-#: environment begins and ends. For a readable process the first is 0 only during exec, which sets it last.
+#: environment begins and ends. The first is 0 only during exec, which sets it last, and without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
@@ -159,13 +159,10 @@ class LinuxProcesses:
         """
         try:
             environment = _read_all(f"/proc/{pid}/environ")
-            if not environment and not _is_without_variables(pid):
-                return None  # Read during exec, when the environment is briefly empty.
-        except ProcessLookupError:
-            # A process that is ending has no memory any more, and until it has ended its children are not the runner's yet.
-            return None
         except OSError:
-            return ""
+            environment = b""
+        if not environment and _is_changing(pid):
+            return None
         variables = environment.split(b"\0")
         # A job of an older version has no runner variable. The path of one folder may be spelled in two ways.
         runner = _value(variables, RUNNER_MARKER)
@@ -215,12 +212,16 @@ def _stat_fields(pid: int) -> list[bytes] | None:
         return None
 
 
-def _is_without_variables(pid: int) -> bool:
-    """True if the process is gone, or runs a program that was started without variables. False during exec."""
+def _is_changing(pid: int) -> bool:
+    """True during exec, and while the process ends. Its environment cannot be read then.
+
+    A process that ends has no memory any more, and the runner's account may not read it. Until it has ended, its children are not the
+    runner's. Without permission to read a process the fields of its environment are 0.
+    """
     fields = _stat_fields(pid)
     if fields is None:
-        return True
-    return fields[_CODE_ADDRESS] != b"0" and fields[_ENVIRONMENT_BEGINS] == fields[_ENVIRONMENT_ENDS]
+        return False
+    return fields[_CODE_ADDRESS] == b"0" or fields[_ENVIRONMENT_BEGINS] != fields[_ENVIRONMENT_ENDS]
 
 
 def _parent(pid: int) -> int:
