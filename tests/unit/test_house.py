@@ -6,6 +6,7 @@ A folder, module or function that may stay as it is stands in `ALLOWED` with its
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -224,3 +225,19 @@ def test_the_house_keeps_its_order(name: str) -> None:
 
 def test_whatever_is_allowed_belongs_to_a_rule() -> None:
     assert set(ALLOWED) <= set(RULES)
+
+
+#: Words that made sentences riddles. No sentence that needs them is plain.
+NEVER_RIGHT = ("nobody's", "how-manieth", "whosoever", "of whom", "lets go of", "gives way", "in whose favour")
+
+
+def test_no_text_has_a_word_that_is_never_right() -> None:
+    pages = [path for path in ROOT.rglob("*.md") if not {".venv", "build"} & {*path.parts}]
+    found = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in [*modules().values(), *pages]
+        for word in NEVER_RIGHT
+        if re.search(rf"\b{word}\b", path.read_text(encoding="utf-8"), re.IGNORECASE)
+    ]
+
+    assert found == []
