@@ -54,7 +54,7 @@ class Moment(msgspec.Struct, frozen=True):
     items: dict[str, ShareItem]
     #: The oldest progress of each operation first.
     held: list[Held]
-    #: Of a heartbeat.
+    #: The heartbeat of the case; None if it has none.
     beat: Beat | None
 
 

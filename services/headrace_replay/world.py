@@ -41,7 +41,7 @@ A = TypeVar("A")
 Say = Callable[[float], None]
 #: The steady clock at the beginning: long enough after 0 for jobs that began earlier.
 _BEGIN_NS: Final = 10**9 * NS_PER_MS
-#: So long that no node falls silent and no shares become too old.
+#: Seconds after which nodes count as silent and shares as too old: never within a replay.
 _NEVER_S: Final = 1e9
 #: Heartbeats of all nodes together while nothing happens on them, so that a large tree does not take too much time.
 _QUIET_HEARTBEATS: Final = 20_000

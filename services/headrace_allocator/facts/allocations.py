@@ -29,7 +29,7 @@ NEVER: Final = -1
 
 
 class Rest:
-    """What heartbeats need to know of an operation to skip its allocations.
+    """The facts about an operation by which heartbeats skip its allocations.
 
     It is a small object of its own, because every heartbeat reads it.
     """

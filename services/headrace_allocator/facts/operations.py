@@ -76,7 +76,7 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: What heartbeats need to know of the operation to skip its allocations.
+        #: The facts by which heartbeats skip the allocations of the operation.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id = live.operation

@@ -39,7 +39,7 @@ from headrace_allocator.gangs.holds import restore_hold
 
 
 class Findings:
-    """What a heartbeat changed."""
+    """The changes that a heartbeat caused."""
 
     def __init__(self) -> None:
         #: Ends to report to the ledger.

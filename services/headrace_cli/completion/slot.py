@@ -16,7 +16,7 @@ from headrace_cli.completion.table import Argument, Command
 
 @dataclass(frozen=True)
 class Slot:
-    """What the word under the cursor stands for: its command, and the argument to which it belongs."""
+    """The meaning of the word under the cursor: its command, and the argument to which it belongs."""
 
     #: The command, as far as it is typed.
     command: Command

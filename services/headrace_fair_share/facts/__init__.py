@@ -1,1 +1,1 @@
-"""What the service knows about one tree besides its configuration. Updates are computed from these facts."""
+"""Facts about one tree besides its configuration. Updates are computed from these facts."""

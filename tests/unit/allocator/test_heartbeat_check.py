@@ -12,8 +12,7 @@ import pytest
 
 from headrace.wire.heartbeat import Orders
 from headrace.wire.preemption import PreemptionReason
-from headrace_allocator import decide as heartbeat_decision
-from headrace_allocator import heartbeat_answer
+from headrace_allocator import decide, heartbeat_answer
 from headrace_allocator.checks.choices import ChoiceCase
 from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
@@ -128,7 +127,7 @@ def test_what_goes_from_an_overcommitted_node_is_held_against_the_plain_rule(
     def nobody(overlay: Overlay, groups: dict[Allocation, Group]) -> Iterator[Allocation]:
         return iter(())
 
-    monkeypatch.setattr(heartbeat_decision, "victims_of_overcommit", nobody)
+    monkeypatch.setattr(decide, "victims_of_overcommit", nobody)
     for _ in range(4):
         assert host.next_beat(total=cores(3, slots=4), after_s=8).take_back == []
         host.refresh()
@@ -151,7 +150,7 @@ def test_whoever_is_asked_gracefully_without_reason_is_found(monkeypatch: pytest
             for one in overlay.view.allocations[:1]
         ]
 
-    monkeypatch.setattr(heartbeat_decision, "asked_gracefully", all_of_them)
+    monkeypatch.setattr(decide, "asked_gracefully", all_of_them)
     host.next_beat()
 
     assert figures_of(host)["heartbeats_differing"] == 1

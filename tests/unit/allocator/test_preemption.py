@@ -24,7 +24,7 @@ from headrace.wire.snapshots import (
     ShareItem,
     StarvationStatus,
 )
-from headrace_allocator import heartbeat_orders as answer_budget
+from headrace_allocator import heartbeat_orders
 from tests.support.allocating import Desk, an_operation, cores, drawn_before
 
 FOUR = cores(4, slots=4)
@@ -168,7 +168,7 @@ def test_nobody_loses_a_place_for_a_start_that_the_answer_has_no_room_for(monkey
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     start_bytes = 256 + 16 + host.operation("poor").job_spec_bytes
     # The start alone would fit, or the order to take back.
-    monkeypatch.setattr(answer_budget, "LARGEST_MESSAGE_BYTES", 4 * 256 + start_bytes + 300)
+    monkeypatch.setattr(heartbeat_orders, "LARGEST_MESSAGE_BYTES", 4 * 256 + start_bytes + 300)
     orders = host.next_beat()
     assert (orders.start, orders.take_back) == ([], [])
     assert (used(host, "rich"), used(host, "poor")) == (4, 0)

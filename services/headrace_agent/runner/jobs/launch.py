@@ -65,7 +65,7 @@ class Launched(msgspec.Struct, frozen=True):
     at: Moment
     #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: What the host could not do for the job right after the start; the process lives and must be ended. Empty: nothing.
+    #: Step that the host failed to do for the job right after the start, after which the process must be ended; empty if none failed.
     failure: str = ""
 
 

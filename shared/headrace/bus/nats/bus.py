@@ -49,8 +49,8 @@ _DISCOVERY_PENDING = 100
 #: single server reports at once that nobody listens. So the limit is higher than the number of requests that arrive while a
 #: service pauses for a moment.
 _MOST_UNREAD_OF_MANY: Final = 1_024
-#: Lanes of a served subject: of requests for the senders of some minutes, and of heartbeats for every node of a large fleet. A lane
-#: takes up to two subscriptions, which the credential of a service bounds.
+#: Lanes of a served subject: as many for requests as there are senders at a time, and for heartbeats one for each node of a large
+#: fleet. A lane takes up to two subscriptions, which the credential of a service bounds.
 LANES_OF_SENDERS: Final = Lanes(_MOST_UNREAD_OF_MANY, most=1_024)
 LANES_OF_NEWEST: Final = Lanes(_MOST_UNREAD_OF_MANY, most=16_384)
 
