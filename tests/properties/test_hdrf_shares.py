@@ -20,8 +20,9 @@ from tests.support.effort import few_or_many
 from tests.support.trees import standard_and_improved, trees
 from tests.support.update_result import UpdateResult, update
 
-#: Sums are equal up to rounding.
+#: Sums are equal up to rounding; and what counts as rounding where a share is the demand.
 NEAR: Final = 1e-12
+NEARER: Final = 1e-13
 CPU: Final = RESOURCE_NAMES.index("cpu")
 
 any_tree = given(trees())
@@ -75,6 +76,16 @@ def test_never_is_anybody_owed_more_than_demand_or_limits(tree: TreeInput) -> No
     for element in elements_of(update(tree)).values():
         assert no_more(element.fair_share, element.demand_share, EPS)
         assert no_more(element.fair_share, element.limits_share, 2 * EPS)
+
+
+@many
+@any_tree
+def test_never_does_a_share_miss_the_demand_by_rounding_alone(tree: TreeInput) -> None:
+    """A resource is blocked, or it is not: the last bit of a sum shall not decide who is below the fair share."""
+    for sharing in standard_and_improved(tree):
+        for name, element in elements_of(update(sharing)).items():
+            for share, demand in zip(element.fair_share, element.demand_share, strict=True):
+                assert name == "<root>" or share == demand or abs(share - demand) > NEARER * demand
 
 
 @many

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, BrokenInvariant, Floats, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import RESOURCES, ROUNDING, Bools, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import effective_fifo_indices
 from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, limits_of
 from headrace_fair_share.hdrf.functions.incremental import FunctionInputs, IncrementalFunctions
@@ -170,10 +170,7 @@ class TreeUpdater:
     def _satisfied(self, tree: TreeInput, attributes: _Attributes) -> TreeShares:
         """Return shares that equal the demands. No pool has an integral guarantee or asks for a promised guarantee share here."""
         fair_share, nothing = attributes.inputs.demand_share.copy(), np.zeros_like(self._input.fixed.strong)
-        # The root's share must be exactly the sum of its children's shares; the share of its demand differs from that by rounding.
-        top = self._input.layout.top
-        if len(top.parents):
-            fair_share[:, :1] = top.sum(fair_share[:, top.children])
+        self._sum_up_root(fair_share)
         details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, nothing)
         granted = _Granted(np.zeros((RESOURCES, 0)), nothing, np.zeros(0))
         return self._result(tree, attributes, granted, fair_share, nothing, details)
@@ -193,8 +190,22 @@ class TreeUpdater:
             fair_share, promised, details = last.fair_share, last.promised, last.details
         else:
             fair_share, promised = self._shares(tree, granted.proposed, functions)
+            self._take_rounding_away(fair_share, attributes.inputs.demand_share)
             details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, granted.proposed)
         return self._result(tree, attributes, granted, fair_share, promised, details)
+
+    def _take_rounding_away(self, fair_share: Floats, demand_share: Floats) -> None:
+        """Set each share that differs from the demand by rounding to the demand.
+
+        A resource is blocked if fair share >= demand, and satisfaction and starvation depend on what is blocked.
+        """
+        np.copyto(fair_share, demand_share, where=np.abs(fair_share - demand_share) <= ROUNDING * demand_share)
+        self._sum_up_root(fair_share)
+
+    def _sum_up_root(self, fair_share: Floats) -> None:
+        """Set the root's share to exactly the sum of its children's shares. The share of its demand differs from that by rounding."""
+        top = self._input.layout.top
+        fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
 
     def _result(
         self,
@@ -227,11 +238,8 @@ class TreeUpdater:
 
     def _shares(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> tuple[Floats, Floats]:
         """Return the fair shares, and the promised guarantee shares of the pools that ask for them and of everything below."""
-        top, levels = self._input.layout.top, self._levels(tree, proposed, functions)
-        fair_share = levels.at(levels.top, None)
-        if tree.options.improved:
-            fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
-        return fair_share, levels.guaranteed(self._input.fixed.promised)
+        levels = self._levels(tree, proposed, functions)
+        return levels.at(levels.top, None), levels.guaranteed(self._input.fixed.promised)
 
     def _levels(self, tree: TreeInput, proposed: Floats, functions: IncrementalFunctions) -> Levels:
         """Return the shares as a function of the root's level: its fit factor, or in improved mode the suggestion to it."""
