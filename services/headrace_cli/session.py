@@ -41,7 +41,7 @@ class Common:
     """Options of every command that sends requests to a running Headrace."""
 
     state: Path | None = None
-    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else `~/.local/state/headrace`."""
+    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
     json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
@@ -52,7 +52,7 @@ class CommonOfLists:
     """The options of `Common` for a command that uses `--state` for the state of an operation."""
 
     state_folder: Path | None = None
-    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else `~/.local/state/headrace`."""
+    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
     json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 

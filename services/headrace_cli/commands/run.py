@@ -93,8 +93,8 @@ class ShareOptions:
     """Job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
     """A pool tree that runs the operation, such as gpu, or gpu:pool=vision,weight=2 for another pool and weight there; may be repeated.
-    With several trees, each runs some of the jobs when it has free resources. Default: the first tree of `headrace up`, or
-    `$HEADRACE_TREE`."""
+    With several trees, each runs some of the jobs when it has free resources. Default: `$HEADRACE_TREE`, else the first tree of
+    `headrace up`."""
     max_cpu: str | None = None
     """Limit of the operation's fair share in cores, for all its jobs together. No limit unless given."""
     max_memory: str | None = None
